@@ -68,7 +68,7 @@ ORDERS = st.fixed_dictionaries(
     optional={
         "note": st.text(max_size=12),
         "total": st.floats(0, 1e9, allow_nan=False),
-        "tags": st.lists(st.text("ab", max_size=4), max_size=3),
+        "tags": st.lists(st.text("ab", max_size=4), max_size=3, unique=True),
     },
 )
 FAULTS: list[Any] = [
@@ -200,9 +200,61 @@ def test_a_container_leaves_when_it_is_certain_which_alternative_it_follows() ->
     assert left == ["", '{"items":[{"kind":"disc"', "", ',"minutes":3}']
 
 
-def test_what_only_the_whole_can_vouch_for_stays_until_the_end() -> None:
-    _, left = following(ORDER, '{"note": "x", "tags": ["a", ', '"b"], "total": 3, ')
-    assert left == ['{"note":"x"', ""]
+LIST = {"type": "array", "items": {"type": "integer"}}
+INNER = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "opening", "rest"),
+    [
+        ({**LIST, "uniqueItems": True}, "[1, 2", ", 3]"),
+        ({**LIST, "contains": {"const": 3}}, "[1, 2", ", 3]"),
+        ({**LIST, "contains": {"const": 3}, "minContains": 2}, "[3, 2", ", 3]"),
+        ({**INNER, "dependentRequired": {"a": ["b"]}}, '{"a": 1', ', "b": 2}'),
+        ({**INNER, "if": {"required": ["a"]}, "then": {"required": ["b"]}}, '{"a": 1', ', "b": 2}'),
+        ({**INNER, "not": {"required": ["c"]}}, '{"a": 1', ', "b": 2}'),
+        ({**INNER, "propertyNames": {"maxLength": 1}}, '{"a": 1', ', "b": 2}'),
+    ],
+)
+def test_what_only_a_whole_container_can_vouch_for_stays_until_it_closes_and_no_longer(
+    schema: Any, opening: str, rest: str
+) -> None:
+    outer = {"type": "object", "properties": {"note": {"type": "string"}, "x": schema, "total": {"type": "number"}}}
+    live, left = following(outer, '{"note": "n", "x": ' + opening, rest + ', "total": 3, ')
+    compact = (opening + rest).replace(" ", "")
+    assert live.fault is None
+    assert left == ['{"note":"n"', f',"x":{compact},"total":3']
+
+
+@pytest.mark.parametrize(
+    ("schema", "container"),
+    [
+        ({**LIST, "uniqueItems": True}, "[1, 1]"),
+        ({**LIST, "contains": {"const": 3}}, "[1]"),
+        ({**INNER, "dependentRequired": {"a": ["b"]}}, '{"a": 1}'),
+        ({**INNER, "if": {"required": ["a"]}, "then": {"required": ["b"]}}, '{"a": 1}'),
+    ],
+)
+def test_a_container_that_does_not_fit_as_a_whole_is_noticed_when_it_closes(schema: Any, container: str) -> None:
+    outer = {"type": "object", "properties": {"x": schema, "y": {"type": "string"}}}
+    live, left = following(outer, '{"x": ' + container, ', "y": "more')
+    assert "".join(left) == ""
+    assert live.fault is not None or not live.is_open
+
+
+def test_what_depends_on_more_than_its_container_stays_until_the_end() -> None:
+    inner = {**INNER, "allOf": [{"properties": {"c": {}}}], "unevaluatedProperties": False}
+    outer = {"type": "object", "properties": {"note": {"type": "string"}, "x": inner}}
+    _, left = following(outer, '{"note": "n", "x": {"a": 1}, "note2": "', "more")
+    assert left == ['{"note":"n"', ""]
+
+
+def test_an_undeclared_first_key_of_an_open_object_does_not_hold_the_rest() -> None:
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    _, left = following(schema, '{"remark": "n"', ', "name": "growing', ' on", ')
+    assert left == ['{"remark":"n"', ',"name":"growing', ' on"']
+    _, left = following(schema, '{"remarks": [{"a": 1', '}], "name": "gro', "wing")
+    assert left == ["", '{"remarks":[{"a":1}],"name":"gro', "wing"]
 
 
 def test_a_comma_waits_for_what_follows_it() -> None:

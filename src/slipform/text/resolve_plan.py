@@ -49,6 +49,11 @@ _OF_THE_WHOLE: Final = (
     "dependentSchemas", "dependencies", "uniqueItems", DYNAMIC_REF, RECURSIVE_REF,
 )  # fmt: skip
 """What can only be judged when all of a value is there."""
+_OF_CLOSED_CONTAINERS: Final = (
+    "not", "if", "then", "else", "contains", "minContains", "maxContains", "propertyNames", "dependentRequired",
+    "dependentSchemas", "dependencies", "uniqueItems",
+)  # fmt: skip
+"""Which of these, and of what belongs to them, the container itself decides once it has closed."""
 _IDLE: Final[dict[str, bool]] = {"uniqueItems": False, "unevaluatedItems": True, "unevaluatedProperties": True}
 """With these values they ask for nothing."""
 
@@ -56,7 +61,8 @@ _IDLE: Final[dict[str, bool]] = {"uniqueItems": False, "unevaluatedItems": True,
 class Leaf:
     """The plain keywords of one schema, and in an exact form what its other keywords ask for."""
 
-    def __init__(self, schema: Mapping[str, Any], exact: bool = False) -> None:
+    def __init__(self, schema: Mapping[str, Any], exact: bool = False, draft: str = "") -> None:
+        """`draft` is the document's `$schema`, by which some keywords mean something else."""
         self.schema: Mapping[str, Any] = schema
         self.types: frozenset[str] | None = _types(schema.get("type"))
         self.values: list[Any] | None = _values(schema)
@@ -85,14 +91,18 @@ class Leaf:
         self.pattern: str | None = None
         self.opaque: bool = False
         """Whether a container can only be judged with the whole answer."""
+        self.untold: bool = False
+        """Whether a container can be judged neither as it grows nor when it closes."""
+        self.container_check: Schema[Any] | None = None
+        """Those keywords that can be judged when a container closes."""
         self.unknown: bool = False
         """Whether a scalar, too, can only be judged then."""
         self.choice: int = 0
         """Marks a branch of a `oneOf`, of which no second one may fit; 0 for any other leaf."""
         if exact:
-            self._look_further(schema)
+            self._look_further(schema, draft)
 
-    def _look_further(self, schema: Mapping[str, Any]) -> None:
+    def _look_further(self, schema: Mapping[str, Any], draft: str) -> None:
         further = {name: schema[name] for name in (*_OF_SCALARS, *_OF_THE_WHOLE, "then", "else") if name in schema}
         self.opaque = any(name in further and further[name] is not _IDLE.get(name) for name in _OF_THE_WHOLE)
         self.goes_further = self.opaque or any(name in further for name in _OF_SCALARS)
@@ -110,6 +120,21 @@ class Leaf:
         except SlipformError:
             self.check = None
         self.unknown = self.unknown or self.check is None
+        if self.opaque:
+            self._look_at_container(schema, draft)
+
+    def _look_at_container(self, schema: Mapping[str, Any], draft: str) -> None:
+        """Prepare the check of a container that closes; some keywords depend on more than the container itself."""
+        further = {name: schema[name] for name in _OF_CLOSED_CONTAINERS if name in schema}
+        beyond = [name for name in _OF_THE_WHOLE if name in schema and name not in further]
+        active = [name for name in beyond if schema[name] is not _IDLE.get(name)]
+        if active or REF in str(further):
+            self.untold = True
+            return
+        try:
+            self.container_check = Schema("part", {"$schema": draft, **further} if draft else further)
+        except SlipformError:
+            self.untold = True
 
     def says_something(self) -> bool:
         """Whether any value is refused because of it, or cannot be judged."""
@@ -162,6 +187,10 @@ class Alternative:
         self.listed: bool = any(leaf.values is not None for leaf in leaves)
         """Whether only values of a list may stand here."""
         self.opaque: bool = any(leaf.opaque for leaf in leaves)
+        self.untold: bool = any(leaf.untold for leaf in leaves)
+        self.container_checks: list[Schema[Any]] = [
+            leaf.container_check for leaf in leaves if leaf.container_check is not None
+        ]
         self.unknown: bool = any(leaf.unknown for leaf in leaves)
         self.exclusive: bool = any(leaf.choice for leaf in leaves)
         """Whether it is a branch of a `oneOf`: a value that fits another one, too, fits none."""
@@ -188,6 +217,10 @@ class Alternative:
     def accepts(self, scalar: Any) -> bool:
         """Whether a whole scalar has what the plain keywords do not look at."""
         return not self.checks or all(not check.validate(scalar) for check in self.checks)
+
+    def accepts_container(self, container: Any) -> bool:
+        """The same for a container that has closed."""
+        return not self.container_checks or all(check.fits(container) for check in self.container_checks)
 
     def property(self, key: str) -> Node | None:
         """What the property of that name must be; None when it is not allowed."""
@@ -255,6 +288,8 @@ class NormalForm:
         """The schema with plain references."""
         self.reference_hides_siblings: bool = isinstance(schema, Mapping) and draft_of(schema) <= 7
         """Whether nothing beside a `$ref` counts, as the validator has it up to draft 7."""
+        named_draft = schema.get("$schema") if isinstance(schema, Mapping) else None
+        self.draft: str = named_draft if isinstance(named_draft, str) else ""
         self.leaves: dict[int, Leaf] = {}
         self.nodes: dict[tuple[int, ...], Node] = {}
         self.choices: int = 0
@@ -262,7 +297,7 @@ class NormalForm:
         """The alternatives of what is not followed further."""
         if exact:
             untold = Leaf({})
-            untold.opaque = untold.unknown = untold.goes_further = True
+            untold.opaque = untold.untold = untold.unknown = untold.goes_further = True
             self.anything = [(untold,)]
         self.root: Node = self.node([self.document])
 
@@ -334,7 +369,7 @@ class NormalForm:
         """The plain keywords of a schema, if they say anything."""
         leaf = self.leaves.get(id(schema))
         if leaf is None:
-            leaf = Leaf(schema, self.exact)
+            leaf = Leaf(schema, self.exact, self.draft)
             self.leaves[id(schema)] = leaf
         return (leaf,) if leaf.says_something() else ()
 

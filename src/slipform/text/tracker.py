@@ -110,6 +110,14 @@ class Track:
         """Whether it is known what may stand where in the container, and nothing else can be wrong with it."""
 
 
+def _is_untold(threads: list[Thread]) -> bool:
+    """Whether only the whole answer can tell if a container fits one of these."""
+    for thread in threads:  # noqa: SIM110 — compiled, a generator costs more than all of this
+        if thread.alternative.untold:
+            return True
+    return False
+
+
 class Tracker(ScanListener):
     """Follows one text; every method gives whether to go on.
 
@@ -137,12 +145,16 @@ class Tracker(ScanListener):
         self._unmatched: set[Alternative] = set()
         self._matched: int = 0
         self._held_from: int = -1
+        self._may_be_wrapped: bool = False
+        """Whether the one key so far is not declared: all of the answer may stand under it."""
 
     @property
     def undecided_from(self) -> int:
         """Where the outermost container begins that only more of the text, or the whole, can vouch for; -1 for none."""
         if self._held_from >= 0:
             return self._held_from
+        if self._may_be_wrapped and self.tracks:
+            return self.tracks[0].start
         for track in self.tracks:
             if not track.certain:
                 return track.start
@@ -186,13 +198,15 @@ class Tracker(ScanListener):
         kept: list[Thread] = []
         for thread in closing.threads:
             found = closing_fault(container, thread.alternative)
+            if found is None and not thread.alternative.accepts_container(container):
+                found = "does not fit as a whole"
             if found is None:
                 kept.append(thread)
             else:
                 problem = found
         if not kept:
             return self._wrong(problem, self._changes is not None and self._changes.of_closed_container())
-        if self._held_from < 0 and (closing.opaque or (closing.exclusive and len(kept) > 1)):
+        if self._held_from < 0 and (_is_untold(kept) or (closing.exclusive and len(kept) > 1)):
             self._held_from = closing.start
         if len(kept) < len(closing.threads):
             self._prune(kept, len(self.tracks))
@@ -202,6 +216,8 @@ class Tracker(ScanListener):
         """A key has ended."""
         top = self.tracks[-1]
         top.key = key
+        if self._may_be_wrapped and len(self.tracks) == 1:
+            self._may_be_wrapped = False  # a second key stands beside the first
         if not top.limited and len(top.threads) == 1:  # the usual case
             alternative = top.threads[0].alternative
             only = alternative.property(key)
@@ -228,8 +244,10 @@ class Tracker(ScanListener):
                 return self._wrong(f"has more than {most:g} properties", patchable, self._path()[:-1])
             return self._wrong("is not allowed here", patchable)
         self._narrow(kept, nodes)
-        if self._changes is not None and self._may_be_meant_otherwise(top, key, self._changes):
-            return self._wrong("may be another spelling of a key, or stand around the answer", True)
+        if self._changes is not None and self._is_undeclared(top, key):
+            if self._changes.of_spelling(key, self._missing(top)):
+                return self._wrong("may be another spelling of a key", True)
+            self._may_be_wrapped = len(self.tracks) == 1 and not top.keys
         if full or self._changes is not None:
             top.keys.append(key)
         return True
@@ -275,6 +293,8 @@ class Tracker(ScanListener):
             self.in_text = self.follows_text = False
         elif not self._enter():
             return False
+        if self._may_be_wrapped and len(self.tracks) == 1:
+            self._may_be_wrapped = False  # an answer that stands under a key is an object or an array
         kind = kind_of(value)
         nodes = self._nodes
         if len(nodes) == 1 and kind in nodes[0].any_of and not nodes[0].unknown:  # the usual case
@@ -422,16 +442,20 @@ class Tracker(ScanListener):
         """All that may stand at the place that is being written."""
         return [alternative for node in self._nodes for alternative in node.alternatives]
 
-    def _may_be_meant_otherwise(self, top: Track, key: str, changes: AllowedChanges) -> bool:
+    def _is_undeclared(self, top: Track, key: str) -> bool:
+        """Whether keys are declared here, and this one is not."""
+        any_declared = False
         for thread in top.threads:
-            if key in thread.alternative.declared:
+            declared = thread.alternative.declared
+            if key in declared:
                 return False
+            any_declared = any_declared or bool(declared)
+        return any_declared
+
+    def _missing(self, top: Track) -> frozenset[str]:
+        """The declared keys that have not come yet."""
         declared = {name for thread in top.threads for name in thread.alternative.declared}
-        if not declared:
-            return False
-        if len(self.tracks) == 1 and not top.keys:
-            return True  # the answer may stand under a key of its own
-        return changes.of_spelling(key, frozenset(declared.difference(top.keys)))
+        return frozenset(declared.difference(top.keys))
 
     def _is_optional(self) -> bool:
         """Whether the key of the value at hand may be left out."""
