@@ -343,22 +343,25 @@ async def test_what_has_left_is_never_taken_back_by_a_second_answer() -> None:
     assert left == '{"name":"Ada"'
 
 
-async def test_a_model_that_talks_on_after_its_json_is_left_off() -> None:
-    pulled = 0
+async def test_what_follows_the_json_is_read_to_its_end_and_prose_changes_nothing() -> None:
+    text = 'Here you are: {"name": "Ada", "age": 36}' + " I hope that this helps you and all your friends." * 9
+    left, outcome, _ = await streamed(PERSON, text)
+    assert isinstance(outcome, Outcome)
+    assert left == '{"name":"Ada","age":36}'
 
-    class Chatty(FakeModel):
-        async def stream_async(self, request: ModelRequest) -> Any:
-            nonlocal pulled
-            for chunk in self.stream(request):
-                pulled += 1
-                yield chunk
 
-    text = 'Here you are: {"name": "Ada", "age": 36}' + " and so on" * 300
-    model = Chatty([text], chunk_size=5, models=("m",))
-    client = AsyncClient(router=Router({"fake": model}))
-    pieces = [piece async for piece in client.respond_stream(asked(PERSON), mode="live")]
-    assert "".join(piece.text for piece in pieces if isinstance(piece, CompletionChunk)) == '{"name":"Ada","age":36}'
-    assert pulled < 40
+@pytest.mark.parametrize(
+    "between", ["", " Let me look at the source once more, because I am not at all sure of that age." * 3]
+)
+async def test_a_draft_that_the_answer_itself_supersedes_is_never_a_success(between: str) -> None:
+    text = f'{{"name": "Bea", "age": 35}}\n{between}\nFinal answer:\n{{"name": "Ada", "age": 36}}'
+    left, outcome, _ = await streamed(PERSON, text, attempts=1)
+    assert isinstance(outcome, SlipformError)
+    with pytest.raises(ValueError, match=r".+"):
+        json.loads(left)
+    left, outcome, _ = await streamed(PERSON, text.replace("Bea", "Ada"), attempts=1)
+    assert isinstance(outcome, Outcome)
+    assert json.loads(left) == outcome.value == {"name": "Ada", "age": 36}
 
 
 @pytest.mark.parametrize(

@@ -144,8 +144,6 @@ def _must(fact: bool) -> None:
 _PROSE = re.compile(r"[^\s`]")
 _OPENING = re.compile(r"```[A-Za-z]*\s*\Z")
 _REASONING = re.compile(r"<(\w+)[^>]*>.*?</\1>", re.DOTALL)
-_PATIENCE = 64
-"""How many characters after the JSON are waited through for the vendor's last word, which has the usage in it."""
 _PIECES_HELD = 2
 """How many pieces of a call may pass before its opening bracket leaves, and with it the news that there is a call."""
 
@@ -179,7 +177,6 @@ class ReleaseGate:
         self._pieces: list[str] = []
         self._held: list[str] = []
         self._left = 0
-        self._after = 0
         self._received = 0
         self._json_at = 0
         self._added = 0
@@ -213,11 +210,6 @@ class ReleaseGate:
         return not self._blind and not self._scanner.complete
 
     @property
-    def over(self) -> bool:
-        """Whether nothing of use can follow: the JSON has closed, and the model talks on."""
-        return self.complete and self._after > _PATIENCE
-
-    @property
     def held(self) -> int:
         """How many characters may still leave."""
         return 0 if self._blind else self._added - self._left
@@ -244,8 +236,7 @@ class ReleaseGate:
         if self._blind or not text:
             return ""
         if self._scanner.complete:
-            self._after += len(text.strip())
-            return ""
+            return ""  # what follows may be another answer: the judge looks at all of it
         if self._finder is not None:
             found = self._start(text)
             if found is None:
@@ -259,7 +250,6 @@ class ReleaseGate:
     def _feed_lifted(self, text: str, lifted: LiftedText) -> str:
         """Follow what a piece of the vendor's text adds to the caller's."""
         if lifted.complete:
-            self._after += len(text.strip())
             return ""
         own_text = lifted.feed(text)
         if lifted.failed:
@@ -280,10 +270,8 @@ class ReleaseGate:
             self._stopped()
             return ""
         self._fed += 1
-        if scanner.complete:
-            self._after = len(text[taken:].strip())
-            if not self._call:
-                return ""  # the rest leaves when the whole has been judged
+        if scanner.complete and not self._call:
+            return ""  # the rest leaves when the whole has been judged
         return self._leave(added)
 
     def confirmed(self, standard: Requirement) -> bool:

@@ -268,8 +268,8 @@ class EnforcedStream:
 
     def _followed(self, text: str, gate: ReleaseGate) -> str:
         piece = gate.feed(text)
-        if gate.fault is not None or (gate.over and not self._plan.tools):
-            self.stopped = gate.fault is None or gate.confirmed(self._plan.standard)
+        if gate.fault is not None:
+            self.stopped = gate.confirmed(self._plan.standard)
         return piece
 
     def _call(self, delta: Any, certain: list[CompletionChunk]) -> None:

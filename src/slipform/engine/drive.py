@@ -158,7 +158,8 @@ async def run_stream(
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """Chunks of the answer as they become certain; the outcome, as soon as there is one; then the last chunks.
 
-    What can no longer become valid ends the call to the model at once; so does a model that talks on after its JSON.
+    What can no longer become valid ends the call to the model at once. What follows the JSON is read to its end: it may
+    supersede the JSON, which is an error once some of that has left.
     The model is then asked again behind the open stream. What has left stays: a new answer that does not begin with it
     is an error. What the sink takes, as soon as it is certain, is not given here. `watch` is told of every piece.
     """
