@@ -23,7 +23,6 @@ from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, Lift, ModelRequest
 from slipform.schema import Schema
 from slipform.schema.lowering import lower
-from slipform.schema.lowering.lift_plan import PENDING
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "schemas"
 DIALECTS = ("openai", "anthropic", "gemini")
@@ -101,7 +100,7 @@ def _measure_schema(
         return
     lift = None
     if not lowered.identity:
-        lift = Lift(lowered.schema, lowered.lift, lowered.lift_stream, PENDING, lowered.plan)
+        lift = Lift(lowered.schema, lowered.lift, lowered.plan)
     shares = []
     for value in values:
         try:

@@ -25,6 +25,7 @@ from slipform.ir import (
     Usage,
 )
 from slipform.ir.reducer import Reducer, Snapshot
+from slipform.schema.lowering import lower
 from tests.ir.double import READING
 
 SCHEMA = {"type": "object", "properties": {"name": {}, "tags": {}, "age": {}}}
@@ -446,15 +447,12 @@ def test_where_the_channel_is_not_known_the_reserved_call_is_the_answer_if_it_co
 
 
 def test_an_answer_in_the_vendor_s_shape_is_lifted_while_it_grows_where_that_can_be_done() -> None:
-    pending = object()
-
-    def growing() -> Any:
-        return lambda value, done=False: {k: v for k, v in value.items() if v != "none"} or ({} if done else pending)
-
-    vendor = {"type": "object", "properties": {"name": {}, "age": {}}}
-    reducer = started(Snapshot(response_schema=SCHEMA))
-    reducer.push(CompletionChunk(text='{"age": "none", ', lift=Lift(vendor, growing(), growing, pending)))
-    assert reducer.message.content.resolved is UNRESOLVED
+    schema = {"type": "object", "properties": {"age": {"type": "integer"}, "name": {"type": "string"}}}
+    lowered = lower(schema, "openai", open_objects="closed")
+    reducer = Reducer()
+    reducer.start(Snapshot(response_schema=schema))
+    reducer.push(CompletionChunk(text='{"age": null, ', lift=Lift(lowered.schema, lowered.lift, lowered.plan)))
+    assert reducer.message.content.resolved == {}
     reducer.push(CompletionChunk(text='"name": "Ada"'))
     assert reducer.message.content.view == {"name": "Ada"}
     reducer.push(CompletionChunk(text="}", finish="stop"))

@@ -12,6 +12,7 @@ from slipform.schema.lowering.lift_plan import (
     ChoicePlan,
     FieldPlan,
     Items,
+    LiftPlan,
     NullBox,
     Pairs,
     Plan,
@@ -24,6 +25,7 @@ from slipform.schema.lowering.lift_plan import (
 )
 from slipform.schema.lowering.lowered import Lowered
 from slipform.schema.validator import Compiled
+from slipform.text.lifted import LiftedText
 
 
 class Misfit(Exception):  # noqa: N818 — control flow: the next alternative is tried
@@ -167,3 +169,12 @@ def _as_object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Misfit
     return value
+
+
+def lifted_text(plan: LiftPlan, sent: Any, size: int = 5) -> str:
+    """Return a vendor's value as the text that is lifted while it grows, in pieces of this size."""
+    lifted = LiftedText(plan)
+    text = json.dumps(sent)
+    pieces = [lifted.feed(text[at : at + size]) for at in range(0, len(text), size)]
+    assert not lifted.failed
+    return "".join(pieces)

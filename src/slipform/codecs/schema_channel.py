@@ -13,7 +13,7 @@ from slipform.codecs.wire_schemas import StrictRule, WireSchema, format_schema, 
 from slipform.errors import RequestError, UnsupportedSchemaError
 from slipform.ir import RESERVED_TOOL, Lift, ModelRequest, ModelWarning, NamedTool, Tool, ToolChoice
 from slipform.schema import OutputStrategy, ResponseFormat
-from slipform.schema.lowering.lift_plan import PENDING, SAME, LiftPlan, Wrapped
+from slipform.schema.lowering.lift_plan import SAME, LiftPlan, Wrapped
 
 
 class SchemaChannel(msgspec.Struct, frozen=True):
@@ -137,15 +137,8 @@ def _unwrapped(value: Any) -> Any:
     return value["value"] if isinstance(value, dict) and list(value) == ["value"] else value
 
 
-def _unwrapped_so_far(value: Any, *, done: bool) -> Any:
-    """What a stream shows of it: nothing before the key is there."""
-    return PENDING if value == {} and not done else _unwrapped(value)
-
-
 _WRAPPED = Wrapped("value", SAME)
-_UNWRAPPING = Lift(
-    {}, _unwrapped, lambda: _unwrapped_so_far, PENDING, LiftPlan(_WRAPPED, frozenset({id(_WRAPPED)}), {}, {})
-)
+_UNWRAPPING = Lift({}, _unwrapped, LiftPlan(_WRAPPED, frozenset({id(_WRAPPED)}), {}, {}))
 
 
 def refuse_reserved(request: ModelRequest) -> None:

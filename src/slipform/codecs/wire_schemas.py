@@ -17,7 +17,6 @@ from slipform.schema import ResponseFormat
 from slipform.schema.document import to_text
 from slipform.schema.lowering import lower
 from slipform.schema.lowering.dialects import Dialect, OpenObjects, dialect
-from slipform.schema.lowering.lift_plan import PENDING
 from slipform.schema.lowering.lowered import limit_counts
 from slipform.schema.strict import strict_preflight
 
@@ -120,7 +119,7 @@ def _lowered(
         losses.append(LossyEncode("lossy_encode", message, breach.path, "approximated"))
         strict = False
     # The way back, when there is a way to go.
-    lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.lift_stream, PENDING, lowered.plan)
+    lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.plan)
     return WireSchema(lowered.schema, strict, lift, tuple(losses))
 
 

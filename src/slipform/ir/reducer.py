@@ -19,6 +19,7 @@ from slipform.ir.messages import UNRESOLVED, ToolCall
 from slipform.ir.request import RESERVED_TOOL, ModelWarning
 from slipform.ir.response import CompletionChunk, Lift, ModelResponse, Usage, resolve_finish
 from slipform.schema.limits import plain_copy
+from slipform.text.lifted import LiftedText
 from slipform.text.strict import compact_json
 from slipform.text.tree import ParseError
 
@@ -61,35 +62,35 @@ class GrowingChannel:
     """One growing JSON text: its parser, its cache, and the last value that matched."""
 
     __slots__ = (
-        "_cache", "_deferred", "_growing_lift", "_lift", "_parser", "_pieces_fed", "_resolve", "_schema", "error",
-        "kind", "value",
+        "_cache", "_deferred", "_lift", "_lifted", "_new_parser", "_parser", "_pieces_fed", "_resolve", "_schema",
+        "error", "kind", "value",
     )  # fmt: skip
 
     def __init__(self, schema: Mapping[str, Any], parsers: ParserChoice, *, deferred: bool) -> None:
         self._schema = schema
+        self._new_parser = parsers.parser
         self._parser = parsers.parser()
         self._resolve = parsers.resolve
         self._deferred = deferred
         self._cache = parsers.cache()
         self._pieces_fed = 0
         self._lift: Lift | None = None
-        self._growing_lift: Callable[..., Any] | None = None
+        self._lifted: LiftedText | None = None
         self.value: Any = UNRESOLVED
         self.error: str | None = None
         self.kind: type[EnforcementError] = JsonEnforcementError
         """What kind of error it is: no JSON, JSON that was cut off, or JSON that does not match the schema."""
 
     def lift_with(self, lift: Lift) -> None:
-        """Lift the values of the text from the vendor's shape to the caller's, while they grow if possible."""
+        """Lift the text from the vendor's shape to the caller's, while it grows if possible."""
         self._lift = lift
-        if lift.growing is not None:
-            self._growing_lift = lift.growing()
-            self._schema = lift.schema
+        self._lifted = None if lift.plan is None else LiftedText(lift.plan)
 
     def sync(self, pieces: Sequence[str]) -> Any:
         """Parse the new pieces and return the value so far."""
         if len(pieces) > self._pieces_fed:
-            self._parser = self._parser.feed("".join(pieces[self._pieces_fed :]))
+            text = "".join(pieces[self._pieces_fed :])
+            self._parser = self._parser.feed(text if self._lifted is None else self._lifted.feed(text))
             self._pieces_fed = len(pieces)
             self._update()
         return self.value
@@ -97,6 +98,9 @@ class GrowingChannel:
     def close(self, pieces: Sequence[str]) -> None:
         """Parse the rest and set the final value and error."""
         self.sync(pieces)
+        if self._lifted is not None and self._lifted.failed:  # only the whole can be lifted
+            self._lifted = None
+            self._parser = self._new_parser().feed("".join(pieces))
         self._parser = self._parser.finish()
         self._update(final=True)
 
@@ -112,7 +116,7 @@ class GrowingChannel:
         if not complete and final:
             self.error, self.kind = "the text ended before the value was whole", TruncatedError
             return
-        if self._lift is not None and self._growing_lift is None:
+        if self._lift is not None and self._lifted is None:
             if complete:
                 self.value = self._lift(self._parser.value)
             return
@@ -120,18 +124,10 @@ class GrowingChannel:
             return
         match self._resolve(self._schema, self._parser, self._cache):
             case object(value=value):
-                self._set_value(value, complete=complete)
+                self.value = value
             case found if complete or hasattr(found, "message"):
                 self.kind = SchemaViolationError
                 self.error = f"the value does not match the schema: {found}"
-
-    def _set_value(self, value: Any, *, complete: bool) -> None:
-        if self._growing_lift is None or self._lift is None:
-            self.value = value
-            return
-        lifted = self._growing_lift(value, done=complete)
-        if lifted is not self._lift.pending:
-            self.value = lifted
 
 
 def default_parsers() -> ParserChoice:

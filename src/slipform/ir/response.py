@@ -20,9 +20,8 @@ from slipform.schema.lowering.lift_plan import LiftPlan
 class Lift:
     """Converts a whole value of the lowered schema into one of the caller's schema.
 
-    `schema` is the lowered one, as the vendor sees it. `growing` starts the lift of one growing value: the function it
-    returns is called with each value so far, and with `done=True` at the end, and returns `pending` while there is
-    nothing to show.
+    `schema` is the lowered one, as the vendor sees it. `plan` is the same as data, for texts that are lifted while they
+    grow (`slipform.text.lifted`); without it only the whole can be.
 
     >>> Lift({"type": "object"}, lambda value: value["value"])({"value": 3})
     3
@@ -30,10 +29,7 @@ class Lift:
 
     schema: Mapping[str, Any]
     whole: Callable[[Any], Any]
-    growing: Callable[[], Callable[..., Any]] | None = None
-    pending: Any = None
     plan: LiftPlan | None = None
-    """The same as data, for texts that are lifted while they grow; None where only the whole can be."""
 
     def __call__(self, value: Any) -> Any:
         """Return the value in the caller's shape."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
 
@@ -11,7 +11,7 @@ from slipform.enforce.judging import NOT_TYPED
 from slipform.enforce.stream import EnforcedStream
 from slipform.engine.fallback import FallbackCall
 from slipform.errors import ConfigError, EnforcementError, SlipformError
-from slipform.ir import UNRESOLVED, CompletionChunk, Message, ToolCall, Usage
+from slipform.ir import UNRESOLVED, CompletionChunk, Lift, Message, ToolCall, Usage
 from slipform.ir.evidence import FieldEvidence
 from slipform.ir.reducer import JsonParser, ParserChoice, Reducer, Snapshot
 from slipform.library.partial import Memory, Partial, Path, finished_items, restore_parts
@@ -19,7 +19,7 @@ from slipform.library.partial_types import Kind
 from slipform.library.tool_loop import AskEffect, Conversation, Conversing, RunEffect, ToolRun, conversation
 from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, Schema
-from slipform.schema.lowering.lift_plan import PENDING as NOTHING
+from slipform.text.lifted import LiftedText
 from slipform.text.parser import Parser
 from slipform.text.tree import PENDING
 
@@ -104,12 +104,20 @@ class Restart:
 class _ObservedParser:
     """The parser that the reducer uses, wrapped so that the session sees what the reducer feeds it."""
 
-    __slots__ = ("fed", "parser")
+    __slots__ = ("_is_hidden", "_lifted", "fed", "parser")
 
     def __init__(self, parser: Parser) -> None:
         self.parser = parser
         self.fed = False
         """Whether text has been fed since `deltas` was last called."""
+        self._lifted: LiftedText | None = None
+        self._is_hidden = False
+        """Whether only the whole answer can be lifted, so that no more of it is shown."""
+
+    def lift_with(self, lift: Lift) -> None:
+        """Parse text in a vendor's shape, as it is lifted."""
+        self._lifted = None if lift.plan is None else LiftedText(lift.plan)
+        self._is_hidden = lift.plan is None
 
     @property
     def value(self) -> Any:
@@ -124,8 +132,12 @@ class _ObservedParser:
         return self.parser.error
 
     def feed(self, chunk: str, /) -> JsonParser:
-        self.parser = self.parser.feed(chunk)
-        self.fed = True
+        if self._lifted is not None:
+            chunk = self._lifted.feed(chunk)
+            self._is_hidden = self._lifted.failed
+        if chunk and not self._is_hidden:
+            self.parser = self.parser.feed(chunk)
+            self.fed = True
         return self
 
     def finish(self) -> JsonParser:
@@ -193,8 +205,6 @@ class Session(Generic[T]):
         """How many items of this attempt were compared with those yielded before."""
         self._last_value: Any = PENDING
         self._last_open_path: Path | None = None
-        self._lifting: Callable[..., Any] | None = None
-        self._last_lifted: Any = PENDING
         # A retry for the invalid parts only has another shape, so none of it can be shown.
         self._visible = (
             request.response_format is None
@@ -234,7 +244,7 @@ class Session(Generic[T]):
         """Feed one chunk of the answer."""
         certain = self._reader.push((chunk,)) or ()
         if chunk.lift is not None:
-            self._lifting = chunk.lift.growing() if chunk.lift.growing is not None else _lift_when_complete(chunk.lift)
+            self._observed.lift_with(chunk.lift)
         if self._emulated:
             self._reducer.push(chunk if chunk.lift is None else chunk._replace(lift=None))
             if chunk.tool_calls:
@@ -350,12 +360,7 @@ class Session(Generic[T]):
         value = parser.value
         if value is PENDING or not self._visible:
             return PENDING, None
-        if self._lifting is None:
-            return value, parser.open_path
-        value = self._lifting(value, done=parser.complete)
-        if value is NOTHING or value is PENDING:
-            return PENDING, None
-        return value, None if parser.complete else _last_path(value)
+        return value, parser.open_path
 
     def deltas(self) -> Iterator[Delta]:
         """Yield what the last chunk changed."""
@@ -365,14 +370,8 @@ class Session(Generic[T]):
         if not self._observed.fed or not self._visible:
             return
         self._observed.fed = False
-        if self._lifting is None:
-            for delta in self._observed.parser.deltas():
-                yield Delta(delta.path, delta.kind, delta.value)
-            return
-        value, _ = self._current()
-        if value is not PENDING:
-            yield from _deltas_between(self._last_lifted, value, ())
-            self._last_lifted = value
+        for delta in self._observed.parser.deltas():
+            yield Delta(delta.path, delta.kind, delta.value)
 
     def items(self) -> Iterator[Any]:
         """Yield the items of an array that are new, finished and valid."""
@@ -405,37 +404,3 @@ class Session(Generic[T]):
                 hint="Take the items from `result`, or allow one attempt only.",
             )
         return False
-
-
-def _lift_when_complete(lift: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Return a lift for values that can only be lifted whole."""
-    return lambda value, *, done: lift(value) if done else PENDING
-
-
-def _last_path(value: Any) -> Path:
-    """Return where a lifted value grows: anything but its last branch is finished, and so are numbers and literals."""
-    steps: list[str | int] = []
-    while isinstance(value, dict | list) and value:
-        last: Any = next(reversed(value)) if isinstance(value, dict) else len(value) - 1
-        value = value[last]
-        if isinstance(value, dict | list | str):
-            steps.append(last)
-    return tuple(steps)
-
-
-def _deltas_between(old: Any, new: Any, path: Path) -> Iterator[Delta]:
-    """Yield the changes from one lifted value to the next; what did not change is the same object."""
-    if old is new:
-        return
-    if isinstance(new, str) and isinstance(old, str) and new.startswith(old):
-        if len(new) > len(old):
-            yield Delta(path, "text", new[len(old) :])
-    elif isinstance(new, dict | list):
-        if type(old) is not type(new):
-            yield Delta(path, "open", type(new)())
-            old = type(new)()
-        before: Any = old if isinstance(old, dict) else dict(enumerate(old))
-        for step, value in new.items() if isinstance(new, dict) else enumerate(new):
-            yield from _deltas_between(before.get(step, PENDING), value, (*path, step))
-    elif old != new or type(old) is not type(new):
-        yield Delta(path, "set", new)

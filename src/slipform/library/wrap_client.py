@@ -20,7 +20,6 @@ from slipform.ir import Lift, ModelRequest, ModelResponse
 from slipform.library.wrap_apis import APIS, WrappedApi
 from slipform.providers.base import as_chunks
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
-from slipform.schema.lowering.lift_plan import PENDING
 from slipform.schema.lowering.lowered import lower
 from slipform.text.strict import compact_json, parse
 
@@ -307,7 +306,7 @@ def _with_type(call: _WrappedCall, schema: Schema[Any]) -> _WrappedCall:
     makes optional fields required: answers are validated against the type itself.
     """
     lowered = lower(schema.document, call.api.dialect, open_objects="closed")
-    lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.lift_stream, PENDING)
+    lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.plan)
     body = {**call.body, **call.api.format_fields(call.body, schema.name, lowered.schema)}
     request = call.request.replace(response_format=ResponseFormat.strict(schema.spec))
     return replace(call, body=body, request=request, schema=schema, lift=lift)

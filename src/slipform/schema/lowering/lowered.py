@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -22,7 +22,6 @@ from slipform.schema.lowering.discriminate import separate, settle
 from slipform.schema.lowering.emit import Action, Emitter, EnforcedBy, LoweringLoss, LoweringReport, Policy
 from slipform.schema.lowering.lift import Lifter, lift_deep, same
 from slipform.schema.lowering.lift_plan import PENDING, SAME, LiftPlan, Out, Wrapped, active
-from slipform.schema.lowering.lift_stream import LiftStream, Streamer
 from slipform.schema.normal_form import SchemaSource
 
 _LISTS = ("anyOf", "allOf", "prefixItems")
@@ -287,7 +286,6 @@ __all__ = [
     "Action",
     "Dialect",
     "EnforcedBy",
-    "LiftStream",
     "Lowered",
     "LoweringLoss",
     "dialect_named",
@@ -299,10 +297,6 @@ ROOT_KEY = "value"
 _MAX_PASSES = 8
 _TIMES_TEXT = 50
 """How many bytes a lowered schema and the way back keep alive for each byte of the schema's text."""
-
-
-def _identity_stream() -> LiftStream:
-    return LiftStream(Streamer(frozenset()).of(SAME), same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +313,6 @@ class Lowered:
     lift: Callable[[Any], Any]
     """Turns a value of the vendor's shape into one of the caller's; never raises on an instance of `schema`."""
     report: tuple[LoweringLoss, ...] = ()
-    lift_stream: Callable[[], LiftStream] = field(default=_identity_stream)
-    """Starts the lifting of one growing value; see `LiftStream`."""
     plan: LiftPlan | None = None
     """What `lift` does, as data; None where it does nothing."""
 
@@ -409,10 +401,7 @@ def _bound(schema: Mapping[str, Any], plan: LiftPlan, report: tuple[LoweringLoss
         except RecursionError:
             return lift_deep(plan.root, value, plan.active)
 
-    def lift_stream() -> LiftStream:
-        return LiftStream(Streamer(plan.active).of(plan.root), lift)
-
-    return Lowered(schema, same if fast is None else lift, report, lift_stream, plan)
+    return Lowered(schema, same if fast is None else lift, report, plan)
 
 
 def _passed(source: SchemaSource, rules: Dialect) -> Lowered:
