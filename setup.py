@@ -31,6 +31,8 @@ COMPILED = [
     # through the proxy takes 0.59 of the time with these, the parser and those below.
     "src/slipform/text/scanner.py",
     "src/slipform/text/scanner_lenient.py",
+    # Follows the scanner, and so has to be compiled with it.
+    "src/slipform/text/lifted.py",
     "src/slipform/text/tracker.py",
     "src/slipform/text/tracker_facts.py",
     "src/slipform/enforce/live_calls.py",
