@@ -39,9 +39,13 @@ def parse(text: str | bytes) -> Any:
 
 def _parse_exactly(text: str | bytes) -> Any:
     try:
-        return json.loads(text, parse_float=_finite, parse_constant=_finite)
+        value = json.loads(text, parse_float=_finite, parse_constant=_finite)
+        json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("It is nested too deeply to keep the digits of its big integers") from None
+    except UnicodeEncodeError:  # which `orjson` refuses by itself
+        raise ValueError("It holds a lone surrogate") from None
+    return value
 
 
 def compact_json(value: Any) -> str:
