@@ -221,7 +221,7 @@ class App:
             else:
                 await self._page(method, located, scope, headers, send)
         except SlipformError as error:
-            status, body = error_api(path, headers).encode_error(error)
+            status, body = error_api(path, headers, located).encode_error(error)
             identity = request_id(headers)
             log_refusal(error, address=_address(scope), request_id=identity, path=path)
             more: list[Header] = [(b"x-request-id", identity.encode())]

@@ -94,7 +94,7 @@ def error_api(path: str, headers: Mapping[bytes, bytes], located: Located | None
     family = family_of(headers) if located is None else located.row.family
     if path.startswith("/v1beta/") or family == "gemini":
         return _GEMINI
-    if path.startswith("/api/"):
+    if path.startswith("/api/") or family == "ollama":
         return _OLLAMA
     return _ANTHROPIC if family == "anthropic" else _CHAT
 
