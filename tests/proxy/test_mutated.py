@@ -12,6 +12,9 @@ import pytest
 
 from slipform.proxy.http_server.connection import ServerConnection
 from slipform.proxy.http_server.state import ServerState
+from tests.conftest import examples
+from tests.fuzz.fuzz_wire import WireFuzzer
+from tests.proxy.bytes_changed import changed
 from tests.proxy.talking import MemoryTransport
 
 INPUTS = 1500
@@ -26,33 +29,13 @@ GOOD = [
     b"OPTIONS * HTTP/1.1\r\nhost: x\r\nx-forwarded-for: 1.2.3.4\r\n\r\n",
     b"GET /a HTTP/1.0\r\nconnection: keep-alive\r\n\r\n",
 ]
-PARTS = [
-    b"\r\n", b"\n", b"\r", b"\0", b" ", b"\t", b":", b";", b"%", b"\xff", b"0", b"ffffffffffffffff", b"-1", b"HTTP/1.1",
-    b"transfer-encoding: chunked\r\n", b"content-length: 3\r\n", b"host: y\r\n", b"connection: close\r\n",
-    b"upgrade: websocket\r\n", b"expect: 100-continue\r\n", b"CONNECT ", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"http://",
-    b"//", b"[::1", b"x" * 70_000,
-]  # fmt: skip
 
 
 def _mutated(chance: random.Random) -> list[bytes]:
     """Some requests one after the other, changed in a few places, in one piece or in several."""
-    data = bytearray(b"".join(chance.choices(GOOD, k=chance.randint(1, 3))))
-    for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(data) + 1)
-        end = min(len(data), at + chance.randint(1, 8))
-        how = chance.randrange(5)
-        if how == 0:
-            data[at:end] = b""
-        elif how == 1:
-            data[at:at] = chance.choice(PARTS)
-        elif how == 2:
-            data[at:end] = chance.randbytes(end - at)
-        elif how == 3:
-            data[at:at] = data[at:end]
-        else:
-            data[at:end] = chance.choice(PARTS)
+    data = changed(b"".join(chance.choices(GOOD, k=chance.randint(1, 3))), chance)
     cuts = sorted(chance.randrange(len(data) + 1) for _ in range(chance.choice([0, 0, 1, 5])))
-    return [bytes(data[start:end]) for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+    return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 
 async def _lenient(scope: Any, receive: Any, send: Any) -> None:
@@ -101,3 +84,11 @@ async def test_changed_requests_are_answered_or_refused_and_nothing_breaks(
     assert {200, 400} <= seen
     assert not door.connections
     door.close()
+
+
+def test_changed_requests_for_every_row_make_no_fault_of_the_servers() -> None:
+    with WireFuzzer() as fuzzer:
+        problems = [problem for number in range(examples(400)) if (problem := fuzzer.run("make test", number))]
+        statuses = {status for status in fuzzer.statuses if status.isdigit()}
+    assert problems == []
+    assert {"200", "400", "404"} <= statuses

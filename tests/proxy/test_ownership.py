@@ -51,8 +51,7 @@ class Accounts:
 
     def ask(self, who: str, row: EndpointRow, path: str, body: Any = None) -> Any:
         headers = {**FAMILIES[row.family], "authorization": f"Bearer {self.secrets[who]}"}
-        able = "gpt" if "openai-chat" in (row.upstream or {}) else "keeps"
-        headers["x-slipform-provider"] = "claude" if row.family == "anthropic" else able
+        headers["x-slipform-provider"] = self.provider_of(row)
         if row.sent == "file":
             form = (
                 b'--b\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nassistants\r\n--b\r\n'
@@ -61,9 +60,16 @@ class Accounts:
             return raw_post(self.address, path, form, headers)
         return call(self.address, path, body if row.sent or body else None, headers, method=row.method)
 
+    @staticmethod
+    def provider_of(row: EndpointRow) -> str:
+        able = "gpt" if "openai-chat" in (row.upstream or {}) else "keeps"
+        return "claude" if row.family == "anthropic" else able
+
     def create(self, who: str, row: EndpointRow) -> None:
         body: Any = {"metadata": {"of": who}}
-        if row.model == "requests":
+        if row.model == "body":
+            body = {"model": f"{self.provider_of(row)}/m", "input": []}
+        elif row.model == "requests":
             params = {"model": "claude/m", "max_tokens": 1, "messages": []}
             body = {"requests": [{"custom_id": who, "params": params}]}
         elif row.creates == "batch":

@@ -35,7 +35,7 @@ class Keeper(Account):
         self.other = self._respond
 
     def _respond(self, received: Received) -> Raw | None:
-        if received.method != "POST" or received.path != "/v1/responses":
+        if received.method != "POST" or received.path not in ("/v1/responses", "/v1/responses/compact"):
             return None
         asked = received.json()
         before = asked.get("previous_response_id")

@@ -55,6 +55,8 @@ CREATE TABLE IF NOT EXISTS untold(hold TEXT PRIMARY KEY, key TEXT, bucket TEXT) 
 CREATE TABLE IF NOT EXISTS resources(
     provider TEXT, id TEXT, kind TEXT, key TEXT, created REAL, PRIMARY KEY (provider, id)
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS resources_by_id ON resources(id);
+CREATE TABLE IF NOT EXISTS batch_files(provider TEXT, id TEXT, models TEXT, PRIMARY KEY (provider, id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS facts(name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 """
 
@@ -356,6 +358,9 @@ def _prune(connection: sqlite3.Connection, now: float, keep_days: int) -> None:
         settle(connection, hold_id, at, CallEntry(at, key, name, hold_id, model, 0, tokens, cost, 1, "lost"))
     connection.execute("DELETE FROM calls WHERE at < ?", (now - keep_days * _DAY,))
     connection.execute("DELETE FROM sums WHERE ends < ?", (now - _KEEP_SUMS_DAYS * _DAY,))
-    # Vendors keep responses for 30 days; files and batches until they are deleted.
-    connection.execute("DELETE FROM resources WHERE kind IN ('response', 'item') AND created < ?", (now - 31 * _DAY,))
+    # Vendors keep responses for 30 days at most, items and containers no longer; files until they are deleted.
+    connection.execute(
+        "DELETE FROM resources WHERE kind IN ('response', 'item', 'container', 'audio') AND created < ?",
+        (now - 31 * _DAY,),
+    )
     connection.execute("COMMIT")

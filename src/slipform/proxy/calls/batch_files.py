@@ -8,28 +8,33 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from typing import IO, Any, Final
-
-import orjson
+from typing import IO, Any, Final, NamedTuple
 
 from slipform.codecs.foreign_fields import read_foreign
-from slipform.codecs.request_fields import dumps
 from slipform.errors import RequestError, TooLargeError
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import Upload
-from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Caller
 from slipform.proxy.calls.endpoints import NotServedError
-from slipform.proxy.calls.honoured import STATE, file_ids
+from slipform.proxy.calls.honoured import STATE
 from slipform.proxy.calls.inbound import asks_for_shape
-from slipform.proxy.calls.model_names import check_fields
-from slipform.proxy.calls.multipart import FormError, FormReader, PartEnd, PartHead
+from slipform.proxy.calls.model_names import check_fields, check_only, folded
+from slipform.proxy.calls.multipart import FormError, FormReader, PartEnd, PartHead, TextField, name_steps
+from slipform.proxy.calls.parsed_body import write_body
+from slipform.proxy.calls.references import Reference, find_references
+from slipform.text.strict import parse
 
 _IN_MEMORY: Final = 1 << 20
 _PIECE: Final = 1 << 16
 _MAX_FIELD: Final = 1 << 16
 _MAX_LINE: Final = 8 << 20
 _APIS: Final = {"/v1/chat/completions": "openai-chat", "/v1/responses": "openai-responses"}
+_LINE_FIELDS: Final = frozenset({"custom_id", "method", "url", "body"})
+_REQUEST_FIELDS: Final = frozenset({"custom_id", "params"})
+_MOST_MODELS: Final = 100
+_LINE_ENDS: Final = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
+"""Characters that end a line for some readers, and may stand in JSON; and how JSON escapes them."""
+_FILE: Final = "file"
 _HINT: Final = "Use `slipform batch`, which enforces."
 
 
@@ -63,11 +68,15 @@ class IncomingForm:
         """Return the text of a field, as soon as it has arrived; None when the form has none."""
         while name not in self._complete and (piece := await self._next()):
             self._waiting.write(piece)
-        found = self._fields.get(name)
-        return None if found is None else found.decode("utf-8", "replace")
+        return self._fields[name].decode("utf-8", "replace") if name in self._complete else None
 
-    def upload(self) -> Upload:
-        """Return the form as it came, for a vendor who reads it no faster than they can."""
+    async def upload(self) -> Upload:
+        """Return the form as it came, for a vendor who reads it no faster than they can.
+
+        A small one is read to its end first, so that nothing of it leaves before all of it is checked.
+        """
+        while self._size < _IN_MEMORY and (piece := await self._next()):
+            self._waiting.write(piece)
         return Upload(self._all(), self._declared)
 
     async def renamed(self, rename: LineRenamer) -> Upload:
@@ -94,10 +103,12 @@ class IncomingForm:
         head = self._open
         if isinstance(event, PartHead):
             self._open = event
-            if not event.is_file:
-                if event.name in self._fields:
-                    raise FormError(f"The field {event.name!r} is there twice", where=event.name)
-                self._fields[event.name] = b""
+            if event.name in self._fields:
+                raise FormError(f"The field {event.name!r} is there twice", where=event.name)
+            is_named_file = folded("".join(name_steps(event.name))) == _FILE
+            if event.is_file != is_named_file or (is_named_file and event.name != _FILE):
+                raise FormError("The form of a file has one file, in the field `file`", where=event.name)
+            self._fields[event.name] = b""
         elif head is not None and not head.is_file:
             if isinstance(event, bytes):
                 self._fields[head.name] += event
@@ -105,6 +116,16 @@ class IncomingForm:
                     raise FormError(f"The field {head.name!r} is too long", where=head.name)
             else:
                 self._complete.add(head.name)
+                self._check_field(head.name)
+
+    def _check_field(self, name: str) -> None:
+        """Refuse a field that names a resource: no vendor's uploads have one, and it may come after the file."""
+        field = TextField(name, self._fields[name])
+        for reference in field.references:
+            if reference.must_own:
+                raise FormError(f"The form of a file names a {reference.kind}", where=name, hint="Leave it out.")
+        if field.content != self._fields[name]:
+            raise FormError(f"The field {name!r} has a key twice", where=name)
 
     def _check_size(self, size: int) -> None:
         if size > self._max_bytes:
@@ -147,22 +168,41 @@ async def _from_file(file: IO[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
+def _one_line(data: bytes) -> bytes:
+    for character, escaped in _LINE_ENDS:
+        data = data.replace(character, escaped)
+    return data
+
+
+class ResolvedModel(NamedTuple):
+    """A model that a request names: its provider, under its name here, and the names of the model."""
+
+    name: str
+    provider: HttpProvider
+    upstream: str
+    """The vendor's name; empty where the request names no model."""
+    checked: str = ""
+    """The name that was compared with the key's patterns."""
+
+
 class LineRenamer:
     """Checks the requests of one batch, and gives each the vendor's name of its model; all must be of one provider."""
 
-    def __init__(
-        self, caller: Caller, router: Router, resolve: Callable[[object], tuple[str, HttpProvider, str]]
-    ) -> None:
+    def __init__(self, caller: Caller, resolve: Callable[[object], ResolvedModel]) -> None:
         self._caller = caller
-        self._router = router
         self._resolve = resolve
         self._target: tuple[str, HttpProvider] | None = None
-        self._known: dict[object, str] = {}
+        self._known: dict[object, ResolvedModel] = {}
         self._count = 0
         self.model = ""
         """The vendor's name of the first model."""
-        self.files: set[str] = set()
-        """The ids of files that the requests name."""
+        self.references: set[Reference] = set()
+        """What the lines refer to."""
+
+    @property
+    def models(self) -> list[str]:
+        """The models that the requests name, as they were checked."""
+        return [each.checked for each in self._known.values() if each.checked]
 
     def target(self) -> tuple[str, HttpProvider]:
         """Return the provider of all requests; raises `RequestError` when there were none."""
@@ -175,18 +215,23 @@ class LineRenamer:
         self._count += 1
         where = f"line {self._count}"
         try:
-            request = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
+            request = parse(line)
+        except ValueError as error:
             raise RequestError(f"The line is not JSON: {error}", where=where) from None
         if not isinstance(request, dict) or not isinstance(request.get("body"), dict):
             raise RequestError("Expected an object with a `body`", where=where)
+        if self._caller.models is not None:
+            check_only(request, _LINE_FIELDS)
+        self.references.update(find_references(request))
         body = self._renamed(request["body"], f"{where}: body", _APIS.get(str(request.get("url")), ""))
-        return dumps({**request, "body": body})
+        return _one_line(write_body({**request, "body": body}))
 
     def request(self, request: Any, where: str, api: str) -> dict[str, Any]:
         """Return one of Anthropic's requests with its model renamed."""
         if not isinstance(request, dict) or not isinstance(request.get("params"), dict):
             raise RequestError("Expected an object with `params`", where=where)
+        if self._caller.models is not None:
+            check_only(request, _REQUEST_FIELDS)
         return {**request, "params": self._renamed(request["params"], f"{where}.params", api)}
 
     def _renamed(self, body: dict[str, Any], where: str, api: str) -> dict[str, Any]:
@@ -198,19 +243,25 @@ class LineRenamer:
         if api == "openai-responses" and state is not None:
             raise NotServedError("A batch cannot go on with a response", where=f"{where}.{state}", hint=_HINT)
         if self._caller.models is not None:
-            check_fields(body, api or "openai-chat")
-        self.files.update(file_ids(body))
+            check_fields(body, names_model=True)
         model = body.get("model")
         if model is not None and not isinstance(model, str):
             raise RequestError("The model is no name", where=f"{where}.model", hint="Name it as `provider/model`.")
-        if model not in self._known:
-            name, provider, upstream = self._resolve(model)
-            if self._target is not None and self._target[0] != name:
-                raise RequestError(
-                    f"The batch asks {self._target[0]!r} and {name!r}", where=where, hint="Make one batch for each."
-                )
-            self._target = (name, provider)
-            self.model = self.model or upstream
-            self._known[model] = upstream
-        upstream = self._known[model]
-        return {**body, "model": upstream} if upstream else body
+        resolved = self._known.get(model) or self._resolve_first(model, where)
+        return {**body, "model": resolved.upstream} if resolved.upstream else body
+
+    def _resolve_first(self, model: str | None, where: str) -> ResolvedModel:
+        """Resolve a model that no request before has named."""
+        if len(self._known) >= _MOST_MODELS:
+            raise RequestError(f"The batch names more than {_MOST_MODELS} models", where=where)
+        resolved = self._resolve(model)
+        if self._target is not None and self._target[0] != resolved.name:
+            raise RequestError(
+                f"The batch asks {self._target[0]!r} and {resolved.name!r}",
+                where=where,
+                hint="Make one batch for each.",
+            )
+        self._target = (resolved.name, resolved.provider)
+        self.model = self.model or resolved.upstream
+        self._known[model] = resolved
+        return resolved

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -17,7 +17,7 @@ import orjson
 
 from slipform.codecs.answer import read_json
 from slipform.codecs.model_name import check_name, shown
-from slipform.codecs.request_fields import dumps, read_body
+from slipform.codecs.request_fields import dumps
 from slipform.codecs.vendor_errors import openai_error
 from slipform.config import Settings
 from slipform.engine.setup import Options, Price, cost_of, price_of
@@ -34,9 +34,22 @@ from slipform.proxy.admission.spending import CallSpending, Spending
 from slipform.proxy.calls import batch_files
 from slipform.proxy.calls.endpoints import EndpointRow, Located, NotServedError, upstream_path
 from slipform.proxy.calls.forward import ForwardedCall, pass_through, renamed
-from slipform.proxy.calls.honoured import resolve_references
-from slipform.proxy.calls.model_names import check_fields, check_named_once, is_named_plainly
-from slipform.proxy.calls.multipart import FormPart, boundary_of, field_text, read_form, write_form
+from slipform.proxy.calls.honoured import RESPONSES, keepers_of
+from slipform.proxy.calls.model_names import check_fields, check_only, folded, is_named_plainly
+from slipform.proxy.calls.multipart import (
+    FormError,
+    FormPart,
+    TextField,
+    boundary_of,
+    field_text,
+    form_type,
+    name_steps,
+    read_form,
+    with_text,
+    write_form,
+)
+from slipform.proxy.calls.parsed_body import BodyChecks, ParsedBody, parse_body_async, write_body
+from slipform.proxy.calls.references import FIELDS, Field, Ownership, Reference
 from slipform.proxy.calls.resources import (
     NoSuchResourceError,
     ResourceStore,
@@ -58,6 +71,12 @@ _MAX_PAGES: Final = 50
 _ASKS_A_MODEL: Final = frozenset({"body", "part", "path"})
 """Where the request of a row names its model whose call costs something: those of batches cost later, files nothing."""
 _NOT_MODELS: Final = frozenset({"input_audio_transcription", "training_file", "file"})
+_INNER: Final = frozenset({"generatecontentrequest", "requests"})
+_BATCH_FIELDS: Final = frozenset({"input_file_id", "endpoint", "completion_window", "metadata", "output_expires_after"})
+"""All that OpenAI's API has; another server could find the requests themselves in a further one."""
+_NO_FIELD: Final = Field("", must_own=False)
+_CURSORS: Final = ("after", "after_id", "before", "before_id")
+_SHOWN: Final = 60
 _GOES_ALONG: Final = (b"anthropic-beta", b"anthropic-version", b"openai-beta", b"accept")
 
 
@@ -93,6 +112,8 @@ class Target(NamedTuple):
     content_type: str | None = None
     media: tuple[int, ...] = ()
     """The sizes of the files in a form."""
+    batch_models: tuple[str, ...] | None = None
+    """The models that the lines of a batch's file name, each of them checked; None for any other request."""
 
 
 class EndpointForwarder:
@@ -150,6 +171,7 @@ class EndpointForwarder:
     ) -> None:
         row, record = call.row, call.record
         record.provider, record.upstream_model, record.stream = target.name, target.model, target.streamed
+        await self._check_cursors(call, target.name)
         if row.lists and self._store is not None:
             await self._list(call, target, segments, send)
             return
@@ -159,11 +181,13 @@ class EndpointForwarder:
         change = partial(self._changed, call, target) if _has_ids(row) else None
         price = price_of(self._prices, f"{target.name}/{target.model}") if self._prices and row.usage else None
         cost = None if price is None else partial(_priced, record, price)
-        rewrite = ResponseMarks(target.name).feed if row.owner_kind() == "response" and target.streamed else None
+        rewrite = None
+        if row.owner_kind() == "response" and target.streamed:
+            rewrite = ResponseMarks(target.name, {}, self._store, call.caller.id).feed
         result = await pass_through(forwarded, calls, send, record.headers(), _failed, cost, change, rewrite)
         record.status, record.outcome, record.usage = result
         if row.method == "DELETE" and result.status < 300 and self._store is not None:
-            await self._store.remove(target.name, segments[row.owner_kind()])
+            await self._store.remove(target.name, segments[row.resources[-1]])
 
     async def _count(self, call: EndpointCall, target: Target, data: dict[str, Any], send: RecordingSend) -> None:
         """Count the tokens of a request for a provider that speaks another API."""
@@ -188,97 +212,128 @@ class EndpointForwarder:
             return await self._read_requests(call)
         if row.sent == "json" and row.model:
             return (await self._read_json(call))[0]
-        body = b""
-        if row.sent:
-            body = await self._body(call)
         name = segments.get("provider") or self._provider_name(call)
-        if body:
-            await self._check_references(call, name, body)
         streamed = row.answered == "bytes" or (row.answered == "events" and call.query.get("stream") == "true")
+        body = await self._read_fields(call, name) if row.sent else b""
         return Target(name, self._provider(name, row), "", body, streamed)
 
+    async def _read_fields(self, call: EndpointCall, provider: str) -> bytes:
+        """A body that names no model."""
+        body = await self._body(call)
+        if not body and call.row.body_optional:
+            return body
+        data, body, references = await self._parse(call, body)
+        self._check_fields(call, data)
+        await self._ownership(call, provider).check(references)
+        if call.row.creates == "batch":
+            await self._check_batch(call, provider, data)
+        return body
+
+    async def _check_batch(self, call: EndpointCall, provider: str, data: Mapping[str, Any]) -> None:
+        """Raise `NotAllowed` for a batch of a key with model limits, unless every line of its file was checked."""
+        caller = call.caller
+        if caller.models is None:
+            return
+        check_only(data, _BATCH_FIELDS)
+        identity = data.get("input_file_id")
+        models = None
+        if self._store is not None and isinstance(identity, str):
+            models = await self._store.batch_models(provider, identity)
+        if models is None:
+            raise NotAllowed(
+                "This API key may use certain models only, and the lines of this file were not checked",
+                hint="Upload the file again with the text field `purpose` set to `batch`.",
+                key=caller.id,
+            )
+        caller.check(models, self._router)
+
     async def _read_json(self, call: EndpointCall) -> tuple[Target, dict[str, Any]]:
-        row, body = call.row, await self._body(call)
-        data = await self._parsed(body)
+        row = call.row
+        data, body, references = await self._parse(call, await self._body(call))
         in_path = row.model == "path"
-        if not in_path:
-            check_named_once(body)
         model = call.located.segments.get("model") if in_path else call.located.model or data.get("model")
         self._check_fields(call, data)
-        name, provider, upstream = self._resolved(call, model)
-        await self._check_references(call, name, body, data)
+        resolved = self._resolved(call, model)
+        await self._ownership(call, resolved.name).check(references)
         streamed = row.answered == "bytes" or (row.answered == "events" and _is_streamed(data))
         if in_path:
-            data, body = _with_inner_names(data, body, str(model), upstream)
-        elif upstream and data.get("model") != upstream:
-            data = {**data, "model": upstream}
-            body = renamed(body, data, str(model), upstream, plainly=is_named_plainly(body))
-        return Target(name, provider, upstream, body, streamed), data
+            body = _with_inner_names(data, body, str(model), resolved.upstream)
+        elif resolved.upstream:
+            body = renamed(body, data, resolved.upstream, plainly=is_named_plainly(body))
+            data = {**data, "model": resolved.upstream}
+        return Target(resolved.name, resolved.provider, resolved.upstream, body, streamed), data
 
     async def _read_parts(self, call: EndpointCall) -> Target:
         """A form, written again with the vendor's name of the model."""
         body = await self._body(call)
         boundary = boundary_of(call.headers.get(b"content-type", b""))
-        parts = (
-            await asyncio.to_thread(read_form, body, boundary) if len(body) > LARGE_BYTES else read_form(body, boundary)
-        )
-        named = field_text(parts, "model")
-        self._check_fields(call, {part.head.name.partition("[")[0]: "" for part in parts})
-        name, provider, upstream = self._resolved(call, call.located.model or named)
+        is_large = len(body) > LARGE_BYTES
+        fields = await asyncio.to_thread(_form_fields, body, boundary) if is_large else _form_fields(body, boundary)
+        for part, field in fields:
+            self._check_part(call, part, field)
+        parts = [part for part, _ in fields]
+        resolved = self._resolved(call, call.located.model or field_text(parts, "model"))
+        references = [each for _, field in fields if field is not None for each in field.references]
+        await self._ownership(call, resolved.name).check(references)
         streamed = call.row.answered == "events" and (field_text(parts, "stream") or "").lower() == "true"
-        parts = [
-            FormPart(part.head, upstream.encode()) if part.head.name == "model" and upstream else part for part in parts
-        ]
-        kind = f"multipart/form-data; boundary={boundary.decode('latin-1')}"
+        if resolved.upstream:
+            parts = with_text(parts, "model", resolved.upstream)
         media = tuple(len(part.content) for part in parts if part.head.is_file)
-        return Target(name, provider, upstream, write_form(parts, boundary), streamed, kind, media)
+        form = write_form(parts, boundary)
+        return Target(resolved.name, resolved.provider, resolved.upstream, form, streamed, form_type(boundary), media)
+
+    def _check_part(self, call: EndpointCall, part: FormPart, field: TextField | None) -> None:
+        """Refuse a part of a form that a server could read as the model's name or as an id, and that is not checked."""
+        name = part.head.name
+        steps = name_steps(name)
+        if folded(steps[0]) == "model" and name != "model":
+            raise FormError(f"The field {name!r} could be read as the model's name", where=name)
+        if field is None and any(FIELDS.get(folded(step), _NO_FIELD).must_own for step in steps):
+            raise FormError(f"The field {name!r} must be a text", where=name)
+        self._check_fields(call, {steps[0]: ""} if field is None else field.data)
 
     async def _read_requests(self, call: EndpointCall) -> Target:
         """Anthropic's batches: every request in them names its model; all must be of one provider."""
-        body = await self._body(call)
-        data = await self._parsed(body)
+        data, _, references = await self._parse(call, await self._body(call))
         requests = data.get("requests")
         if not isinstance(requests, list) or not requests:
             raise RequestError("Expected an array of requests", where="requests")
-        rename = batch_files.LineRenamer(call.caller, self._router, partial(self._resolved, call))
+        if call.caller.models is not None:
+            check_only(data, ("requests",))
+        rename = batch_files.LineRenamer(call.caller, partial(self._resolved, call))
         made = [rename.request(each, f"requests[{at}]", "anthropic") for at, each in enumerate(requests)]
         name, provider = rename.target()
-        await self._check_references(call, name, body, data)
-        return Target(name, provider, rename.model, dumps({**data, "requests": made}))
+        await self._ownership(call, name).check(references)
+        return Target(name, provider, rename.model, write_body({**data, "requests": made}))
 
     async def _upload(self, call: EndpointCall, held: contextlib.ExitStack) -> Target:
         """A file, passed on while it arrives; the lines of a batch's are checked and renamed first."""
         if b"content-encoding" in call.headers:
             raise RequestError("A file is sent as it is", where="content-encoding", hint="Send it uncompressed.")
         server = self._settings.server
-        form = batch_files.IncomingForm(
-            boundary_of(call.headers.get(b"content-type", b"")),
-            _pieces(call, server.body_seconds),
-            server.max_file_bytes,
-            _declared(call.headers),
-        )
+        boundary = boundary_of(call.headers.get(b"content-type", b""))
+        pieces = _pieces(call, server.body_seconds)
+        form = batch_files.IncomingForm(boundary, pieces, server.max_file_bytes, _declared(call.headers))
         held.callback(form.close)
         call.admission.body_read()  # each piece has a time limit of its own
-        kind = call.headers[b"content-type"].decode("latin-1")
+        kind = form_type(boundary)
         if call.row.family == "openai" and await form.field("purpose") == "batch":
-            rename = batch_files.LineRenamer(call.caller, self._router, partial(self._resolved, call))
+            rename = batch_files.LineRenamer(call.caller, partial(self._resolved, call))
             upload = await form.renamed(rename)
             name, provider = rename.target()
-            if self._store is not None:
-                for identity in sorted(rename.files):
-                    await self._store.provider_of("file", identity, call.caller.id, name)
-            return Target(name, provider, rename.model, upload, content_type=kind)
+            await self._ownership(call, name).check(list(rename.references))
+            models = tuple(rename.models)
+            return Target(name, provider, rename.model, upload, content_type=kind, batch_models=models)
         name = self._provider_name(call)
-        return Target(name, self._provider(name, call.row), "", form.upload(), content_type=kind)
+        return Target(name, self._provider(name, call.row), "", await form.upload(), content_type=kind)
 
-    async def _check_references(
-        self, call: EndpointCall, provider: str, body: bytes, data: dict[str, Any] | None = None
-    ) -> None:
-        """Raise for what a request refers to and another key has made."""
-        if self._store is None:
-            return
-        data = await self._parsed(body) if data is None else data
-        await resolve_references("", data, body, [provider], self._store, call.caller.id)
+    def _ownership(self, call: EndpointCall, provider: str) -> Ownership:
+        return Ownership(self._store, call.caller.id, [provider], keepers_of([provider], self._router))
+
+    async def _parse(self, call: EndpointCall, body: bytes) -> ParsedBody:
+        has_keys = self._store is not None or call.caller.models is not None
+        keeps_state = tuple(call.row.upstream or ()) == (RESPONSES,)
+        return await parse_body_async(body, BodyChecks(call.row.model == "body", has_keys, keeps_state))
 
     async def _body(self, call: EndpointCall) -> bytes:
         limit = self._settings.server.max_forwarded_bytes
@@ -287,19 +342,18 @@ class EndpointForwarder:
         encoding = call.headers.get(b"content-encoding")
         return body if encoding is None else await decompressed(body, encoding, limit)
 
-    async def _parsed(self, body: bytes) -> dict[str, Any]:
-        if not body:
-            return {}
-        return await asyncio.to_thread(read_body, body) if len(body) >= LARGE_BYTES else read_body(body)
-
     def _check_fields(self, call: EndpointCall, data: Mapping[str, Any]) -> None:
-        if call.caller.models is not None:
-            check_fields(data, "gemini" if call.row.model == "path" else "openai-chat")
-            for name in _NOT_MODELS & data.keys() if call.row.sent == "json" else ():
-                raise NotAllowed(f"This API key may use certain models only, and may not send {shown(name)}")
+        if call.caller.models is None:
+            return
+        # Some bodies repeat the model of the path; `_with_inner_names` compares it.
+        check_fields(data, names_model=call.row.model in _ASKS_A_MODEL)
+        for inner in _inner_requests(data) if call.row.model == "path" else ():
+            check_fields(inner, names_model=True)
+        for name in _NOT_MODELS & data.keys() if call.row.sent == "json" else ():
+            raise NotAllowed(f"This API key may use certain models only, and may not send {shown(name)}")
 
-    def _resolved(self, call: EndpointCall, model: object) -> tuple[str, HttpProvider, str]:
-        """The provider that is asked for a model, by its name here, and the vendor's name of the model."""
+    def _resolved(self, call: EndpointCall, model: object) -> batch_files.ResolvedModel:
+        """Check the model that a request names, and resolve its provider."""
         row, record = call.row, call.record
         if model is None and not row.model_required:
             if call.caller.models is not None:
@@ -307,7 +361,7 @@ class EndpointForwarder:
                     "This API key may use certain models only, and the request names none", hint="Name the model."
                 )
             name = self._provider_name(call)
-            return name, self._provider(name, row), ""
+            return batch_files.ResolvedModel(name, self._provider(name, row), "")
         if not isinstance(model, str) or not model:
             raise RequestError("The model is missing", where="model", hint="Name it as `provider/model`.")
         mount = self._named_provider(call)
@@ -318,7 +372,7 @@ class EndpointForwarder:
         record.model = record.model or model
         first = self._router.candidates(model)[0]
         name, _, upstream = self._router.full_name(first).partition("/")
-        return name, self._provider(name, row), upstream
+        return batch_files.ResolvedModel(name, self._provider(name, row), upstream, model)
 
     def _named_provider(self, call: EndpointCall) -> str | None:
         named = call.headers.get(b"x-slipform-provider")
@@ -407,9 +461,19 @@ class EndpointForwarder:
         if self._store is not None:
             named = provider or self._named_provider(call)
             provider = await self._store.provider_of(kind, identity, call.caller.id, named)
+            inner = [Reference(each, segments[each], each, must_own=False) for each in row.resources[1:]]
+            await self._ownership(call, provider).check(inner)
         if provider is not None and provider not in self._router.providers:
             raise NoSuchResourceError(f"There is no {kind} {segments[kind][:100]!r}", where=kind)
         return {**segments, kind: identity, **({"provider": provider} if provider else {})}
+
+    async def _check_cursors(self, call: EndpointCall, provider: str) -> None:
+        """Check the resources by which a page of a list begins or ends; a list inside a resource has items."""
+        row = call.row
+        kind = row.lists or ("item" if row.resources else "")
+        named = [(name, call.query[name]) for name in _CURSORS if name in row.query and call.query.get(name)]
+        references = [Reference(kind, value, name, must_own=bool(row.lists)) for name, value in named if kind]
+        await self._ownership(call, provider).check(references)
 
     async def _changed(self, call: EndpointCall, target: Target, status: int, data: bytes) -> bytes:
         """An answer with its addresses leading here and its ids marked, once it is known whose they are."""
@@ -426,19 +490,21 @@ class EndpointForwarder:
         row, store, key = call.row, self._store, call.caller.id
         if store is None:
             return
-        if row.creates and isinstance(answer.get("id"), str):
-            await store.add(target.name, row.creates, [answer["id"]], key)
+        identity = answer.get("id")
+        if row.creates and isinstance(identity, str):
+            await store.add(target.name, row.creates, [identity], key)
+            if target.batch_models is not None:
+                await store.add_batch_file(target.name, identity, target.batch_models)
         for field, kind in (row.yields or {}).items():
-            if isinstance(answer.get(field), str):
-                await store.add(target.name, kind, [answer[field]], key)
+            value = answer.get(field)
+            named = [each.get("id") for each in value if isinstance(each, dict)] if isinstance(value, list) else [value]
+            await store.add(target.name, kind, [each for each in named if isinstance(each, str)], key)
+        store.note_created(target.name, answer, key)
 
     async def _list(self, call: EndpointCall, target: Target, segments: Mapping[str, str], send: RecordingSend) -> None:
         """A list of the caller's own: the vendor's pages are read on until one is full."""
         row, record, store = call.row, call.record, self._store
         query = dict(call.query)
-        after = query.get(row.cursor)
-        if after and store is not None:
-            await store.provider_of(row.lists, after, call.caller.id, target.name)
         limit = _page_size(query)
         own: list[Any] = []
         answer: dict[str, Any] = {}
@@ -488,30 +554,44 @@ def _rewritten(answer: dict[str, Any], call: EndpointCall, provider: str) -> dic
     if isinstance(answer.get("results_url"), str) and isinstance(answer.get("id"), str):
         # The SDK would take the caller's key to the vendor's address.
         answer = {**answer, "results_url": f"{call.origin}/v1/messages/batches/{answer['id']}/results"}
-    if call.row.owner_kind() == "response" and str(answer.get("object", "")).startswith("response"):
+    if "response" in (call.row.creates, call.row.owner_kind()) and str(answer.get("object", "")).startswith("response"):
         for field in ("id", "previous_response_id"):
             if isinstance(answer.get(field), str):
                 answer = {**answer, field: mark(provider, answer[field])}
     return answer
 
 
-def _with_inner_names(data: dict[str, Any], body: bytes, model: str, upstream: str) -> tuple[dict[str, Any], bytes]:
-    """A body of Gemini's, whose requests may repeat the model of the path; another model there is refused."""
-    changed = False
-    inner = data.get("generateContentRequest")
-    requests = data.get("requests")
-    held = [inner] if isinstance(inner, dict) else []
-    held += [each for each in requests if isinstance(each, dict)] if isinstance(requests, list) else []
-    for each in (data, *held):
-        if each.get("model") is None:
-            continue
-        if str(each["model"]).removeprefix("models/") != model:
-            raise RequestError(
-                f"The path asks for {shown(model)}, and the body for {shown(each['model'])}", where="model"
-            )
-        each["model"] = f"models/{upstream}"
-        changed = True
-    return data, dumps(data) if changed else body
+def _form_fields(body: bytes, boundary: bytes) -> list[tuple[FormPart, TextField | None]]:
+    """The parts of a form, the texts among them read as data, and as bytes in which nothing else can be read."""
+    read: list[tuple[FormPart, TextField | None]] = []
+    for part in read_form(body, boundary):
+        if part.head.is_file:
+            read.append((part, None))
+        else:
+            field = TextField(part.head.name, part.content)
+            read.append((FormPart(part.head, field.content), field))
+    return read
+
+
+def _inner_requests(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The requests inside a body of Gemini's, which may repeat the model of the path."""
+    for name, value in data.items():
+        if folded(name) in _INNER:
+            yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict))
+
+
+def _with_inner_names(data: dict[str, Any], body: bytes, model: str, upstream: str) -> bytes:
+    """A body of Gemini's with the vendor's name wherever it repeats the model of the path; another one is refused."""
+    is_changed = False
+    for each in (data, *_inner_requests(data)):
+        for name in [name for name, value in each.items() if folded(name) == "model" and value is not None]:
+            if str(each[name]).removeprefix("models/") != model:
+                raise RequestError(
+                    f"The path asks for {shown(model)}, and the body for {shown(each[name])}", where=name[:_SHOWN]
+                )
+            each[name] = f"models/{upstream}"
+            is_changed = True
+    return write_body(data) if is_changed else body
 
 
 def _is_streamed(data: Mapping[str, Any]) -> bool:

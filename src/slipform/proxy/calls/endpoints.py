@@ -48,6 +48,8 @@ class EndpointRow:
     upstream: Mapping[str, str] | None = None
     """The path at a provider, by its codec; the codecs that are missing have no such endpoint."""
     sent: Sent = ""
+    body_optional: bool = False
+    """Whether a request may come without the body that is sent."""
     answered: Answered = "json"
     query: frozenset[str] = frozenset()
     """The parameters that go along."""
@@ -58,7 +60,7 @@ class EndpointRow:
     cursor: str = "after"
     """The parameter that names the last resource of the page before."""
     yields: Mapping[str, str] | None = None
-    """Fields of the answer that name further resources, and of which kind."""
+    """Fields of the answer that name further resources, by an id or by a list of objects, and of which kind."""
     usage: str = ""
     """The API in whose form the answer tells of tokens."""
     writes: bool = True
@@ -154,6 +156,7 @@ def _openai(
     model: ModelPlace = "",
     required: bool = True,
     sent: Sent = "",
+    body_optional: bool = False,
     answered: Answered = "json",
     query: frozenset[str] = frozenset(),
     creates: str = "",
@@ -169,7 +172,8 @@ def _openai(
     paths = {codec: path.removeprefix("/v1") for codec in codecs} | dict(upstream or {})
     return EndpointRow(
         method, path, "openai", kind, title, model=model, model_required=required, upstream=paths, sent=sent,
-        answered=answered, query=query, creates=creates, lists=lists, yields=yields, usage=usage, writes=writes,
+        body_optional=body_optional, answered=answered, query=query, creates=creates, lists=lists, yields=yields,
+        usage=usage, writes=writes,
     )  # fmt: skip
 
 
@@ -211,6 +215,7 @@ def _refused(paths: str, family: Family, title: str, instead: str, status: int =
 
 
 _RESPONSES: Final = ("openai-responses",)
+_ITEMS: Final = {"data": "item"}
 _FILE_IDS: Final = {"output_file_id": "file", "error_file_id": "file"}
 _ACCOUNT: Final = "It manages the vendor's account; use the vendor's own address and key."
 ROWS: Final[tuple[EndpointRow, ...]] = (
@@ -273,15 +278,17 @@ ROWS: Final[tuple[EndpointRow, ...]] = (
     _openai("DELETE", "/v1/responses/{response}", "Stored responses", codecs=_RESPONSES),
     _openai("POST", "/v1/responses/{response}/cancel", "Stored responses", codecs=_RESPONSES),
     _openai("GET", "/v1/responses/{response}/input_items", "Stored responses", codecs=_RESPONSES,
-            query=_PAGED | {"include"}),
+            query=_PAGED | {"include"}, yields=_ITEMS),
     _openai("POST", "/v1/responses/compact", "Compaction", model="body", sent="json", codecs=_RESPONSES,
-            usage="openai-responses"),
-    _openai("POST", "/v1/conversations", "Conversations", sent="json", codecs=_RESPONSES, creates="conversation"),
+            usage="openai-responses", creates="response"),
+    _openai("POST", "/v1/conversations", "Conversations", sent="json", codecs=_RESPONSES, creates="conversation",
+            body_optional=True),
     *[_openai(method, "/v1/conversations/{conversation}", "Conversations", codecs=_RESPONSES,
               sent="json" if method == "POST" else "") for method in ("GET", "POST", "DELETE")],
     _openai("GET", "/v1/conversations/{conversation}/items", "Conversations", codecs=_RESPONSES,
-            query=_PAGED | {"include"}),
-    _openai("POST", "/v1/conversations/{conversation}/items", "Conversations", sent="json", codecs=_RESPONSES),
+            query=_PAGED | {"include"}, yields=_ITEMS),
+    _openai("POST", "/v1/conversations/{conversation}/items", "Conversations", sent="json", codecs=_RESPONSES,
+            yields=_ITEMS),
     *[_openai(method, "/v1/conversations/{conversation}/items/{item}", "Conversations", codecs=_RESPONSES,
               query=frozenset({"include"})) for method in ("GET", "DELETE")],
     # Counted

@@ -32,7 +32,7 @@ from slipform.proxy.admission.spending import CallSpending, metered
 from slipform.proxy.calls.forward import ForwardedCall, pass_through
 from slipform.proxy.calls.inbound import Inbound
 from slipform.proxy.calls.request_switches import FIELD
-from slipform.proxy.calls.resources import ResponseMarks
+from slipform.proxy.calls.resources import AnswerMarks
 from slipform.proxy.http_server.asgi import RecordingSend, send_bytes, send_stream_start
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy
@@ -56,7 +56,7 @@ class StreamWriter:
         *,
         keep_alive: float = KEEP_ALIVE_SECONDS,
         price: Price | None = None,
-        marks: ResponseMarks | None = None,
+        marks: AnswerMarks | None = None,
     ) -> None:
         self.started = False
         self._api = api
@@ -297,7 +297,7 @@ async def _passed(
     record.status, record.outcome, record.usage = result
 
 
-async def _marked(marks: ResponseMarks, _status: int, data: bytes) -> bytes:
+async def _marked(marks: AnswerMarks, _status: int, data: bytes) -> bytes:
     return marks.whole(data)
 
 

@@ -13,15 +13,15 @@ import orjson
 
 from slipform.codecs import SPOKEN_BY, ServedRequest
 from slipform.codecs.gemini.serve_decode import named_in_path
-from slipform.codecs.request_fields import dumps
 from slipform.codecs.usage import UsageTail, usage_in, usage_place
-from slipform.errors import RequestError, SlipformError, UpstreamError
+from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelRequest, Usage
 from slipform.ir.request import CallCount
 from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import Upload
 from slipform.providers.router import Router
+from slipform.proxy.calls.parsed_body import write_body
 from slipform.proxy.http_server.asgi import RecordingSend, Send, send_whole
 from slipform.proxy.observability.call_record import Header, cost_text
 
@@ -211,7 +211,7 @@ class ForwardRoutes:
         if way is None:
             return None
         provider, route = way
-        sent = renamed(body, data, model, route.model, plainly=is_named_plainly) if route.in_body else body
+        sent = renamed(body, data, route.model, plainly=is_named_plainly) if route.in_body else body
         return _named(model, streamed), ForwardedCall(api, provider, route, sent, _said(headers))
 
     def way(self, api: str, model: str, *, streamed: bool) -> tuple[HttpProvider, Route] | None:
@@ -245,20 +245,25 @@ def _said(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
     return {name.decode(): headers[name].decode("latin-1") for name in sorted(found)} if found else _NOTHING_SAID
 
 
-def renamed(body: bytes, data: Mapping[str, Any], model: str, upstream: str, *, plainly: bool) -> bytes:
-    """The body with the upstream's name for the model, byte for byte the same otherwise where that can be had."""
+def renamed(body: bytes, data: Mapping[str, Any], upstream: str, *, plainly: bool) -> bytes:
+    """Return the body with the upstream's name for the model; for a `data` without a model it is added.
+
+    Byte for byte the same otherwise where that can be had. `body` is what `data` was read from, and names the model
+    at most once; `plainly`: in plain letters, see `is_named_plainly`.
+
+    >>> renamed(b'{"model": "fast"}', {"model": "fast"}, "m", plainly=True), renamed(b"{}", {}, "m", plainly=False)
+    (b'{"model": "m"}', b'{"model":"m"}')
+    """
+    model = data.get("model")
     if model == upstream:
         return body
-    if plainly:
+    if plainly and isinstance(model, str):
         for asked, sent in _spellings(model, upstream):
             if asked in body:
                 return body.replace(asked, sent, 1)
         if (found := _MODEL.search(body)) is not None:
             return b'%b"model":%b%b' % (body[: found.start()], _quoted(upstream), body[found.end() :])
-    try:
-        return dumps({**data, "model": upstream})
-    except UpstreamError:
-        raise RequestError("The request is nested too deeply", hint="Name the model once, in plain letters.") from None
+    return write_body({**data, "model": upstream})
 
 
 @lru_cache(maxsize=512)

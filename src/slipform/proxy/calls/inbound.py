@@ -6,7 +6,7 @@ The names of models come first (`model_names`): they are checked before one is l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -16,7 +16,7 @@ from slipform.bounded import BoundedCache
 from slipform.codecs import Api, ServedRequest
 from slipform.codecs.foreign_fields import ForeignReading, read_foreign
 from slipform.codecs.model_name import shown
-from slipform.codecs.request_fields import dumps, read_body
+from slipform.codecs.request_fields import dumps
 from slipform.config import ModelAlias, ServerSettings, Settings
 from slipform.enforce import Wording
 from slipform.enforce.adoption import Adopted, AdoptionMode, find_schema, may_hold_schema
@@ -29,18 +29,12 @@ from slipform.providers.concurrency import off_loop
 from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Caller
 from slipform.proxy.calls.forward import ForwardedCall, ForwardRoutes
-from slipform.proxy.calls.honoured import (
-    FILE_WORD,
-    RESPONSES,
-    check_honoured,
-    keeper_of,
-    provider_names,
-    resolve_references,
-    state_fields,
-)
-from slipform.proxy.calls.model_names import check_fields, check_named_once, is_named_plainly, requested_models
+from slipform.proxy.calls.honoured import RESPONSES, check_honoured, keepers_of, provider_names, state_fields
+from slipform.proxy.calls.model_names import check_fields, is_named_plainly, requested_models
+from slipform.proxy.calls.parsed_body import BodyChecks, ParsedBody, parse_body_async, write_body
+from slipform.proxy.calls.references import MAX_DEPTH, Ownership, Reference, marks_of
 from slipform.proxy.calls.request_switches import FIELD, NOTHING, RequestSwitches, StreamMode, switches_of
-from slipform.proxy.calls.resources import ResourceStore, ResponseMarks
+from slipform.proxy.calls.resources import AnswerMarks, CreationNotes, ResourceStore, ResponseMarks
 from slipform.proxy.calls.signed_turns import CallerTurns
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy, Registry, ResponseFormat
@@ -49,8 +43,6 @@ from slipform.schema.python_types import cached_format
 
 _WRITABLE = 254
 """Levels that `orjson` writes; it reads four times as many."""
-_DEEPEST = 230
-"""What leaves is a few levels deeper than what came."""
 
 
 class Inbound(msgspec.Struct, frozen=True):
@@ -69,8 +61,8 @@ class Inbound(msgspec.Struct, frozen=True):
     """What was lost or understood otherwise while it was read."""
     forwarded: ForwardedCall | None = None
     """Set when the call goes through untouched; `served` then holds no more than the model's name."""
-    marks: ResponseMarks | None = None
-    """Set when a provider that keeps responses answers: what marks their ids."""
+    marks: AnswerMarks | None = None
+    """Set when a provider that keeps something answers: what marks its ids, and remembers whose they are."""
     adopted: Adopted | None = None
     """Set when the schema was found in the prompt; its caller did not ask for more than the text."""
     turns: CallerTurns | None = None
@@ -159,7 +151,9 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
     """
     path, settings, caller, router = context.path, context.settings, context.caller, context.router
     large = len(body) >= LARGE_BYTES
-    data = await asyncio.to_thread(_read, api, body) if large else _read(api, body)
+    has_keys = context.store is not None or caller.models is not None
+    checks = BodyChecks(api.name != "gemini", has_keys, api.name == RESPONSES)  # Gemini names the model in the path
+    data, body, references = await parse_body_async(body, checks)
     if context.model is not None or context.provider is not None:
         data, body, path = _with_model(api.name, data, body, context)
     models = requested_models(api.name, data, path)
@@ -167,15 +161,18 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
         record.model = models[0]
     if caller.models is not None:
         caller.check(models, router)
-        check_fields(data, api.name)
+        check_fields(data, names_model=api.name != "gemini")
+    if references:
+        await _ownership(models, context).check(references)
     asked = switches_of(data.get(FIELD), context.headers, settings.enforcement.max_attempts)
-    if asked is not NOTHING or large or not _may_have_frame(api, data, body, context):
-        return await _read_anew(api, data, body, record, models, asked, msgspec.structs.replace(context, path=path))
+    parsed = ParsedBody(data, body, references)
+    if asked is not NOTHING or large or not _may_have_frame(api, data, context):
+        return await _read_anew(api, parsed, record, models, asked, msgspec.structs.replace(context, path=path))
     key, turns = _split(api, data, path)
     frame = context.frames.get(key)
     if frame is not None:
         return _with_turns(api, frame, turns, data, body, record, models, context)
-    call = await _read_anew(api, data, body, record, models, asked, msgspec.structs.replace(context, path=path))
+    call = await _read_anew(api, parsed, record, models, asked, msgspec.structs.replace(context, path=path))
     if api.name not in _OPENAI or read_foreign(api.name, data) is None:
         _keep_frame(context.frames, key, turns, call)
     return call
@@ -183,14 +180,14 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
 
 async def _read_anew(
     api: Api,
-    data: dict[str, Any],
-    body: bytes,
+    parsed: ParsedBody,
     record: CallRecord,
     models: tuple[str, ...],
     asked: RequestSwitches,
     context: CallContext,
 ) -> Inbound:
     """Read all fields of a call."""
+    data, body, references = parsed
     path, settings, caller, router = context.path, context.settings, context.caller, context.router
     if FIELD in data:
         _check_depth(data, body)
@@ -202,10 +199,7 @@ async def _read_anew(
         data, body = foreign.data, dumps(foreign.data)
         record.warnings = len(foreign.warnings)
     check_honoured(api.name, data, models, router)
-    state, marks = _NO_STATE, None
-    if api.name == RESPONSES or context.store is not None:
-        state = await _kept_state(api.name, data, body, models, context)
-        data, body, marks = state.data, state.body, state.marks
+    state = _kept_state(api.name, data, references, models, context)
     named = context.schemas.find(asked, models)
     mode = asked.stream_mode or settings.enforcement.stream_mode
     enforces_tools = settings.enforcement.tools == "enforce"
@@ -221,7 +215,7 @@ async def _read_anew(
         through = context.ways.find(api.name, data, body, path=path, headers=context.headers, is_named_plainly=plain)
     if through is not None:
         served, forwarded = through
-        call = Inbound(api, served, body, record, models, asked, mode, forwarded=forwarded, marks=marks)
+        call = Inbound(api, served, body, record, models, asked, mode, forwarded=forwarded, marks=state.marks)
         record.provider, record.upstream_model = forwarded.provider.name, forwarded.route.model
     else:
         served = await _decoded(api, data, body, path, models, named)
@@ -237,8 +231,9 @@ async def _read_anew(
         if state.options:
             served = msgspec.structs.replace(served, options={**served.options, **state.options})
         call = Inbound(
-            api, served, body, record, models, asked, mode, warnings, adopted=adopted, marks=marks, turns=context.turns
-        )
+            api, served, body, record, models, asked, mode, warnings, adopted=adopted, marks=state.marks,
+            turns=context.turns,
+        )  # fmt: skip
         record.schema_from = "" if adopted is None else adopted.library
         record.enforced = is_enforced(served.request, tools=enforces_tools)
         if served.request.response_format is not None:
@@ -248,11 +243,11 @@ async def _read_anew(
     return call
 
 
-def _may_have_frame(api: Api, data: Mapping[str, Any], body: bytes, context: CallContext) -> bool:
-    """Whether a call has a shape, and nothing that has to be looked up for it alone: a file, a kept response."""
+def _may_have_frame(api: Api, data: Mapping[str, Any], context: CallContext) -> bool:
+    """Whether a call has a shape, and nothing of which somebody keeps a state."""
     if api.turns is None or FIELD in data or not (_SHAPES[api.name](data) or data.get("tools")):
         return False
-    if context.store is not None and FILE_WORD in body:
+    if context.store is not None and _creates(api.name, data):
         return False
     return api.name != RESPONSES or next(state_fields(data), None) is None
 
@@ -265,7 +260,7 @@ def _split(api: Api, data: Mapping[str, Any], path: str) -> tuple[tuple[str, str
             turns[name] = value
         else:
             rest[name] = value
-    return (api.name, path if api.name == "gemini" else "", dumps(rest)), turns
+    return (api.name, path if api.name == "gemini" else "", write_body(rest)), turns
 
 
 def _keep_frame(frames: Frames, key: tuple[str, str, bytes], turns: Mapping[str, Any], call: Inbound) -> None:
@@ -326,29 +321,51 @@ def _as_json(served: ServedRequest) -> ServedRequest:
 
 
 class _KeptState(NamedTuple):
-    """A call in the vendor's own ids, what marks those of its answer, and what the answer says of the state."""
+    """What marks the ids of an answer and remembers whose they are, and what the answer says of the state."""
 
-    data: dict[str, Any]
-    body: bytes
-    marks: ResponseMarks | None = None
+    marks: AnswerMarks | None = None
     options: Mapping[str, Any] = {}
 
 
-_NO_STATE = _KeptState({}, b"")
+_NO_STATE = _KeptState()
 
 
-async def _kept_state(
-    api: str, data: dict[str, Any], body: bytes, models: tuple[str, ...], context: CallContext
+def _ownership(models: tuple[str, ...], context: CallContext) -> Ownership:
+    providers = provider_names(models, context.router)
+    return Ownership(context.store, context.caller.id, providers, keepers_of(providers, context.router))
+
+
+def _kept_state(
+    api: str, data: Mapping[str, Any], references: Sequence[Reference], models: tuple[str, ...], context: CallContext
 ) -> _KeptState:
-    """Check what a call refers to, and find out who keeps its answer."""
-    router, store, key = context.router, context.store, context.caller.id
-    found = await resolve_references(api, data, body, provider_names(models, router), store, key)
-    keeper = keeper_of(models, router) if api == RESPONSES else None
-    if keeper is None:
-        return _KeptState(data, body)
-    options = {"store": data.get("store") is not False, "previous_response_id": data.get("previous_response_id")}
-    marks = ResponseMarks(keeper, found.marks, store, key)
-    return _KeptState(found.data, dumps(found.data) if found.is_changed else body, marks, options)
+    """Find out who keeps the answer to a call, or what it creates."""
+    if api != RESPONSES and not (context.store is not None and _creates(api, data)):
+        return _NO_STATE
+    _, key, providers, keepers = _ownership(models, context)
+    if len(providers) != 1:
+        return _NO_STATE
+    (provider,) = providers
+    if api != RESPONSES:
+        return _NO_STATE if context.store is None else _KeptState(CreationNotes(provider, context.store, key))
+    if not keepers:
+        return _NO_STATE
+    known = marks_of(references)
+    before = data.get("previous_response_id")
+    if isinstance(before, str):
+        before = known.get(before, before)
+    options = {"store": data.get("store") is not False, "previous_response_id": before}
+    return _KeptState(ResponseMarks(provider, known, context.store, key), options)
+
+
+def _creates(api: str, data: Mapping[str, Any]) -> bool:
+    """Whether the answer may name something new that the vendor keeps, and that a later request can name."""
+    if api == "openai-chat":
+        return data.get("audio") is not None
+    if api != "anthropic":
+        return False
+    tools = data.get("tools")
+    kinds = (each.get("type") for each in tools if isinstance(each, dict)) if isinstance(tools, list) else ()
+    return data.get("container") is not None or any(str(kind).startswith("code_execution") for kind in kinds)
 
 
 def _with_model(api: str, data: dict[str, Any], body: bytes, context: CallContext) -> tuple[dict[str, Any], bytes, str]:
@@ -367,7 +384,7 @@ def _with_model(api: str, data: dict[str, Any], body: bytes, context: CallContex
         model = f"{context.provider}/{model}"
     if data.get("model") != model:
         data = {**data, "model": model}
-        body = dumps(data)
+        body = write_body(data)
     return data, body, path
 
 
@@ -425,13 +442,6 @@ def asks_for_shape(api: str, data: Mapping[str, Any]) -> bool:
     True
     """
     return _SHAPES[api](data)
-
-
-def _read(api: Api, body: bytes) -> dict[str, Any]:
-    data = read_body(body)
-    if api.name != "gemini":  # which names the model in the path
-        check_named_once(body)
-    return data
 
 
 def _switched(served: ServedRequest, asked: RequestSwitches, foreign: ForeignReading | None) -> ServedRequest:
@@ -519,12 +529,12 @@ def _check_schemas(request: ModelRequest, limits: ServerSettings) -> None:
 
 def _check_depth(data: Mapping[str, Any], body: bytes) -> None:
     """Refuse what can be read but, being nested so deeply, not be written again."""
-    if body.count(b"{") + body.count(b"[") <= _DEEPEST:
+    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
         return
     wrapped: Any = data
-    for _ in range(_WRITABLE - _DEEPEST):
+    for _ in range(_WRITABLE - MAX_DEPTH):
         wrapped = [wrapped]
     try:
         orjson.dumps(wrapped)
     except TypeError:
-        raise RequestError(f"The request is nested more than {_DEEPEST} levels deep") from None
+        raise RequestError(f"The request is nested more than {MAX_DEPTH} levels deep") from None

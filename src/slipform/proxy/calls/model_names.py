@@ -6,7 +6,7 @@ This comes first of all that looks at a call: before a name is looked up, cached
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from slipform.codecs.gemini.serve_decode import named_in_path
@@ -37,6 +37,8 @@ _CHOOSES_A_MODEL: Final[Mapping[str, str]] = {
     "customllmprovider": "LiteLLM's choice of another vendor",
     "apibase": "LiteLLM's address of another vendor",
     "baseurl": "LiteLLM's address of another vendor",
+    # Azure: `data_sources[].parameters.embedding_dependency.deployment_name`.
+    "datasources": "Azure's data sources, which name a deployment",
     # Names of `model` in other APIs, which servers that speak several of them read as well.
     "engine": "the name of a model in OpenAI's first API",
     "deployment": "the name of a model on Azure",
@@ -44,7 +46,6 @@ _CHOOSES_A_MODEL: Final[Mapping[str, str]] = {
     "modelname": "the name of a model in other APIs",
     # Other gateways spell their fallback lists so.
     "modelfallbacks": "a gateway's fallback models",
-    "fallbackmodels": "a gateway's fallback models",
     "provideroptions": "the fallback models of Vercel's AI Gateway (`providerOptions.gateway.models`)",
     # OpenAI's Responses API: a stored prompt is saved together with a model.
     "prompt": "OpenAI's stored prompt, which names a model",
@@ -65,6 +66,15 @@ In lower case and without `_` and `-`: servers written in Go read a field in any
 """
 _HOLDS_FIELDS = frozenset({"extrabody", "generationconfig"})
 """Objects whose fields count as if they stood outside: gateways unpack the first, Gemini reads the second."""
+
+
+def folded(name: str) -> str:
+    """Return a field's name as the most tolerant servers compare it: in any case, with or without `_` and `-`.
+
+    >>> folded("Input_File-ID")
+    'inputfileid'
+    """
+    return name.casefold().replace("_", "").replace("-", "")
 
 
 def requested_models(api: str, data: Mapping[str, Any], path: str) -> tuple[str, ...]:
@@ -109,32 +119,60 @@ def check_named_once(body: bytes) -> None:
         raise RequestError("The field `model` stands there twice", where="model", hint="Name the model once.")
 
 
-def check_fields(data: Mapping[str, Any], api: str) -> None:
+def check_fields(data: Mapping[str, Any], *, names_model: bool) -> None:
     """Raise `NotAllowed` for a field by which the vendor would choose another model; for keys with model limits.
 
-    >>> check_fields({"model": "a", "messages": []}, "openai-chat")
+    `names_model`: whether the field `model` is the one that was checked. Where a path names the model it is not.
+
+    >>> check_fields({"model": "a", "messages": []}, names_model=True)
     """
-    allowed = None if api == "gemini" else "model"  # Gemini's is in the path, and one in the body could be another
+    allowed = "model" if names_model else None
     held: list[tuple[str, Mapping[str, Any], str | None]] = [("", data, allowed)]
     while held:
         where, fields, allowed = held.pop()
         for name, value in fields.items():
             if value is None or name == allowed:
                 continue
-            plain = name.casefold().replace("_", "").replace("-", "")
-            if plain == "model":
-                raise _not_allowed(where + name, "a second name of a model")
-            if plain in _CHOOSES_A_MODEL:
-                raise _not_allowed(where + name, _CHOOSES_A_MODEL[plain])
+            plain = folded(name)
+            if (why := _choice(plain, value)) is not None:
+                raise _not_allowed(where + name, why)
             if plain in _HOLDS_FIELDS and isinstance(value, Mapping):
                 held.append((f"{where}{name}.", value, None))
             elif plain == "tools" and isinstance(value, list):
-                # Tools that the vendor runs may ask a model of their own: Anthropic's advisor, OpenAI's images.
-                for at, tool in enumerate(value):
-                    for field, chosen in tool.items() if isinstance(tool, Mapping) else ():
-                        if chosen is not None and field.casefold() == "model":
-                            place = f"{where}{name}[{at}].{field}"
-                            raise _not_allowed(place, "the model of a tool that the vendor runs")
+                _check_tools(value, where + name)
+
+
+def _choice(plain: str, value: Any) -> str | None:
+    """What a field is by which a vendor chooses a model; None for any other field."""
+    if plain in _CHOOSES_A_MODEL:
+        return None if plain == "prompt" and _is_text(value) else _CHOOSES_A_MODEL[plain]
+    if plain.endswith(("model", "models")) and plain.isalnum():
+        return "a second name of a model" if plain == "model" else "the name of another model"
+    return None
+
+
+def _check_tools(tools: Sequence[Any], where: str) -> None:
+    """Refuse tools that the vendor runs with a model of their own: Anthropic's advisor, OpenAI's images."""
+    for at, tool in enumerate(tools):
+        for field, chosen in tool.items() if isinstance(tool, Mapping) else ():
+            if chosen is not None and folded(field) == "model":
+                raise _not_allowed(f"{where}[{at}].{field}", "the model of a tool that the vendor runs")
+
+
+def check_only(data: Mapping[str, Any], fields: Collection[str]) -> None:
+    """Raise `NotAllowed` for a field beside these, where another server could find further requests in one.
+
+    >>> check_only({"custom_id": "1", "body": {}}, {"custom_id", "body"})
+    """
+    for name in data.keys() - fields:
+        raise _not_allowed(name, "not a field of a batch")
+
+
+def _is_text(prompt: Any) -> bool:
+    """Whether a prompt is the text, or the texts or tokens, that a model is to continue; a stored one is an object."""
+    return not isinstance(prompt, Mapping) and not (
+        isinstance(prompt, list) and any(isinstance(each, Mapping) for each in prompt)
+    )
 
 
 def _not_allowed(field: str, why: str) -> NotAllowed:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import orjson
 
@@ -20,7 +20,8 @@ from slipform.proxy.admission.ledger import SpendLedger
 
 T = TypeVar("T")
 
-_MARK: Final = "resp_sf1_"
+MARK: Final = "resp_sf1_"
+"""How the id of a response begins that names its provider."""
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9.-]")
 _QUOTED: Final = re.compile(r"~([0-9a-f]{2})")
 
@@ -53,19 +54,87 @@ def mark(provider: str, identity: str) -> str:
     ('resp_sf1_my~5fgpu_resp_1', ('my_gpu', 'resp_1'))
     """
     plain = _PLAIN.sub(lambda found: "".join(f"~{byte:02x}" for byte in found[0].encode()), provider)
-    return f"{_MARK}{plain}_{identity}"
+    return f"{MARK}{plain}_{identity}"
 
 
 def unmark(identity: str) -> tuple[str | None, str]:
     """Return the provider that an id names, and the vendor's own id; None for an id without a mark."""
-    if not identity.startswith(_MARK):
+    if not identity.startswith(MARK):
         return None, identity
-    name, _, rest = identity.removeprefix(_MARK).partition("_")
+    name, _, rest = identity.removeprefix(MARK).partition("_")
     raw = _QUOTED.sub(lambda found: chr(int(found[1], 16)), name)
     return raw.encode("latin-1", "replace").decode("utf-8", "replace"), rest
 
 
-_LIFECYCLE: Final = b'"response":'
+_LIFECYCLE: Final = b'"response"'
+_CREATING: Final = (b'"container', b'"file_id"', b'"audio"')
+"""What stands in every event that tells of something `created_in` knows."""
+_MOST_IDS: Final = 500
+"""Ids in one query; SQLite takes 999 values at least."""
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
+
+
+def _inner(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def created_in(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what an answer of a model has created beside itself, as kinds and ids.
+
+    In Responses: items, and the containers in which code ran. In Messages: the container, and the files written there.
+    In Chat Completions: audio, to which a later turn can refer.
+
+    >>> list(created_in({"output": [{"id": "ci_1", "container_id": "cntr_1"}], "container": {"id": "c_2"}}))
+    [('item', 'ci_1'), ('container', 'cntr_1'), ('container', 'c_2')]
+    """
+    named: list[tuple[str, Any]] = []
+    for item in _objects(answer.get("output")):
+        named += [("item", item.get("id")), ("container", item.get("container_id"))]
+        named.append(("container", _inner(item.get("environment"), "container_id")))
+    named.append(("container", _inner(answer.get("container"), "id")))
+    for block in _objects(answer.get("content")):
+        written = _objects(_inner(block.get("content"), "content"))
+        named += [("file", each.get("file_id")) for each in written]
+    for choice in _objects(answer.get("choices")):
+        named += [("audio", _inner(_inner(choice.get(name), "audio"), "id")) for name in ("message", "delta")]
+    return ((kind, identity) for kind, identity in named if isinstance(identity, str) and identity)
+
+
+class CreationNotes:
+    """Remembers what an answer that passes by has created, and for whom."""
+
+    def __init__(self, provider: str, store: ResourceStore, key: str) -> None:
+        self._provider = provider
+        self._store = store
+        self._key = key
+        self._rest = b""
+
+    def whole(self, data: bytes) -> bytes:
+        """Read a whole answer; it stays as it is."""
+        self._note(data)
+        return data
+
+    def feed(self, data: bytes) -> bytes:
+        """Read the next piece of a stream, line by line; it stays as it is. Nothing stands for the end."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines if data else [self._rest]:
+            if line.startswith(b"data:") and any(word in line for word in _CREATING):
+                self._note(line[5:])
+        return data
+
+    def _note(self, data: bytes) -> None:
+        try:
+            answer = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return
+        parts = [answer, _inner(answer, "message"), _inner(answer, "delta")]
+        parts.append({"content": [_inner(answer, "content_block")]})
+        for part in parts:
+            if isinstance(part, dict):
+                self._store.note_created(self._provider, part, self._key)
 
 
 class ResponseMarks:
@@ -122,16 +191,17 @@ class ResponseMarks:
             self._tokens[token] = _token(mark(self._provider, identity))
             if self._store is not None:
                 self._store.note(self._provider, "response", [identity], self._key)
-        output = response.get("output")
-        if self._store is not None and isinstance(output, list) and output:
-            items = [str(each["id"]) for each in output if isinstance(each, dict) and each.get("id")]
-            self._store.note(self._provider, "item", items, self._key)
+        if self._store is not None and response.get("output"):
+            self._store.note_created(self._provider, response, self._key)
         return True
 
     def _replaced(self, data: bytes) -> bytes:
         for token, marked in self._tokens.items():
             data = data.replace(token, marked)
         return data
+
+
+AnswerMarks: TypeAlias = ResponseMarks | CreationNotes
 
 
 def _token(text: str) -> bytes:
@@ -149,6 +219,14 @@ class ResourceStore:
         """Remember whose these are, soon: what is asked afterwards is asked of the same thread."""
         self._ledger.post(_adding(provider, kind, ids, key))
 
+    def note_created(self, provider: str, answer: Mapping[str, Any], key: str) -> None:
+        """Remember whose the resources are that a model's answer has created, soon."""
+        by_kind: dict[str, list[str]] = {}
+        for kind, identity in created_in(answer):
+            by_kind.setdefault(kind, []).append(identity)
+        for kind, ids in by_kind.items():
+            self.note(provider, kind, ids, key)
+
     async def add(self, provider: str, kind: str, ids: Iterable[str], key: str) -> None:
         """Remember whose these are; a resource stays with the key that was first seen with it."""
         await self._run(_adding(provider, kind, ids, key))
@@ -156,6 +234,30 @@ class ResourceStore:
     async def remove(self, provider: str, identity: str) -> None:
         """Forget a resource that was deleted."""
         await self._query("DELETE FROM resources WHERE provider = ? AND id = ?", provider, identity)
+        await self._query("DELETE FROM batch_files WHERE provider = ? AND id = ?", provider, identity)
+
+    async def add_batch_file(self, provider: str, identity: str, models: Iterable[str]) -> None:
+        """Remember that every line of a file was checked, and the models that they name, as their caller wrote them."""
+        names = orjson.dumps(list(models)).decode()
+        await self._query("INSERT OR REPLACE INTO batch_files VALUES (?, ?, ?)", provider, identity, names)
+
+    async def batch_models(self, provider: str, identity: str) -> tuple[str, ...] | None:
+        """Return the models that the lines of a file name; None for a file whose lines were not checked."""
+        query = "SELECT models FROM batch_files WHERE provider = ? AND id = ?"
+        rows = await self._query(query, provider, identity)
+        return tuple(orjson.loads(rows[0][0])) if rows else None
+
+    async def owners(self, named: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[tuple[str, str]]]:
+        """Return the providers and keys of these resources, by their kinds and ids."""
+        owners: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        ids = sorted({identity for _, identity in named})
+        for start in range(0, len(ids), _MOST_IDS):
+            some = ids[start : start + _MOST_IDS]
+            marks = ",".join("?" * len(some))
+            query = f"SELECT kind, id, provider, key FROM resources WHERE id IN ({marks})"  # noqa: S608
+            for kind, identity, provider, key in await self._query(query, *some):
+                owners.setdefault((kind, identity), []).append((provider, key))
+        return owners
 
     async def provider_of(self, kind: str, identity: str, key: str, provider: str | None = None) -> str:
         """Return the provider that keeps a key's resource; raises `NoSuchResourceError` for any other key's."""
