@@ -73,9 +73,10 @@ soak: $(VENV)/.installed-dev  ## half an hour of streams, then hostile clients
 hostile: $(VENV)/.installed-dev  ## clients and vendors that misbehave, with figures
 	$(BIN)/python -m bench.hostile
 
-fuzz: $(VENV)/.installed-fuzz  ## a minute of the repair, then 20,000 random calls through the proxy
+fuzz: $(VENV)/.installed-fuzz  ## a minute of the repair, 20,000 random calls through the proxy, 4,000 changed requests for all endpoints
 	$(BIN)/python tests/fuzz/fuzz_repair.py -max_total_time=60
 	$(BIN)/python -m tests.fuzz.fuzz_judge --cases 20000
+	$(BIN)/python -m tests.fuzz.fuzz_wire --cases 4000
 
 docs: $(VENV)/.installed-docs  ## the documentation as HTML
 	$(BIN)/python -m website.build
