@@ -311,6 +311,14 @@ def test_mistral_s_quirks() -> None:
     assert "stream_options" not in body
 
 
+@pytest.mark.parametrize("value", [1.5, 0, True, "x", [1]], ids=str)
+@pytest.mark.parametrize("name", CODECS)
+def test_a_part_of_a_request_that_is_not_an_object_is_left_out(name: str, value: Any) -> None:
+    request = ModelRequest("m", ASK, SHAPE, extra={"stream_options": value, "tool_choice": value}, extra_for=name)
+    body = json.loads(make_codec(name, ALL).encode_request(request, stream=False).body)
+    assert "stream_options" not in body
+
+
 def test_media_is_spelled_by_every_vendor_that_takes_it() -> None:
     image = Message("user", (Text("look"), Media("image", "image/png", b"png")))
     for codec in CODECS:

@@ -510,10 +510,9 @@ class Encoding:
         """Put back what was not read, except into what this request is sent without or what its channel decides."""
         for key, value in unread.items():
             old = into.get(key)
-            decided = old is not None and (
-                (key == "tool_choice" and "type" in value) or (key == "mode" and old == "ANY")
-            )
-            if decided or (key in _PARTS and not isinstance(old, dict) and "type" not in value):
+            has_type = isinstance(value, Mapping) and "type" in value
+            decided = old is not None and ((key == "tool_choice" and has_type) or (key == "mode" and old == "ANY"))
+            if decided or (key in _PARTS and not isinstance(old, dict) and not has_type):
                 self.lose(f"{path}{key}", "The way in which this request asks for its schema leaves no place for it.")
             elif isinstance(old, dict) and isinstance(value, Mapping):
                 into[key] = dict(old)
