@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis as redis_py
@@ -19,13 +23,14 @@ from slipform.errors import ConfigError
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import MemoryDowngrades
+from slipform.proxy.admission.budgets import KeyBudget
 from slipform.proxy.admission.key_file import KeyFile, read_keys, revocation_of
 from slipform.proxy.admission.keys import add_key, disable_key
 from slipform.proxy.admission.revocations import Revocation
 from slipform.proxy.admission.shared_state import SharedDowngrades, SharedState, tell_machines
 from slipform.testing import FakeModel, FakeVendor, Received, Step, rejected
 from tests.conftest import serving
-from tests.proxy.proxying import ADA, RedisServer, call, chat, proxied, running_redis
+from tests.proxy.proxying import ADA, FORMAT, RedisServer, call, chat, proxied, running_redis
 from tests.waiting import until, until_async
 
 
@@ -307,6 +312,81 @@ def test_the_proxy_serves_on_while_redis_is_gone_and_comes_back_to_it(
             own.start()
             assert until(lambda: chat(address, said).status == 200 and "Redis is back" in caplog.text)
         assert caplog.text.count("goes on alone") == 1
+
+
+async def test_more_calls_than_connections_wait_for_one(redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    shared = SharedState(Redis(url=redis.url, prefix="many:"))
+    names = [f"k{number}" for number in range(400)]
+    await asyncio.gather(*[shared.put(name, b"x", 60) for name in names])
+    found = await asyncio.gather(*[shared.get(name, 10) for name in names])
+    with closing(redis.client()) as client:
+        connections = len(client.client_list())
+    await shared.close()
+    assert found == [b"x"] * 400
+    assert connections < 50
+    assert "goes on alone" not in caplog.text
+
+
+@pytest.mark.parametrize("count", [200, 400])
+async def test_calls_of_a_key_with_a_budget_are_all_answered_however_many_come_at_once(
+    count: int, redis: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, secret = add_key(tmp_path / "keys.json", "ada", budget=KeyBudget(max_cost=100_000))
+    settings = {
+        "server": {"keys_file": str(tmp_path / "keys.json")},
+        "prices": {"fake/*": {"input": 1.0, "output": 1.0}},
+        "cache": {"enabled": True},
+        "redis": {"url": redis.url, "prefix": f"{tmp_path.name}:"},
+    }
+    with proxied({"fake": FakeModel([ADA])}, settings) as address:
+        host, port = urlsplit(address).hostname, urlsplit(address).port
+        connections = [await asyncio.open_connection(host, port) for _ in range(count)]
+        for number, (_, writer) in enumerate(connections):
+            ask = [{"role": "user", "content": f"Ada is {number}"}]
+            body = json.dumps({"model": "fake/m", "messages": ask, "response_format": FORMAT, "max_tokens": 5}).encode()
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {secret}\r\n"
+            writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        statuses = await asyncio.gather(*[reader.readline() for reader, _ in connections])
+        for _, writer in connections:
+            writer.close()
+    assert Counter(statuses) == {b"HTTP/1.1 200 OK\r\n": count}
+    assert "goes on alone" not in caplog.text
+
+
+async def test_a_restart_of_redis_is_one_outage_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with running_redis() as own:
+        shared = SharedState(Redis(url=own.url, prefix="once:"))
+
+        async def ask_many() -> list[Any]:
+            return await asyncio.gather(*[shared.permits(f"k{number}", 60, 1) for number in range(30)])
+
+        assert None not in await ask_many()
+        own.kill()
+        assert await ask_many() == [None] * 30
+        own.start()
+
+        async def is_back() -> bool:
+            await ask_many()
+            return "Redis is back" in caplog.text
+
+        assert await until_async(is_back)
+        assert None not in await ask_many()
+        await shared.close()
+    assert caplog.text.count("goes on alone") == 1
+    assert caplog.text.count("Redis is back") == 1
+
+
+async def test_a_connection_that_redis_has_closed_is_not_an_outage(
+    redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared = SharedState(Redis(url=redis.url, prefix="stale:"))
+    await asyncio.gather(*[shared.put(f"k{number}", b"x", 60) for number in range(16)])
+    with closing(redis.client()) as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+    found = await asyncio.gather(*[shared.get(f"k{number}", 10) for number in range(16)])
+    await shared.close()
+    assert found == [b"x"] * 16
+    assert "goes on alone" not in caplog.text
 
 
 def test_a_proxy_starts_without_redis_being_there() -> None:

@@ -5,6 +5,7 @@ Nothing here is needed to serve: while Redis is away every call gives back "not 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -23,8 +24,15 @@ T = TypeVar("T")
 SpendAct: TypeAlias = Literal["reserve", "renew", "restore", "read"]
 
 _log = logging.getLogger("slipform.server")
-_CALL_SECONDS = 0.5
+_CALL_SECONDS = 2.0
+"""Well above what Redis takes: a process that answers hundreds of calls reads an answer late."""
+_BUSY_SECONDS = 0.05
+"""By how much a time limit rings late where this process is too busy."""
 _AWAY_SECONDS = 2.0
+_MAX_CONNECTIONS = 16
+"""Of one process. Further calls wait for one of them: one connection serves thousands of commands a second."""
+_STEADY_SECONDS = 1.0
+"""For how long Redis has to answer again before an outage counts as over."""
 _CLOCKS_APART = 60.0
 """How many seconds the clocks of two machines may differ."""
 _REFUSALS_APART = 60.0
@@ -80,13 +88,14 @@ end
 local refused, tokens, cost = 0, tonumber(ARGV[6]), tonumber(ARGV[7])
 if act == 'reserve' then
   local most_t, most_c, most_live = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+  local new_t, new_c = held_t - own_t + tokens, held_c - own_c + cost
   if most_live >= 0 and not own and live >= most_live then refused = 1
-  elseif most_t >= 0 and spent_t + held_t + tokens > most_t then refused = 2
-  elseif most_c >= 0 and spent_c + held_c + cost > most_c then refused = 3
+  elseif most_t >= 0 and spent_t + new_t > most_t then refused = 2
+  elseif most_c >= 0 and spent_c + new_c > most_c then refused = 3
   else
-    held_t, held_c = held_t + tokens, held_c + cost
+    held_t, held_c = new_t, new_c
     if not own then live = live + 1 end
-    own_t, own_c, own = own_t + tokens, own_c + cost, true
+    own_t, own_c, own = tokens, cost, true
   end
 elseif act == 'restore' and not settled then
   own_t, own_c, own = tokens, cost, true
@@ -99,7 +108,8 @@ return {refused, spent_t, spent_c, held_t, held_c, live}
 """
 # A hash for each key and period: what each machine has spent (`t:`, `c:`), and what is held for each call (`h:`). Every
 # act tells all that this machine has spent, and the holds that are settled in that sum, which go in the same step. As
-# the sum only grows, acts may come late, twice or not at all, and a Redis that has lost something is put right.
+# the sum only grows, and a reservation says all that its call holds, acts may come late, twice or not at all, and a
+# Redis that has lost something is put right.
 
 
 _KEEP = """
@@ -129,14 +139,22 @@ return total
 
 
 class SharedState:
-    """One connection pool, and whether it works. Each call is tried once and not for long."""
+    """A bounded number of connections, and whether Redis answers. No call is tried for long."""
 
     def __init__(self, settings: RedisSettings, clock: Callable[[], float] = time.monotonic) -> None:
-        self._client, self._refusal, self._failures = _connected(settings.url)
+        self._client = _connected(settings.url)
+        redis = redis_library()
+        self._refusal: type[Exception] = redis.ResponseError
+        self._failures: tuple[type[Exception], ...] = (redis.RedisError, OSError)
+        self._timeouts: tuple[type[Exception], ...] = (redis.TimeoutError, TimeoutError)
+        self._slots = asyncio.Semaphore(min(_MAX_CONNECTIONS, self._client.connection_pool.max_connections))
+        """The connections that are free: the library would refuse one more than it may open."""
         self._prefix = settings.prefix
         self._clock = clock
         self._away_until = 0.0
         self._away = False
+        self._outage = False
+        """Whether the log has said that Redis is away, and not yet that it is back."""
         self._back_at = 0.0
         self._closed = False
         self._refused_at = -_REFUSALS_APART
@@ -260,27 +278,60 @@ class SharedState:
         await self._client.aclose()
 
     async def _tried(self, act: Callable[[], Awaitable[T]]) -> T | None:
-        if self.down:
-            return None
-        began = self._clock()
-        try:
-            result = await act()
-        except self._refusal as error:  # it is there: what it keeps under this name is not ours, or it takes no more
-            if self._clock() - self._refused_at >= _REFUSALS_APART:
-                self._refused_at = self._clock()
-                _log.warning("Redis refuses a command (%s); this process goes on without it", str(error)[:100])
-            return None
-        except self._failures as error:
-            if self._closed or began < self._back_at:
-                return None  # its connection was closed under it, or it was asked before Redis came back
-            if not self._away:
-                _log.warning("Redis cannot be reached (%s); this process goes on alone", type(error).__name__)
-            self._away, self._away_until = True, self._clock() + _AWAY_SECONDS
-            return None
-        if self._away:
-            _log.warning("Redis is back")
-            self._away, self._back_at = False, self._clock()
+        """What a command gives, once there is a connection for it; None while Redis is away."""
+        async with self._slots:
+            if self.down:
+                return None
+            began = self._clock()
+            if self._away:  # one call looks whether it is back, and the others need not wait for that
+                self._away_until = began + _AWAY_SECONDS
+            try:
+                result = await self._with_retry(act, began)
+            except self._failures as error:
+                self._failed(error, began)
+                return None
+        self._answered()
         return result
+
+    async def _with_retry(self, act: Callable[[], Awaitable[T]], began: float) -> T:
+        try:
+            return await act()
+        except self._failures as error:
+            if not self._may_repeat(error, began):
+                raise
+        return await act()
+
+    def _may_repeat(self, error: Exception, began: float) -> bool:
+        """Whether the failure may be none of Redis: a stale connection, or a process too busy to read the answer."""
+        if isinstance(error, self._refusal) or self._away or self._closed:
+            return False
+        return not isinstance(error, self._timeouts) or self._clock() - began > _CALL_SECONDS + _BUSY_SECONDS
+
+    def _failed(self, error: Exception, began: float) -> None:
+        now = self._clock()
+        if isinstance(error, self._refusal):  # it is there: what it keeps under this name is not ours, or it is full
+            if now - self._refused_at >= _REFUSALS_APART:
+                self._refused_at = now
+                _log.warning("Redis refuses a command (%s); this process goes on without it", str(error)[:100])
+            return
+        if self._closed or began < self._back_at:
+            return  # its connection was closed under it, or it was asked before Redis came back
+        if not self._outage:
+            self._outage = True
+            _log.warning("Redis cannot be reached (%s); this process goes on alone", type(error).__name__)
+        self._away = True
+        self._away_until = now + _AWAY_SECONDS
+
+    def _answered(self) -> None:
+        if not self._outage:
+            return
+        now = self._clock()
+        if self._away:
+            self._away = False
+            self._back_at = now
+        if now - self._back_at >= _STEADY_SECONDS:
+            self._outage = False
+            _log.warning("Redis is back")
 
 
 class SharedDowngrades:
@@ -351,20 +402,19 @@ def _is_of_another_type(error: Exception) -> bool:
     return str(error).startswith("WRONGTYPE")
 
 
-def _connected(url: str) -> tuple[Any, type[Exception], tuple[type[Exception], ...]]:
-    redis = redis_library()
+def _connected(url: str) -> Any:
+    redis_library()
     from redis.asyncio import Redis
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 
     once = Retry(NoBackoff(), 0)
     try:
-        client = Redis.from_url(url, socket_timeout=_CALL_SECONDS, socket_connect_timeout=_CALL_SECONDS, retry=once)
+        return Redis.from_url(url, socket_timeout=_CALL_SECONDS, socket_connect_timeout=_CALL_SECONDS, retry=once)
     except ValueError as error:
         raise ConfigError(
             f"This is no address of Redis: {error}", where="redis.url", hint="Write it as redis://host:6379/0."
         ) from error
-    return client, redis.ResponseError, (redis.RedisError, OSError)
 
 
 def _learned(field: bytes, until: bytes, now: float) -> Downgrade | None:
