@@ -144,6 +144,20 @@ def test_with_keys_only_an_operators_key_opens_it_and_a_disabled_one_no_longer(t
         assert until(lambda: call(address, f"{API}me", headers={"cookie": session}).status == 401)
 
 
+def test_wrong_keys_at_the_consoles_door_count_as_those_of_calls_do(tmp_path: Path) -> None:
+    path = keys_path(tmp_path)
+    operator = add_key(path, "ops", operator=True)[1]
+    server = {"keys_file": str(path), "wrong_keys_per_minute": 10}
+    with proxied({"fake": FakeModel([ADA])}, {"server": server}) as address:
+        replies = [sign_in(address, key=f"sf-{number:012x}-guess") for number in range(25)]
+        refused = replies[-1]
+        by_call = chat(address, {"x-api-key": "sf-000000000000-guess"})
+        assert cookie(address, key=operator)
+    assert [reply.status for reply in replies] == [401] * 10 + [429] * 15
+    assert (refused.json["error"]["code"], by_call.status) == ("too_many_wrong_keys", 429)
+    assert 1 <= int(refused.headers["retry-after"]) <= 60
+
+
 def test_without_an_operator_there_is_no_console_where_keys_are_needed(tmp_path: Path) -> None:
     path = keys_path(tmp_path)
     add_key(path, "ada")

@@ -43,6 +43,7 @@ from slipform.proxy.http_server.asgi import (
     RecordingSend,
     Scope,
     Send,
+    client_address,
     cycle_of,
     decompressed,
     read_body,
@@ -223,7 +224,7 @@ class App:
         except SlipformError as error:
             status, body = error_api(path, headers, located).encode_error(error)
             identity = request_id(headers)
-            log_refusal(error, address=_address(scope), request_id=identity, path=path)
+            log_refusal(error, address=client_address(scope), request_id=identity, path=path)
             more: list[Header] = [(b"x-request-id", identity.encode())]
             if isinstance(error, pages.WrongMethodError):
                 allowed = methods_at(path, headers) or ["GET", "HEAD"]
@@ -258,7 +259,7 @@ class App:
         if tracing.is_tracing():
             route = route_of(scope["path"]) if located is None else located.row.path
             span = tracing.start_server_span(scope["method"], route, headers)
-        body, caller, address = b"", ANYBODY, _address(scope)
+        body, caller, address = b"", ANYBODY, client_address(scope)
         try:
             guard = deployment.gate.guard
             told: Sequence[Header] = ()
@@ -375,7 +376,7 @@ class App:
         guard = self._deployments.current.gate.guard
         if not guard.is_own_host(headers, _bound(scope)):
             return False
-        return await guard.operator_sees(page, headers, scope.get("query_string", b""), _address(scope))
+        return await guard.operator_sees(page, headers, scope.get("query_string", b""), client_address(scope))
 
     async def _check_operator(self, page: str, scope: Scope, headers: dict[bytes, bytes]) -> None:
         if await self._shows(page, scope, headers):
@@ -410,7 +411,7 @@ class App:
     async def _models(self, listing: Listing, path: str, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
         deployment = self._deployments.current
         deployment.gate.guard.check_host(headers, _bound(scope))
-        caller = await deployment.gate.guard.identify(headers, scope.get("query_string", b""), _address(scope))
+        caller = await deployment.gate.guard.identify(headers, scope.get("query_string", b""), client_address(scope))
         router, name = deployment.client.router, named_model(path)
         if not name:
             names = [each for each in router.names() if caller.may_use(each, router)]
@@ -428,7 +429,7 @@ class App:
         """What the caller's own key has spent."""
         gate = self._deployments.current.gate
         gate.guard.check_host(headers, _bound(scope))
-        caller = await gate.guard.identify(headers, scope.get("query_string", b""), _address(scope))
+        caller = await gate.guard.identify(headers, scope.get("query_string", b""), client_address(scope))
         if gate.spending is None:
             hint = "Set `ledger.path`, or `server.keys_file`, in slipform.yaml."
             raise UnknownPathError("Nothing is written down here of what is spent", hint=hint)
@@ -464,12 +465,6 @@ _SEE_LOG = "See the server's log."
 def _origin(scope: Scope, headers: dict[bytes, bytes]) -> str:
     """The address by which a client reached this server."""
     return f"{scope.get('scheme', 'http')}://{headers.get(b'host', b'').decode('latin-1')}"
-
-
-def _address(scope: Scope) -> str:
-    """Who calls, as far as the socket, or a balancer that is believed, tells."""
-    client = scope.get("client")
-    return str(client[0]) if client else ""
 
 
 def _bound(scope: Scope) -> str:

@@ -105,10 +105,14 @@ class ConsoleAccess:
         if not is_own or headers.get(b"x-slipform-console") != b"1" or kind != b"application/json":
             raise NotAllowed("Only the console's own page may do this", hint="Open the console, and do it there.")
 
-    def sign_in(self, token: str, key: str, headers: Mapping[bytes, bytes]) -> str:
-        """The cookie of a new session, for the printed link's token or an operator's key."""
+    async def sign_in(self, token: str, key: str, headers: Mapping[bytes, bytes], address: str) -> str:
+        """The cookie of a new session, for the printed link's token or an operator's key.
+
+        Wrong keys count as they do for calls: an address that presents too many has to wait.
+        """
         if self._guard.wants_keys:
-            caller = self._guard.caller({b"authorization": b"Bearer " + key.encode("latin-1", "replace")})
+            presented = {b"authorization": b"Bearer " + key.encode("latin-1", "replace")}
+            caller = await self._guard.identify(presented, b"", address)
             if not caller.operator:
                 raise NotAllowed("That key is not an operator's", hint=_OPERATORS_ONLY, key=caller.id)
             return self._cookie(caller.id, headers)

@@ -31,7 +31,7 @@ from slipform.proxy.console.other_workers import LAST_EVENT, OtherWorkers
 from slipform.proxy.console.rows import FIELDS, matches, narrowest, parse_query
 from slipform.proxy.console.static_files import ROOT, SECURITY_HEADERS, serve_page
 from slipform.proxy.deployment import Deployment
-from slipform.proxy.http_server.asgi import Receive, Scope, Send, read_body, read_query, send_page
+from slipform.proxy.http_server.asgi import Receive, Scope, Send, client_address, read_body, read_query, send_page
 from slipform.proxy.observability.call_record import CallRecord, CallTrace, Header
 from slipform.proxy.observability.metrics import WorkerAddress
 from slipform.schema.limits import LARGE_BYTES
@@ -224,7 +224,8 @@ class Console:
         if method != "POST":
             raise WrongMethodError("A session is made with POST and ended with DELETE")
         given = _parsed(await read_body(receive, 4096))
-        cookie = access.sign_in(str(given.get("token") or ""), str(given.get("key") or ""), headers)
+        token, key = str(given.get("token") or ""), str(given.get("key") or "")
+        cookie = await access.sign_in(token, key, headers, client_address(scope))
         if scope.get("scheme") == "https":
             cookie += "; Secure"
         await _send(send, {"ok": True}, [(b"set-cookie", cookie.encode())])

@@ -114,6 +114,12 @@ def cycle_of(scope: Scope, send: Send) -> RequestCycle | None:
     return cycle if isinstance(cycle, RequestCycle) and send == cycle.send else None
 
 
+def client_address(scope: Scope) -> str:
+    """Who calls, as far as the socket, or a balancer that is believed, tells."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
 def read_query(scope: Scope) -> dict[str, str]:
     """Return the fields of the query, of each the last value; raises `RequestError` for very many."""
     try:
