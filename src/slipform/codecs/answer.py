@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
@@ -88,15 +89,29 @@ def arguments_object(text: str) -> Any:
     return value if isinstance(value, dict) else {"arguments": value}
 
 
-def count(value: Any) -> int | None:
-    """A token count, when it is one (Cohere counts in floats).
+MAX_TOKENS: Final = 10**12
+"""More than this is not a count of one answer's tokens."""
 
-    >>> count(3.0), count(None)
-    (3, None)
+
+def count(value: Any) -> int | None:
+    """A token count (Cohere counts in floats); None for what cannot be one, as if the vendor had reported none.
+
+    >>> count(3.0), count(-1), count(1e300), count("7"), count(True)
+    (3, None, None, None, None)
     """
-    if type(value) is int or value is None:
-        return value
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if isinstance(value, float):
+        value = int(value) if math.isfinite(value) else None
+    return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
+
+
+def details_of(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """An object within a usage; empty where the vendor has something else there.
+
+    >>> details_of({"prompt_tokens_details": [1]}, "prompt_tokens_details")
+    {}
+    """
+    found = usage.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 Finishes: TypeAlias = dict[str, FinishReason]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from slipform.codecs.answer import Finishes, build_answer, count, function_calls, rest_of, usage_of
+from slipform.codecs.answer import Finishes, build_answer, count, details_of, function_calls, rest_of, usage_of
 from slipform.codecs.codec import Codec
 from slipform.codecs.request_fields import SAMPLING, Encoding, data_url, encode_function
 from slipform.codecs.schema_channel import SchemaChannel
@@ -189,7 +189,7 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     """
     if not isinstance(usage, Mapping):
         return None
-    tokens = usage.get("tokens") or usage.get("billed_units") or {}
+    tokens = details_of(usage, "tokens") or details_of(usage, "billed_units")
     return usage_of(
         count(tokens.get("input_tokens")), count(tokens.get("output_tokens")), count(usage.get("cached_tokens"))
     )

@@ -9,13 +9,28 @@ from typing import Any
 import orjson
 
 from slipform.codecs import SPOKEN_BY, Codec, find_codec
+from slipform.codecs.framing import SniffingDecoder
+from slipform.errors import UpstreamError
 from slipform.ir import Usage
+from slipform.ir.response import NO_USAGE
 
 _OBJECT = re.compile(rb"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})")
 """An object with objects in it, which hold none in turn."""
 _PIECES = 3
 """An event may be split between two pieces, and the one that only says that it is over comes after them."""
 _LOOKS = 4
+_TEXT_PLACES = ("choices", "delta", "candidates", "message", "thinking")
+"""Where the events of an API hold what the model writes."""
+_MAX_EVENT_BYTES = 8 * 1024 * 1024
+_MAX_OPEN_BYTES = 64 * 1024
+_NOT_TEXT = frozenset(
+    {
+        "id", "type", "role", "name", "model", "object", "finish_reason", "finishReason", "stop_reason",
+        "stop_sequence", "signature", "thoughtSignature", "logprobs", "logprobsResult", "data", "usage",
+        "safetyRatings", "citationMetadata", "groundingMetadata",
+    }
+)  # fmt: skip
+"""Fields there that hold something else."""
 
 
 class UsageTail:
@@ -46,6 +61,85 @@ class UsageTail:
             return found
         begun = usage_in(api, self._first, with_input=True)
         return found if begun is None else Usage(begun.input, found.output, begun.cached, found.reasoning)
+
+
+class StreamMeter:
+    r"""Counts what the bytes of a streamed answer hold while they are passed on.
+
+    >>> meter = StreamMeter("openai-chat")
+    >>> meter.feed(b'data: {"choices": [{"delta": {"content": "Hello"}}]}\n\n')
+    >>> meter.pieces, meter.text_bytes
+    (1, 5)
+    """
+
+    __slots__ = ("_api", "_framing", "_open_bytes", "_usage_name", "_written", "pieces", "usage")
+
+    def __init__(self, api: str) -> None:
+        codec = _codec(api)
+        self._api = api
+        self._usage_name = _name(codec) if codec.usage_key else b""
+        self._framing: SniffingDecoder | None = SniffingDecoder(_MAX_EVENT_BYTES)
+        self._open_bytes = 0
+        """Of an event that is not complete."""
+        self._written = 0
+        self.pieces = 0
+        """Events that hold text."""
+        self.usage = NO_USAGE
+        """What the vendor has reported so far."""
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of what the model has written; an event that is not complete counts, as it may be nothing but text."""
+        return self._written + min(self._open_bytes, _MAX_OPEN_BYTES)
+
+    def feed(self, data: bytes) -> None:
+        """Count the next bytes."""
+        self._open_bytes += len(data)
+        if self._framing is None:
+            return
+        try:
+            events = self._framing.feed(data)
+        except UpstreamError:
+            self._framing = None
+            return
+        for event in events:
+            self._count(event.data)
+            self._open_bytes = 0
+
+    def _count(self, data: bytes) -> None:
+        try:
+            event = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return  # `[DONE]`
+        if not isinstance(event, dict):
+            return
+        places = [event.get(place) for place in _TEXT_PLACES]
+        if isinstance(response := event.get("response"), str):  # Ollama's generate; elsewhere it is an object
+            places.append(response)
+        written = _text_size(places)
+        self._written += written
+        self.pieces += written > 0
+        if self._usage_name in data and (found := usage_in(self._api, data)) is not None:
+            known = self.usage
+            self.usage = Usage(
+                known.input if found.input is None else found.input,
+                known.output if found.output is None else found.output,
+            )
+
+
+def _text_size(value: Any) -> int:
+    """Return how many bytes of text a value holds."""
+    size = 0
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            size += len(each.encode("utf-8", "surrogatepass"))
+        elif isinstance(each, list):
+            left += each
+        elif isinstance(each, dict):
+            left += [inner for name, inner in each.items() if name not in _NOT_TEXT]
+    return size
 
 
 def usage_in(api: str, said: bytes, *, with_input: bool = False) -> Usage | None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.answer import FINISH_MISSING, Finishes, arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.answer import (
+    FINISH_MISSING,
+    Finishes,
+    arguments_text,
+    build_answer,
+    count,
+    details_of,
+    rest_of,
+    usage_of,
+)
 from slipform.codecs.openai_chat.encode import NAME
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
@@ -156,22 +165,19 @@ def find_usage(data: dict[str, Any]) -> dict[str, Any] | None:
     return usage if isinstance(usage, dict) else None
 
 
-def read_usage(usage: dict[str, Any] | None) -> Usage | None:
+def read_usage(usage: Any) -> Usage | None:
     """Tokens, from any of the spellings of OpenAI's kin.
 
     >>> read_usage({"prompt_tokens": 3, "completion_tokens": 2, "prompt_cache_hit_tokens": 1}).cached
     1
     """
-    if usage is None:
+    if not isinstance(usage, dict):
         return None
-    cached, thought = None, None
-    if prompt := usage.get("prompt_tokens_details"):
-        cached = prompt.get("cached_tokens")
+    cached = details_of(usage, "prompt_tokens_details").get("cached_tokens")
     for name in _CACHED:
         if cached is None:
             cached = usage.get(name)
-    if completion := usage.get("completion_tokens_details"):
-        thought = completion.get("reasoning_tokens")
+    thought = details_of(usage, "completion_tokens_details").get("reasoning_tokens")
     return usage_of(
         count(usage.get("prompt_tokens")),
         count(usage.get("completion_tokens")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from slipform.codecs.answer import Finishes, arguments_text, build_answer, count, rest_of, usage_of
+from slipform.codecs.answer import Finishes, arguments_text, build_answer, count, details_of, rest_of, usage_of
 from slipform.codecs.openai_responses.encode import MESSAGE, NAME
 from slipform.codecs.request_fields import tagged
 from slipform.codecs.schema_channel import SchemaChannel
@@ -151,8 +151,8 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     return usage_of(
         count(usage.get("input_tokens")),
         count(usage.get("output_tokens")),
-        count((usage.get("input_tokens_details") or {}).get("cached_tokens")),
-        count((usage.get("output_tokens_details") or {}).get("reasoning_tokens")),
+        count(details_of(usage, "input_tokens_details").get("cached_tokens")),
+        count(details_of(usage, "output_tokens_details").get("reasoning_tokens")),
         count(usage.get("total_tokens")),
     )
 
