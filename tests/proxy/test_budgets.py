@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from typer.testing import CliRunner
@@ -29,14 +29,16 @@ from slipform.proxy.admission.budgets import KeyBudget, Standing
 from slipform.proxy.admission.key_file import read_keys
 from slipform.proxy.admission.keys import add_key
 from slipform.proxy.admission.ledger import CallEntry, Hold, SpendLedger, open_ledger, reserve, settle, standing
-from slipform.proxy.admission.spending import estimate_input, requested_output
+from slipform.proxy.admission.output_limits import OutputRequest, requested_output
+from slipform.proxy.admission.prompt_size import estimate_input
 from slipform.testing import Answer, FakeModel, FakeVendor, Step, hang, rejected
 from tests.conftest import serving
-from tests.proxy.proxying import ADA, ASK, FORMAT, RedisServer, Reply, call, chat, keys_path, proxied, running_redis
+from tests.proxy.proxying import ADA, ASK, FORMAT, RedisServer, call, chat, keys_path, proxied, running_redis
 from tests.proxy.served import Served
 from tests.proxy.wire import post, provider_of
 from tests.waiting import until
 
+T = TypeVar("T")
 PRICES: Any = {"fake/*": {"input": 1.0, "output": 10.0}, "openai/*": {"input": 1.0, "output": 10.0}}
 """A tenth of the budgets below is a hundred thousand tokens read, or ten thousand written."""
 SPENT = Usage(input=40, output=50, total=90)
@@ -69,7 +71,7 @@ def settled(address: str, headers: dict[str, str]) -> Any:
     return pages[-1]
 
 
-def together(ask: Callable[[int], Reply], count: int = 200) -> list[Reply]:
+def together(ask: Callable[[int], T], count: int = 200) -> list[T]:
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(ask, range(count)))
 
@@ -249,7 +251,7 @@ def test_a_key_has_so_many_calls_under_way_over_all_workers(tmp_path: Path) -> N
 
 
 def test_a_retry_is_refused_when_the_budget_has_no_room_for_it(tmp_path: Path) -> None:
-    headers = key(tmp_path, max_cost=0.003)
+    headers = key(tmp_path, max_cost=0.002)
     model = FakeModel([ModelResponse(text="no", usage=Usage(100, 100)), CHEAP])
     with proxied({"fake": model}, settings_for(tmp_path), attempts=3) as address:
         reply = chat(address, headers, max_tokens=100)
@@ -412,20 +414,28 @@ def test_a_ledger_that_cannot_be_written_refuses_only_keys_with_budgets(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("body", "tokens"),
+    ("api", "body", "output"),
     [
-        ({"max_tokens": 7}, 7),
-        ({"max_completion_tokens": 8, "n": 3}, 24),
-        ({"max_output_tokens": 9}, 9),
-        ({"generationConfig": {"maxOutputTokens": 5, "candidateCount": 2}}, 10),
-        ({"options": {"num_predict": 6}}, 6),
-        ({"max_tokens": -1}, 100),
-        ({}, 100),
-        ([], 100),
+        ("openai-chat", {"max_tokens": 7}, OutputRequest(7)),
+        ("openai-chat", {"max_completion_tokens": 8, "max_tokens": 3, "n": 3}, OutputRequest(8, 3)),
+        ("openai-completions", {"max_tokens": 7, "n": 2, "best_of": 4}, OutputRequest(7, 4)),
+        ("openai-responses", {"max_output_tokens": 9, "max_tokens": 99}, OutputRequest(9)),
+        ("anthropic", {"max_tokens": 9, "n": 3}, OutputRequest(9)),
+        ("gemini", {"generationConfig": {"maxOutputTokens": 5, "candidateCount": 2}}, OutputRequest(5, 2)),
+        ("gemini", {"generation_config": {"max_output_tokens": 5}, "max_tokens": 9}, OutputRequest(5)),
+        ("ollama", {"options": {"num_predict": 6}, "num_predict": 9}, OutputRequest(6)),
+        ("ollama-generate", {"options": {"num_predict": -1}}, OutputRequest()),
+        ("openai-chat", {"options": {"num_predict": 6}, "generationConfig": {"maxOutputTokens": 5}}, OutputRequest()),
+        ("openai-chat", {"max_tokens": 2**63, "n": 10**9}, OutputRequest()),
+        ("openai-chat", {}, OutputRequest()),
+        ("openai-chat", [], OutputRequest()),
+        ("", {"max_tokens": 7}, OutputRequest()),
     ],
 )
-def test_what_a_request_lets_the_model_write_is_read_in_every_api(body: Any, tokens: int) -> None:
-    assert requested_output(json.dumps(body).encode(), 100) == tokens
+def test_what_a_request_lets_the_model_write_is_read_from_its_apis_own_fields(
+    api: str, body: Any, output: OutputRequest
+) -> None:
+    assert requested_output(api, body) == output
 
 
 def test_an_image_counts_as_some_tokens_not_as_its_bytes() -> None:

@@ -297,7 +297,7 @@ class LedgerSettings(_Block):
     keep_days: Annotated[int, Field(ge=1)] = 90
     """How long single calls are kept for `slipform spend`; the sums that budgets go by are kept longer."""
     assumed_output_tokens: Annotated[int, Field(ge=1)] = 1024
-    """Held for the answer to a request that sets no limit of its own (`max_tokens`)."""
+    """Reserved for the answer to a request without a limit (`max_tokens`), and sent with it if the key can run out."""
     on_loss: Literal["refuse", "local"] = "refuse"
     """What becomes of keys with budgets while Redis, where machines count together, is away: they are refused, or this
     machine goes on with what it knows alone."""

@@ -254,7 +254,7 @@ class HttpProvider:
         """The same for one request: `auto` takes the next channel where this one cannot carry its schema."""
         return self._endpoint.capabilities_for(request)
 
-    def codec_for(self, model: str, wanted: ResponseFormat) -> BoundCodec:
+    def codec_for(self, model: str, wanted: ResponseFormat | None) -> BoundCodec:
         """What spells requests for this model and this shape, after all that was learned of either."""
         return self._endpoint.codec_for(model, wanted)
 

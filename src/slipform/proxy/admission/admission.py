@@ -58,6 +58,11 @@ class Caller:
     budget: KeyBudget | None = None
     """What the key may spend, and how many calls it may have under way; None without such limits."""
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether the key can run out of money or tokens."""
+        return self.budget is not None and self.budget.is_limited
+
     def allows(self, model: str) -> bool:
         """Whether a name fits one of the key's patterns."""
         return self.models is None or any(fnmatchcase(model, pattern) for pattern in self.models)

@@ -100,6 +100,11 @@ class Standing(NamedTuple):
         nanos = budget.nanos
         return "cost" if nanos is not None and self.cost + self.held_cost + cost > nanos else None
 
+    def has_room_later(self, budget: KeyBudget, tokens: int, cost: int) -> bool:
+        """Whether a call that takes so much in all would fit if no other were under way."""
+        alone = self._replace(held_tokens=0, held_cost=0)
+        return alone.refusal(budget, tokens, cost, further=True) is None
+
     def with_hold(self, tokens: int, cost: int, *, further: bool = False) -> Standing:
         """The same after a hold of so much."""
         live = self.live if further else self.live + 1
@@ -179,25 +184,38 @@ def is_over_soft(budget: KeyBudget, standing: Standing) -> bool:
     return over_cost or (budget.soft_tokens is not None and standing.tokens >= budget.soft_tokens)
 
 
-def budget_refusal(
-    limit: str, budget: KeyBudget, standing: Standing, name: str, tokens: int, cost: int, now: float
-) -> BudgetExceeded:
-    """The error for a call whose hold does not fit."""
+class CallNeed(NamedTuple):
+    """What a call of the key with this name has to reserve in all."""
+
+    name: str
+    tokens: int
+    cost: int
+
+
+def budget_refusal(limit: str, budget: KeyBudget, standing: Standing, need: CallNeed, now: float) -> BudgetExceeded:
+    """The error for a call whose reservation does not fit; it may be repeated where only others' are in its way."""
     span = f"this {budget.period}" if budget.period else "in all"
     if limit == "tokens":
-        most, spent, wanted = f"{budget.max_tokens} tokens", str(standing.tokens), f"{tokens} tokens"
+        most, spent, needed = f"{budget.max_tokens} tokens", str(standing.tokens), f"{need.tokens} tokens"
         held = str(standing.held_tokens)
     else:
-        most, spent, wanted = money(budget.nanos or 0), money(standing.cost), money(cost)
+        most, spent, needed = money(budget.nanos or 0), money(standing.cost), money(need.cost)
         held = money(standing.held_cost)
+    message = (
+        f"The budget of the API key {need.name!r} is {most} {span}: {spent} is spent, {held} is reserved for calls "
+        f"under way, and this call may take {needed}"
+    )
+    headers = remaining_headers(budget, standing)
+    if standing.has_room_later(budget, need.tokens, need.cost):
+        hint = "Try again in a moment: what calls under way do not use is released when they end."
+        return BudgetExceeded(message, hint=hint, retry_after=1, headers=headers)
     end = period_end(budget.period, now)
     when = f"The next {budget.period} begins at {end:%Y-%m-%dT%H:%MZ}. " if end is not None else ""
     return BudgetExceeded(
-        f"The budget of the API key {name!r} is {most} {span}: {spent} is spent, {held} is held for calls under way, "
-        f"and this call may take {wanted}",
+        message,
         hint=f"{when}Allow fewer tokens (`max_tokens`), or ask who runs this server for a larger budget.",
         retry_after=max(1.0, end.timestamp() - now) if end is not None else None,
-        headers=[*remaining_headers(budget, standing), (b"x-should-retry", b"false")],
+        headers=[*headers, (b"x-should-retry", b"false")],
     )
 
 

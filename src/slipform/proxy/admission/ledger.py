@@ -71,10 +71,6 @@ class Hold(NamedTuple):
     tokens: int = 0
     cost: int = 0
 
-    def more(self, tokens: int, cost: int) -> Hold:
-        """The hold with so much added."""
-        return self._replace(tokens=self.tokens + tokens, cost=self.cost + cost)
-
 
 class CallEntry(NamedTuple):
     """A line of the ledger: one call that is over. `cost` is None where no price is known."""
@@ -96,6 +92,8 @@ class _Job:
     act: Callable[[sqlite3.Connection], Any]
     future: asyncio.Future[Any] | None
     """Who waits; None for what must be written and is not waited for."""
+    otherwise: Callable[[sqlite3.Connection], Any] | None = None
+    """What is written instead where the job itself is at fault."""
 
 
 class SpendLedger:
@@ -111,14 +109,18 @@ class SpendLedger:
         self._complained = False
 
     async def run(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        """What `act` returns, once its transaction is committed; raises `sqlite3.Error` or `OSError`."""
+        """What `act` returns, once its transaction is committed; raises what it raised."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._put(_Job(act, future))
         return await future
 
-    def post(self, act: Callable[[sqlite3.Connection], Any]) -> None:
-        """Have this written, without waiting for it; it is tried again until it is."""
-        self._put(_Job(act, None))
+    def post(
+        self,
+        act: Callable[[sqlite3.Connection], Any],
+        otherwise: Callable[[sqlite3.Connection], Any] | None = None,
+    ) -> None:
+        """Have this written, without waiting for it; it is tried again until it is, or `otherwise` takes its place."""
+        self._put(_Job(act, None, otherwise))
 
     def close(self) -> None:
         """Write what is left, and let go of the file; blocks until that is done."""
@@ -146,7 +148,7 @@ class SpendLedger:
                 if time.monotonic() - pruned > _LOST_SECONDS or not pruned:
                     _prune(connection, time.time(), self._keep_days)
                     pruned = time.monotonic()
-            except (sqlite3.Error, OSError) as error:
+            except Exception as error:  # noqa: BLE001 — without this thread nobody would be answered
                 kept = self._failed(jobs, error)
             else:
                 kept = self._written(connection, jobs) if jobs else []
@@ -181,7 +183,11 @@ class SpendLedger:
                 connection.execute("ROLLBACK")
             if len(jobs) > 1:  # one of them may be at fault, or all
                 return [again for job in jobs for again in self._written(connection, [job])]
-            return self._failed(jobs, error)
+            if _is_of_file(error) or jobs[0].future is not None:
+                return self._failed(jobs, error)
+            _log.error("ledger: an entry cannot be written as it is, error=%r", error)
+            otherwise = jobs[0].otherwise
+            return [] if otherwise is None else self._written(connection, [_Job(otherwise, None)])
         self._complained = False
         _deliver(jobs, results)
         return []
@@ -190,14 +196,18 @@ class SpendLedger:
         """Tell who waits; gives what nobody waits for, to be tried again."""
         waited = [job for job in jobs if job.future is not None]
         _deliver(waited, [error] * len(waited))
-        kept = [job for job in jobs if job.future is None] if isinstance(error, sqlite3.Error | OSError) else []
         if not self._complained:
             self._complained = True
             _log.error(
                 "%s cannot be written: %s. Keys with budgets are refused until it can; see `ledger.path`.",
                 self.path, error,
             )  # fmt: skip
-        return kept
+        return [job for job in jobs if job.future is None]
+
+
+def _is_of_file(error: Exception) -> bool:
+    """Whether an error is the file's, which may get better; any other is the job's own."""
+    return isinstance(error, sqlite3.OperationalError | OSError) or type(error) is sqlite3.DatabaseError
 
 
 def _deliver(jobs: Sequence[_Job], results: Sequence[Any]) -> None:
@@ -270,24 +280,26 @@ def reserve(
     owner: str,
     now: float,
 ) -> tuple[Standing, str | None]:
-    """Add so much to a hold if the budget has room for it: how the key stands then, and which limit refused it.
+    """Hold so much in all for a call if the budget has room for it: how the key stands then, and which limit refused.
 
-    `hold` is what the call holds already.
+    What the call holds already is in the file, so that it may be told twice.
     """
-    further = bool(hold.tokens or hold.cost or connection.execute(_HELD, (hold.id,)).fetchone())
+    held: tuple[int, int] | None = connection.execute(_HELD, (hold.id,)).fetchone()
+    held_tokens, held_cost = held or (0, 0)
+    more_tokens = tokens - held_tokens
+    more_cost = cost - held_cost
     stands = standing(connection, hold.key, budget.period, now)
-    if (limit := stands.refusal(budget, tokens, cost, further=further)) is not None:
+    if (limit := stands.refusal(budget, more_tokens, more_cost, further=held is not None)) is not None:
         return stands, limit
-    after = hold.more(tokens, cost)
     connection.execute(
         "INSERT OR REPLACE INTO holds(id, key, name, model, owner, at, until, tokens, cost) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (hold.id, hold.key, hold.name, model, owner, hold.at, now + LEASE_SECONDS, after.tokens, after.cost),
+        (hold.id, hold.key, hold.name, model, owner, hold.at, now + LEASE_SECONDS, tokens, cost),
     )
-    return stands.with_hold(tokens, cost, further=further), None
+    return stands.with_hold(more_tokens, more_cost, further=held is not None), None
 
 
-_HELD = "SELECT 1 FROM holds WHERE id = ?"
+_HELD = "SELECT tokens, cost FROM holds WHERE id = ?"
 
 
 def settle(
@@ -297,19 +309,35 @@ def settle(
 
     `tell` is the bucket in which other machines have to be told that the hold is gone.
     """
-    if tell is not None:
-        connection.execute("INSERT OR IGNORE INTO untold VALUES (?, ?, ?)", (hold_id, entry.key, tell))
     if hold_id is not None:
-        connection.execute("DELETE FROM holds WHERE id = ?", (hold_id,))
+        release(connection, hold_id, entry.key, tell)
     connection.execute("INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", entry)
     tokens = entry.tokens_in + entry.tokens_out
     for kind in PERIODS:
         end = period_end(kind, held_at)
         connection.execute(
             "INSERT INTO sums VALUES (?, ?, 1, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-            "requests = requests + 1, tokens = tokens + excluded.tokens, cost = cost + excluded.cost",
-            (entry.key, bucket_of(kind, held_at), tokens, entry.cost or 0, end.timestamp() if end else None),
+            "requests = requests + 1, tokens = min(tokens + excluded.tokens, ?), cost = min(cost + excluded.cost, ?)",
+            (
+                entry.key,
+                bucket_of(kind, held_at),
+                tokens,
+                entry.cost or 0,
+                end.timestamp() if end else None,
+                *_MOST_SUMS,
+            ),
         )
+
+
+_MOST_SUMS = (10**15, 10**18)
+"""Tokens and nanos: SQLite's integers, and those of other machines' sums with them, do not overflow."""
+
+
+def release(connection: sqlite3.Connection, hold_id: str, key: str, tell: str | None = None) -> None:
+    """Let go of a hold, and note that the machines that share this bucket have to be told."""
+    if tell is not None:
+        connection.execute("INSERT OR IGNORE INTO untold VALUES (?, ?, ?)", (hold_id, key, tell))
+    connection.execute("DELETE FROM holds WHERE id = ?", (hold_id,))
 
 
 def renew(connection: sqlite3.Connection, owner: str, now: float) -> None:

@@ -1,9 +1,10 @@
 """Count what calls cost, and keep keys within their budgets: reserve before each attempt, settle when the call is over.
 
-What a call may cost is estimated: its bytes, what it allows the model to write, at the price of the model. That much is
-held before the vendor is asked, so calls that run at the same time cannot spend the same money. Afterwards the vendor's
-own count takes its place. What was sent and never told (a client that left, a vendor without usage) counts as
-estimated.
+What an attempt may cost is reserved before the vendor is asked, so that calls that run at the same time cannot spend
+the same money: a bound of its prompt's tokens (`prompt_size`), and the limit on its output that the vendor is sent
+(`output_limits`), at the price of the model. Afterwards the vendor's own count takes its place. An attempt whose vendor
+has not told all, because the client left or the connection broke, counts as what was reserved, or as what was relayed
+where that is more.
 """
 
 from __future__ import annotations
@@ -12,25 +13,30 @@ import asyncio
 import contextlib
 import logging
 import math
-import re
 import secrets
 import sqlite3
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-import orjson
-
-from slipform.enforce import Report
-from slipform.engine.setup import Price, cost_of, guess_tokens, price_of
+from slipform.codecs import make_codec
+from slipform.codecs.answer import count
+from slipform.codecs.usage import StreamMeter
+from slipform.engine.setup import Price, cost_of, price_of
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
+from slipform.ir.request import is_heavy
+from slipform.ir.response import NO_USAGE
+from slipform.providers.concurrency import off_loop
+from slipform.providers.http import HttpProvider
 from slipform.proxy.admission import ledger as books
 from slipform.proxy.admission.budgets import (
     NANOS,
+    CallNeed,
     KeyBudget,
     LedgerUnavailable,
     NoPrice,
@@ -42,6 +48,8 @@ from slipform.proxy.admission.budgets import (
     remaining_headers,
 )
 from slipform.proxy.admission.ledger import CallEntry, Hold, SpendLedger
+from slipform.proxy.admission.output_limits import MAX_LIMIT, OutputRequest, requested_output, sent_output
+from slipform.proxy.admission.prompt_size import estimate_input
 from slipform.proxy.admission.refusals import TooManyRequests
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema.limits import LARGE_BYTES
@@ -51,91 +59,111 @@ if TYPE_CHECKING:
     from slipform.engine.drive import AsyncModel
     from slipform.engine.planning import ModelRoute
     from slipform.ir.response import ChunkSink
+    from slipform.providers import Provider
     from slipform.proxy.admission.admission import Caller
     from slipform.proxy.admission.shared_state import SharedState, SpendAct
 
 T = TypeVar("T")
+Rewrite: TypeAlias = Callable[[bytes], bytes]
+"""Changes the pieces of a stream on their way."""
 _log = logging.getLogger("slipform.server")
-_BYTES_PER_TOKEN = 3
-_TEMPLATE_TOKENS = 32
-"""What a vendor's chat template adds to a conversation."""
-_ADDED_TOKENS = 1_000
-"""What slipform may add to the prompt of an enforced call: the schema once more, an example, instructions."""
-_ENCODED = re.compile(rb"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/=_-]{4096,}")
-_MEDIA_TOKENS, _MEDIA_BYTES_PER_TOKEN = 1_000, 40
-"""An image, a recording or a document within a body: its bytes say little of its tokens."""
+_BYTES_PER_TOKEN = 4
+"""Of text, as `guess_tokens` has it."""
 _RENEW_SECONDS = 10.0
-_MOST_ASKING = 8
-"""Questions to Redis at the same time: hundreds of calls that come at once would each open a connection."""
+_WAIT_SECONDS = 10.0
+"""How long a call waits for room that only others' reservations take."""
+_POLL_SECONDS = 0.25
+"""How often it looks whether another process has released some."""
+_MAX_NANOS = 10**17
+"""Of one call: sums of many still fit the ledger's integers."""
 _KEEP_SECONDS = 2 * 86_400
 """How long Redis keeps a period that is over."""
 _LIMITS: Final = (None, "concurrent", "tokens", "cost")
-
-
-def estimate_input(body: bytes, media: Sequence[int] = ()) -> int:
-    """About how many tokens a request's bytes are, rather too many than too few; `media` are sizes of files among them.
-
-    >>> estimate_input(b"x" * 300)
-    132
-    """
-    size, tokens = len(body) - sum(media), _TEMPLATE_TOKENS
-    tokens += sum(_MEDIA_TOKENS + length // _MEDIA_BYTES_PER_TOKEN for length in media)
-    if size > 4096 and not media:
-        for found in _ENCODED.finditer(body):
-            length = found.end() - found.start()
-            size -= length
-            tokens += _MEDIA_TOKENS + length // _MEDIA_BYTES_PER_TOKEN
-    return tokens + math.ceil(size / _BYTES_PER_TOKEN)
-
-
-_OUTPUT_FIELDS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "maxOutputTokens", "num_predict")
-_COUNT_FIELDS = ("n", "candidateCount", "best_of")
-_INNER_FIELDS = ("generationConfig", "generation_config", "options")
-
-
-def requested_output(body: bytes, assumed: int) -> int:
-    """How many tokens a request lets the model write, over all the answers it asks for.
-
-    >>> requested_output(b'{"max_tokens": 50, "n": 2}', 1024)
-    100
-    """
-    try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return assumed
-    fields: dict[str, Any] = dict(data) if isinstance(data, Mapping) else {}
-    for name in _INNER_FIELDS:
-        if isinstance(inner := fields.get(name), Mapping):
-            fields.update(inner)
-    return _largest(fields, _OUTPUT_FIELDS, assumed) * _largest(fields, _COUNT_FIELDS, 1)
-
-
-def _largest(fields: Mapping[str, Any], names: Sequence[str], default: int) -> int:
-    counts = [value for name in names if isinstance(value := fields.get(name), int) and value > 0]
-    return max(counts, default=default)
+_AMOUNTS: Final = frozenset({"tokens", "cost"})
+"""Those of which a call may find more when others are over."""
 
 
 @dataclass(eq=False, slots=True)
-class _Attempt:
-    """One call to a vendor: what it was expected to take, and whether it came to nothing."""
+class Attempt:
+    """One call to a vendor: what was reserved for it, and what is known of its answer."""
 
     model: str
     price: Price | None
-    expected: Usage
-    refused: bool = False
+    reserved: Usage = NO_USAGE
+    reported: Usage = NO_USAGE
+    """What the vendor has counted so far."""
+    text_bytes: int = 0
+    """Of what the model has written, as far as it has arrived."""
+    pieces: int = 0
+    """In which it arrived; each is a token at least."""
+    is_complete: bool = False
+    """Whether the answer has come to its end."""
+    is_refused: bool = False
+    """Whether the vendor refused the request, or never got it."""
 
-    def usage(self, told: Usage, text: str = "") -> Usage:
-        """What it took: as the vendor told, and as was expected where it did not."""
-        output = told.output
-        if output is None and told.total is not None and told.input is not None:
-            output = max(0, told.total - told.input)
-        if output is None:
-            output = guess_tokens(text) if text else self.expected.output
-        return Usage(self.expected.input if told.input is None else told.input, output)
+    def add_chunks(self, chunks: Sequence[CompletionChunk]) -> None:
+        """Count what these chunks of a stream hold."""
+        for chunk in chunks:
+            arguments = [call.arguments for call in chunk.tool_calls if isinstance(call.arguments, str)]
+            self.add_texts([chunk.text, chunk.reasoning, chunk.refusal, *arguments])
+            if chunk.usage is not None:
+                self.report(chunk.usage)
+
+    def add_texts(self, texts: Sequence[str]) -> None:
+        """Count these pieces of text."""
+        for text in texts:
+            if text:
+                self.text_bytes += len(text.encode("utf-8", "surrogatepass"))
+                self.pieces += 1
+
+    def report(self, usage: Usage) -> None:
+        """Note what the vendor reports; what it reported before stays known."""
+        known, total = self.reported, count(usage.total)
+        input_tokens, output_tokens = count(usage.input), count(usage.output)
+        if output_tokens is None and input_tokens is not None and total is not None:
+            output_tokens = max(0, total - input_tokens)
+        self.reported = Usage(
+            known.input if input_tokens is None else input_tokens,
+            known.output if output_tokens is None else output_tokens,
+        )
+
+    def charged(self) -> Usage:
+        """What it took: as the vendor told, else what was reserved; what is not complete, at least what has arrived.
+
+        A prompt without tokens, and a text without, are not counts.
+        """
+        if self.is_refused:
+            return Usage(0, 0)
+        relayed = max(self.pieces, -(-self.text_bytes // _BYTES_PER_TOKEN))
+        reserved, reported = self.reserved, self.reported
+        if not self.is_complete:
+            input_tokens = max(reserved.input or 0, reported.input or 0)
+            return Usage(input_tokens, max(reserved.output or 0, reported.output or 0, relayed))
+        output_tokens = reported.output or relayed or reported.output
+        return Usage(reported.input or reserved.input, reserved.output if output_tokens is None else output_tokens)
 
     def nanos(self, usage: Usage) -> int | None:
+        """What so many tokens cost."""
         cost = cost_of(self.price, usage)
-        return None if cost is None else math.ceil(cost * NANOS - 1e-3)
+        return None if cost is None else math.ceil(min(cost * NANOS, _MAX_NANOS) - 1e-3)
+
+
+class _MeteredSink:
+    """Passes the chunks of a stream on, and counts them for an attempt."""
+
+    def __init__(self, attempt: Attempt, sink: ChunkSink) -> None:
+        self._attempt = attempt
+        self._sink = sink
+
+    def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
+        """Count these chunks and pass them on."""
+        self._attempt.add_chunks(chunks)
+        return self._sink.push(chunks)
+
+    def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
+        """`push`, for chunks that are no more than text, or arguments of one call."""
+        self._attempt.add_texts(texts)
+        return self._sink.push_texts(texts, call)
 
 
 class Spending:
@@ -159,14 +187,17 @@ class Spending:
         self._warned: set[tuple[str, str]] = set()
         self._holds: dict[str, tuple[Hold, KeyBudget]] = {}
         """What is held for the calls under way here."""
+        self._queues: dict[str, _Queue] = {}
+        """The calls that wait for room, by their key."""
         self._telling: set[asyncio.Task[None]] = set()
         self._renewed = 0.0
-        self._asking = asyncio.Semaphore(_MOST_ASKING)
 
-    async def reserve(self, hold: Hold, tokens: int, cost: int, budget: KeyBudget, model: str) -> tuple[Hold, Standing]:
-        """Add so much to what is held for a call; raises where the budget has no room for it."""
-        now = self.clock()
-        stands, limit = await self._reserved(hold, tokens, cost, budget, model, now)
+    async def reserve(self, hold: Hold, budget: KeyBudget, model: str) -> Standing:
+        """Hold so much in all for a call; raises where the budget has no room for it."""
+        need = CallNeed(hold.name, hold.tokens, hold.cost)
+        stands, limit = await self._reserved(hold, budget, model)
+        if limit in _AMOUNTS and stands.has_room_later(budget, hold.tokens, hold.cost):
+            stands, limit = await self._wait_for_room(hold, budget, model)
         if limit == "concurrent":
             raise TooManyRequests(
                 f"{stands.live} of your requests are under way, as many as the API key {hold.name!r} may have",
@@ -174,12 +205,31 @@ class Spending:
                 retry_after=1,
             )
         if limit is not None:
-            raise budget_refusal(limit, budget, stands, hold.name, tokens, cost, now)
-        hold = hold.more(tokens, cost)
+            raise budget_refusal(limit, budget, stands, need, self.clock())
         self._holds[hold.id] = hold, budget
         if is_over_soft(budget, stands):
-            self._warn(hold, budget, stands, now)
-        return hold, stands
+            self._warn(hold, budget, stands, self.clock())
+        return stands
+
+    async def _wait_for_room(self, hold: Hold, budget: KeyBudget, model: str) -> tuple[Standing, str | None]:
+        """Reserve as soon as other calls of the key have released enough; the first that waits is the first served."""
+        queue = self._queues.setdefault(hold.key, _Queue())
+        queue.waiting += 1
+        end = time.monotonic() + _WAIT_SECONDS
+        try:
+            async with queue.turn:
+                while True:
+                    queue.released.clear()
+                    stands, limit = await self._reserved(hold, budget, model)
+                    left = end - time.monotonic()
+                    if limit not in _AMOUNTS or left <= 0 or not stands.has_room_later(budget, hold.tokens, hold.cost):
+                        return stands, limit
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(queue.released.wait(), min(left, _POLL_SECONDS))
+        finally:
+            queue.waiting -= 1
+            if not queue.waiting:
+                del self._queues[hold.key]
 
     async def standing(self, key: str, budget: KeyBudget) -> Standing:
         """How a key stands now, over all machines where they share a Redis."""
@@ -191,23 +241,45 @@ class Spending:
                 return Standing(requests, *said[1:])
         return await self._run(lambda db: books.standing(db, key, budget.period, now))
 
-    def settle(self, hold: Hold | None, entry: CallEntry) -> None:
-        """Write down what a call has cost, and release what was held for it; nothing is waited for."""
+    def settle(self, hold: Hold | None, budget: KeyBudget | None, entry: CallEntry) -> None:
+        """Write down what a call has cost, and release what was held for it; nothing is waited for.
+
+        An entry that cannot be written as it is counts as what was held.
+        """
         ledger = self.ledger
         if ledger is None:
             return
-        if hold is None:
-            ledger.post(lambda db: books.settle(db, None, entry.at, entry))
+        if hold is None or budget is None:
+            unknown = entry._replace(tokens_in=0, tokens_out=0, cost=None)
+            ledger.post(
+                lambda db: books.settle(db, None, entry.at, entry), lambda db: books.settle(db, None, entry.at, unknown)
+            )
             return
-        _, budget = self._holds.pop(hold.id, (hold, None))
-        if budget is None or self._shared is None:
-            ledger.post(lambda db: books.settle(db, hold.id, hold.at, entry))
+        tell = None if self._shared is None else bucket_of(budget.period, hold.at)
+        reserved = entry._replace(tokens_in=hold.tokens, tokens_out=0, cost=hold.cost)
+        ledger.post(
+            lambda db: books.settle(db, hold.id, hold.at, entry, tell),
+            lambda db: books.settle(db, hold.id, hold.at, reserved, tell),
+        )
+        self._announce_release(hold, budget)
+
+    def release(self, hold: Hold, budget: KeyBudget) -> None:
+        """Let go of what was held for a call of which nothing was sent; nothing is waited for."""
+        if self.ledger is None:
             return
-        bucket = bucket_of(budget.period, hold.at)
-        ledger.post(lambda db: books.settle(db, hold.id, hold.at, entry, tell=bucket))
-        task = asyncio.ensure_future(self._told(hold.key, budget, hold.at))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        tell = None if self._shared is None else bucket_of(budget.period, hold.at)
+        self.ledger.post(lambda db: books.release(db, hold.id, hold.key, tell))
+        self._announce_release(hold, budget)
+
+    def _announce_release(self, hold: Hold, budget: KeyBudget) -> None:
+        """Tell who waits for room, here and on other machines."""
+        self._holds.pop(hold.id, None)
+        if hold.key in self._queues:
+            self._queues[hold.key].released.set()
+        if self._shared is not None:
+            task = asyncio.ensure_future(self._told(hold.key, budget, hold.at))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
 
     async def refresh(self) -> None:
         """Renew what is held for the calls under way here, and tell a Redis that has lost it what was spent."""
@@ -240,22 +312,20 @@ class Spending:
         if self.ledger is not None:
             await asyncio.to_thread(self.ledger.close)
 
-    async def _reserved(
-        self, hold: Hold, tokens: int, cost: int, budget: KeyBudget, model: str, now: float
-    ) -> tuple[Standing, str | None]:
-        ledger = self.ledger
+    async def _reserved(self, hold: Hold, budget: KeyBudget, model: str) -> tuple[Standing, str | None]:
+        ledger, now = self.ledger, self.clock()
         if ledger is None:
             raise _unavailable("no `ledger.path` is set")
         if self._shared is not None:
             bucket = bucket_of(budget.period, hold.at)
-            said = await self._ask("reserve", hold.key, budget, hold.id, bucket, tokens, cost)
+            said = await self._ask("reserve", hold.key, budget, hold.id, bucket, hold.tokens, hold.cost)
             if said is not None:
                 return Standing(0, *said[1:]), _LIMITS[said[0]]
             if self._on_loss == "refuse":
                 raise _unavailable("Redis, which counts for all machines, cannot be reached")
         owner = ledger.owner
         return await self._run(
-            lambda db: books.reserve(db, hold, tokens, cost, budget, model=model, owner=owner, now=now)
+            lambda db: books.reserve(db, hold, hold.tokens, hold.cost, budget, model=model, owner=owner, now=now)
         )
 
     async def _told(self, key: str, budget: KeyBudget, at: float) -> None:
@@ -278,8 +348,7 @@ class Spending:
         end = period_end(bucket.partition(":")[0], now) if ":" in bucket else None
         life = 0 if end is None else math.ceil(end.timestamp() - now) + _KEEP_SECONDS
         told: list[int | float | str] = [self._machine, hold_id, here.tokens, here.cost, tokens, cost, *limits]
-        async with self._asking:
-            said = await shared.spend(act, f"{{{key}}}:{bucket}", [*told, books.LEASE_SECONDS, life, *here.settled])
+        said = await shared.spend(act, f"{{{key}}}:{bucket}", [*told, books.LEASE_SECONDS, life, *here.settled])
         if said is not None and here.settled:
             ledger.post(lambda db: books.forget_told(db, here.settled))
         return said
@@ -300,7 +369,7 @@ class Spending:
             raise _unavailable("no `ledger.path` is set")
         try:
             return await self.ledger.run(act)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, OverflowError) as error:
             raise _unavailable(str(error)) from error
 
     def _warn(self, hold: Hold, budget: KeyBudget, stands: Standing, now: float) -> None:
@@ -314,6 +383,17 @@ class Spending:
             )  # fmt: skip
 
 
+class _Queue:
+    """The calls of a key that wait for room: one looks, the others stand behind it."""
+
+    __slots__ = ("released", "turn", "waiting")
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.released = asyncio.Event()
+        self.waiting = 0
+
+
 def _unavailable(reason: str) -> LedgerUnavailable:
     return LedgerUnavailable(
         f"What this API key has spent cannot be looked up now: {reason}", hint="Try again in a moment.", retry_after=2
@@ -321,27 +401,19 @@ def _unavailable(reason: str) -> LedgerUnavailable:
 
 
 class CallSpending:
-    """One call: what is held for it, what its attempts were expected to take, and what they did take."""
+    """One call: what is held for it, and what its attempts took."""
 
-    def __init__(
-        self,
-        spending: Spending,
-        caller: Caller,
-        record: CallRecord,
-        body: bytes,
-        *,
-        enforced: bool,
-        media: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, spending: Spending, caller: Caller, record: CallRecord) -> None:
         self._spending = spending
         self._caller = caller
         self._record = record
-        self._body = body
-        self._media = media
-        self._enforced = enforced
-        self._input = 0
-        self._attempts: list[_Attempt] = []
+        self._attempts: list[Attempt] = []
         self._hold: Hold | None = None
+
+    @property
+    def assumed_output(self) -> int:
+        """What is reserved for an answer to a request without a limit."""
+        return self._spending.assumed_output
 
     def check_prices(self, models: Sequence[str]) -> None:
         """Raise `NoPrice` for the first of these models (`provider/model`) that has none and needs one."""
@@ -356,94 +428,166 @@ class CallSpending:
                     "million tokens; 0 is a price.",
                 )
 
-    async def begin(self, model: str, max_tokens: int | None = None) -> None:
-        """Hold what one more attempt may cost, before it is sent; raises where the budget has no room for it.
+    async def begin(
+        self, model: str, body: bytes, output: OutputRequest, *, codec: str = "", media: Sequence[int] = ()
+    ) -> Attempt:
+        """Hold what one more attempt may cost, before these bytes are sent; raises where the budget has no room for it.
 
-        `max_tokens` is what is assumed of what the model writes where the request does not say; 0 if it only reads.
+        `output` is what they allow the model to write; `media` are the sizes of files among them.
         """
-        attempt = _Attempt(model, price_of(self._spending.prices, model), Usage())
+        attempt = Attempt(model, price_of(self._spending.prices, model))
         budget = self._caller.budget
         if budget is not None:
             self.check_prices((model,))
-            attempt.expected = await self._expected(max_tokens)
-            hold = self._hold or Hold(secrets.token_hex(12), self._caller.id, self._caller.name, self._spending.clock())
-            tokens = (attempt.expected.input or 0) + (attempt.expected.output or 0)
-            self._hold, stands = await self._spending.reserve(
-                hold, tokens, attempt.nanos(attempt.expected) or 0, budget, model
-            )
-            self._record.budget_headers = tuple(remaining_headers(budget, stands))
+            size = partial(estimate_input, body, media, codec)
+            tokens = await asyncio.to_thread(size) if len(body) >= LARGE_BYTES else size()
+            limit = self.assumed_output if output.limit is None else output.limit
+            attempt.reserved = Usage(tokens, limit * output.answers)
+            await self._reserve(attempt, budget)
         self._attempts.append(attempt)
+        return attempt
 
-    async def _expected(self, max_tokens: int | None) -> Usage:
-        """What the next attempt may take."""
-        if not self._input:
-            body, media = self._body, self._media
-            read = asyncio.to_thread(estimate_input, body, media) if len(body) >= LARGE_BYTES else None
-            tokens = estimate_input(body, media) if read is None else await read
-            self._input = tokens + _ADDED_TOKENS * self._enforced
-        assumed = self._spending.assumed_output if max_tokens is None else max_tokens
-        output = requested_output(self._body, assumed) if assumed else 0
-        before = sum(each.expected.output or 0 for each in self._attempts)  # a retry shows the answers before it
-        return Usage(self._input + before, output)
+    async def _reserve(self, attempt: Attempt, budget: KeyBudget) -> None:
+        """Hold what the attempts before have taken, and what this one may take."""
+        first = self._hold is None
+        hold = self._hold or Hold(secrets.token_hex(12), self._caller.id, self._caller.name, self._spending.clock())
+        charges = [(each, each.charged()) for each in self._attempts]
+        charges.append((attempt, attempt.reserved))
+        tokens = sum((usage.input or 0) + (usage.output or 0) for _, usage in charges)
+        cost = sum(each.nanos(usage) or 0 for each, usage in charges)
+        hold = hold._replace(tokens=tokens, cost=cost)
+        try:
+            stands = await self._spending.reserve(hold, budget, attempt.model)
+        except (asyncio.CancelledError, LedgerUnavailable):
+            if first:  # nobody waits for the answer, or none came: it may be held all the same
+                self._spending.release(hold, budget)
+            raise
+        self._hold = hold
+        self._record.budget_headers = tuple(remaining_headers(budget, stands))
+
+    async def begin_forwarded(
+        self, model: str, api: str, body: bytes, *, codec: str, vendor_field: str | None
+    ) -> bytes:
+        """`begin`, for a request that goes through; gives its bytes, with the limit held if the key can run out.
+
+        `vendor_field` is the field in which the vendor wants the limit, where the API has several.
+        """
+        if self._caller.budget is None:
+            await self.begin(model, body, OutputRequest())
+            return body
+        limit = partial(sent_output, api, body, self.assumed_output, vendor_field)
+        sent, output = await asyncio.to_thread(limit) if len(body) >= LARGE_BYTES else limit()
+        body = sent if self._caller.is_limited else body
+        await self.begin(model, body, output, codec=codec)
+        return body
+
+    async def begin_request(self, route: ModelRoute, request: ModelRequest) -> tuple[Attempt, ModelRequest]:
+        """`begin`, for a request of the engine; gives it with the limit that is held, where the key can run out."""
+        model = route.router.full_name(request.model)
+        if self._caller.budget is None:
+            return await self.begin(model, b"", OutputRequest()), request
+        if request.max_tokens is None and self._caller.is_limited:
+            request = request.replace(max_tokens=self.assumed_output)
+        provider, upstream = route.router.resolve(request.model)
+        encode = partial(_encoded, provider, request.replace(model=upstream))
+        body, codec = await off_loop(encode) if is_heavy(request) else encode()
+        return await self.begin(model, body, _output_of(request), codec=codec), request
+
+    def meter_stream(self, api: str, rewrite: Rewrite | None) -> Rewrite | None:
+        """What passes on the pieces of the stream under way, through `rewrite` if there is one, and counts them."""
+        if self._caller.budget is None:
+            return rewrite
+        attempt, meter = self._attempts[-1], StreamMeter(api)
+
+        def feed(data: bytes) -> bytes:
+            meter.feed(data)
+            attempt.text_bytes = meter.text_bytes
+            attempt.pieces = meter.pieces
+            attempt.report(meter.usage)
+            return data if rewrite is None else rewrite(data)
+
+        return feed
+
+    def forwarded(self) -> None:
+        """The vendor's answer to the attempt under way has been passed on, as far as it came."""
+        record = self._record
+        if record.status >= 400:
+            self.refused()
+        elif record.outcome == "ok":
+            self._attempts[-1].report(record.tokens)
+            self._attempts[-1].is_complete = True
 
     def failed(self, error: BaseException) -> None:
         """The attempt under way has failed: it cost nothing where the vendor refused it, or it was never sent."""
         if isinstance(error, UpstreamError) and (
             error.status is not None or error.details.get("phase") in ("connect", "send")
         ):
-            self._attempts[-1].refused = True
+            self.refused()
 
     def refused(self) -> None:
-        """The vendor answered the attempt under way with an error."""
-        if self._attempts:
-            self._attempts[-1].refused = True
+        """The vendor answered the attempt under way with an error; not after it has written something."""
+        if self._attempts and not self._attempts[-1].text_bytes:
+            self._attempts[-1].is_refused = True
 
     def finish(self, error: SlipformError | None = None) -> None:
         """The call is over: write down what it cost."""
-        record = self._record
-        if not self._attempts and not record.cached:
+        record, attempts = self._record, self._attempts
+        if not attempts and not record.cached:
             return
-        report = error.report if error is not None and isinstance(error.report, Report) else record.report
-        told = [(record.tokens, "")] if report is None else [(each.usage, each.candidate) for each in report.attempts]
-        answered = [each for each in self._attempts if not each.refused]
-        total, cost, known = Usage(0, 0), 0, True
-        for attempt, (usage, text) in zip(answered, [*told, *[(Usage(), "")] * len(answered)], strict=False):
-            usage = attempt.usage(usage, text)
-            total += usage
-            nanos = attempt.nanos(usage)
-            cost, known = cost + (nanos or 0), known and nanos is not None
-        model = self._attempts[-1].model if self._attempts else f"{record.provider}/{record.upstream_model}"
+        model = attempts[-1].model if attempts else f"{record.provider}/{record.upstream_model}"
+        charges = [(each, each.charged()) for each in attempts]
+        costs = [each.nanos(usage) for each, usage in charges]
         entry = CallEntry(
-            self._spending.clock(), self._caller.id, self._caller.name, record.request_id, model, total.input or 0,
-            total.output or 0, cost if known else None, len(self._attempts), error.code if error else record.outcome,
+            self._spending.clock(), self._caller.id, self._caller.name, record.request_id, model,
+            sum(usage.input or 0 for _, usage in charges), sum(usage.output or 0 for _, usage in charges),
+            None if None in costs else sum(cost or 0 for cost in costs), len(attempts),
+            error.code if error else record.outcome,
         )  # fmt: skip
-        self._spending.settle(self._hold, entry)
+        self._spending.settle(self._hold, self._caller.budget, entry)
+
+
+def _output_of(request: ModelRequest) -> OutputRequest:
+    """What a request of the engine allows the model to write; the number of answers is among its vendor's fields."""
+    answers = requested_output(request.extra_for or "openai-chat", request.extra).answers
+    limit = request.max_tokens
+    return OutputRequest(None if limit is None or limit <= 0 else min(limit, MAX_LIMIT), answers)
+
+
+def _encoded(provider: Provider, request: ModelRequest) -> tuple[bytes, str]:
+    """A request as its vendor gets it, and the vendor's codec."""
+    if isinstance(provider, HttpProvider):
+        codec = provider.codec_for(request.model, request.response_format)
+    else:
+        codec = make_codec("openai-chat", provider.capabilities(request.model))
+    return codec.encode_request(request, stream=False).body, codec.name
 
 
 def metered(route: ModelRoute, spending: CallSpending) -> AsyncModel:
-    """What sends a route's requests, each held for before it is sent."""
+    """What sends a route's requests: each is held for before it is sent, and its answer is counted."""
     from slipform.engine.drive import AsyncModel
 
-    async def begin(request: ModelRequest) -> None:
-        await spending.begin(route.router.full_name(request.model), request.max_tokens)
-
     async def complete(request: ModelRequest) -> ModelResponse:
-        await begin(request)
+        attempt, request = await spending.begin_request(route, request)
         try:
-            return await route.complete_async(request)
+            response = await route.complete_async(request)
         except BaseException as error:
             spending.failed(error)
             raise
+        attempt.add_texts([response.text, *[call.arguments for call in response.tool_calls]])
+        attempt.report(response.usage)
+        attempt.is_complete = True
+        return response
 
     async def stream(request: ModelRequest, sink: ChunkSink) -> AsyncGenerator[Sequence[CompletionChunk], None]:
-        await begin(request)
+        attempt, request = await spending.begin_request(route, request)
         try:
-            async with aclosing(route.batches_async(request, sink)) as batches:
+            async with aclosing(route.batches_async(request, _MeteredSink(attempt, sink))) as batches:
                 async for batch in batches:
                     yield batch
         except BaseException as error:
             spending.failed(error)
             raise
+        attempt.is_complete = True
 
     return AsyncModel(complete, stream)
 

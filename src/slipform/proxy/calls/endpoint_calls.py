@@ -17,7 +17,7 @@ import orjson
 
 from slipform.codecs.answer import read_json
 from slipform.codecs.model_name import check_name, shown
-from slipform.codecs.request_fields import dumps
+from slipform.codecs.request_fields import dumps, read_body
 from slipform.codecs.vendor_errors import openai_error
 from slipform.config import Settings
 from slipform.engine.setup import Options, Price, cost_of, price_of
@@ -29,8 +29,9 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import Upload
 from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Admission, Caller
+from slipform.proxy.admission.output_limits import OutputRequest, requested_output, with_one_limit
 from slipform.proxy.admission.refusals import NotAllowed
-from slipform.proxy.admission.spending import CallSpending, Spending
+from slipform.proxy.admission.spending import CallSpending, Rewrite, Spending
 from slipform.proxy.calls import batch_files
 from slipform.proxy.calls.endpoints import EndpointRow, Located, NotServedError, upstream_path
 from slipform.proxy.calls.forward import ForwardedCall, pass_through, renamed
@@ -70,6 +71,10 @@ _MAX_PAGES: Final = 50
 """Pages of a vendor's list that are looked through for the caller's own resources."""
 _ASKS_A_MODEL: Final = frozenset({"body", "part", "path"})
 """Where the request of a row names its model whose call costs something: those of batches cost later, files nothing."""
+_IMAGE_TOKENS: Final = 8_000
+"""Reserved for each image that is made; OpenAI's largest takes 6,240."""
+_DRAWS: Final = {"/images/": "images", ":predict": "gemini-predict"}
+"""Parts of the paths whose answers are images, and the fields that say how many."""
 _NOT_MODELS: Final = frozenset({"input_audio_transcription", "training_file", "file"})
 _INNER: Final = frozenset({"generatecontentrequest", "requests"})
 _BATCH_FIELDS: Final = frozenset({"input_file_id", "endpoint", "completion_window", "metadata", "output_expires_after"})
@@ -112,6 +117,8 @@ class Target(NamedTuple):
     content_type: str | None = None
     media: tuple[int, ...] = ()
     """The sizes of the files in a form."""
+    answers: int = 1
+    """How many a request asks for, where it is known."""
     batch_models: tuple[str, ...] | None = None
     """The models that the lines of a batch's file name, each of them checked; None for any other request."""
 
@@ -152,13 +159,17 @@ class EndpointForwarder:
                 await self._forward(call, target, segments, send)
                 return
             body = target.body if isinstance(target.body, bytes) else b""
-            spent = CallSpending(spending, call.caller, call.record, body, enforced=False, media=target.media)
-            await spent.begin(f"{target.name}/{target.model or 'default'}", None if call.row.writes else 0)
+            count_answers = partial(_with_answer_count, call, target)
+            target = await asyncio.to_thread(count_answers) if len(body) >= LARGE_BYTES else count_answers()
+            body = target.body if isinstance(target.body, bytes) else b""
+            spent = CallSpending(spending, call.caller, call.record)
+            codec = target.provider.api
+            name = f"{target.name}/{target.model or 'default'}"
+            await spent.begin(name, body, _output(call.row, target), codec=codec, media=target.media)
             failure: SlipformError | None = None
             try:
-                await self._forward(call, target, segments, send)
-                if call.record.status >= 400:
-                    spent.refused()
+                await self._forward(call, target, segments, send, spent)
+                spent.forwarded()
             except SlipformError as error:
                 spent.failed(error)
                 failure = error
@@ -167,7 +178,12 @@ class EndpointForwarder:
                 spent.finish(failure)
 
     async def _forward(
-        self, call: EndpointCall, target: Target, segments: Mapping[str, str], send: RecordingSend
+        self,
+        call: EndpointCall,
+        target: Target,
+        segments: Mapping[str, str],
+        send: RecordingSend,
+        spent: CallSpending | None = None,
     ) -> None:
         row, record = call.row, call.record
         record.provider, record.upstream_model, record.stream = target.name, target.model, target.streamed
@@ -181,9 +197,11 @@ class EndpointForwarder:
         change = partial(self._changed, call, target) if _has_ids(row) else None
         price = price_of(self._prices, f"{target.name}/{target.model}") if self._prices and row.usage else None
         cost = None if price is None else partial(_priced, record, price)
-        rewrite = None
+        rewrite: Rewrite | None = None
         if row.owner_kind() == "response" and target.streamed:
             rewrite = ResponseMarks(target.name, {}, self._store, call.caller.id).feed
+        if spent is not None and target.streamed and row.usage and not _draws(row):
+            rewrite = spent.meter_stream(row.usage, rewrite)
         result = await pass_through(forwarded, calls, send, record.headers(), _failed, cost, change, rewrite)
         record.status, record.outcome, record.usage = result
         if row.method == "DELETE" and result.status < 300 and self._store is not None:
@@ -280,7 +298,17 @@ class EndpointForwarder:
             parts = with_text(parts, "model", resolved.upstream)
         media = tuple(len(part.content) for part in parts if part.head.is_file)
         form = write_form(parts, boundary)
-        return Target(resolved.name, resolved.provider, resolved.upstream, form, streamed, form_type(boundary), media)
+        counts = [_whole(part) for part in parts if part.head.name == "n"] if call.caller.is_limited else []
+        return Target(
+            resolved.name,
+            resolved.provider,
+            resolved.upstream,
+            form,
+            streamed,
+            form_type(boundary),
+            media,
+            max(counts, default=1),
+        )
 
     def _check_part(self, call: EndpointCall, part: FormPart, field: TextField | None) -> None:
         """Refuse a part of a form that a server could read as the model's name or as an id, and that is not checked."""
@@ -539,6 +567,38 @@ class EndpointForwarder:
                 answer[field] = page[at].get("id") if page else None
         record.status = 200
         await _send_json(send, 200, dumps(_rewritten(answer, call, target.name)), record.headers())
+
+
+def _with_answer_count(call: EndpointCall, target: Target) -> Target:
+    """A call with the number of answers that its JSON asks for; a key that can run out sends no other field for it."""
+    row, body = call.row, target.body
+    if call.caller.budget is None or not row.writes or row.sent != "json" or not isinstance(body, bytes) or not body:
+        return target
+    kind = next((kind for path, kind in _DRAWS.items() if path in row.path), "")
+    data = read_body(body)
+    if call.caller.is_limited:
+        data = with_one_limit(kind, data)
+        body = write_body(data)
+    return target._replace(body=body, answers=requested_output(kind, data).answers)
+
+
+def _output(row: EndpointRow, target: Target) -> OutputRequest:
+    """What a call may make the model write; there is no field for a limit here."""
+    if not row.writes:
+        return OutputRequest(0)
+    return OutputRequest(_IMAGE_TOKENS if _draws(row) else None, target.answers)
+
+
+def _draws(row: EndpointRow) -> bool:
+    """Whether the answer is images."""
+    return any(path in row.path for path in _DRAWS)
+
+
+def _whole(part: FormPart) -> int:
+    text = part.content.decode("latin-1").strip()
+    if not text.isascii() or not text.isdigit() or len(text) > 4 or not int(text):
+        raise RequestError(f"{shown(text)} is not a number of answers", where="n", hint="Send a whole number.")
+    return int(text)
 
 
 def _has_ids(row: EndpointRow) -> bool:

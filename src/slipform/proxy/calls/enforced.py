@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from slipform.ir.request import CallCount
 from slipform.ir.response import ChunkSink, plain_chunks
 from slipform.providers.base import as_chunks
 from slipform.providers.router import Router
-from slipform.proxy.admission.spending import CallSpending, metered
+from slipform.proxy.admission.spending import CallSpending, Rewrite, metered
 from slipform.proxy.calls.forward import ForwardedCall, pass_through
 from slipform.proxy.calls.inbound import Inbound
 from slipform.proxy.calls.request_switches import FIELD
@@ -266,33 +266,35 @@ async def forward(
     send: RecordingSend,
     spending: CallSpending | None = None,
 ) -> None:
-    """Write the vendor's answer to a call that goes through as it is."""
-    fail = call.api.encode_stream(call.served).fail if call.served.stream else None
-    name = f"{forwarded.provider.name}/{forwarded.route.model}"
-    price = price_of(options.prices, name) if options.prices else None
-    if spending is not None:
-        await spending.begin(name)
+    """Write the vendor's answer to a call that goes through as it is, but for the limit of a key that can run out."""
+    if spending is not None and isinstance(forwarded.body, bytes):
+        provider, model = forwarded.provider, forwarded.route.model
+        field = provider.capabilities(model).max_tokens_field
+        body = await spending.begin_forwarded(
+            f"{provider.name}/{model}", call.api.name, forwarded.body, codec=provider.api, vendor_field=field
+        )
+        forwarded = forwarded._replace(body=body)
     try:
-        await _unjudged(call, _passed(call, forwarded, CallCount(options.budget.calls), send, fail, price))
+        await _unjudged(call, _passed(call, forwarded, options, send, spending))
     except UpstreamError as error:
         if spending is not None:
             spending.failed(error)
         raise
-    if spending is not None and call.record.status >= 400:
-        spending.refused()
+    if spending is not None:
+        spending.forwarded()
 
 
 async def _passed(
-    call: Inbound,
-    forwarded: ForwardedCall,
-    calls: CallCount,
-    send: RecordingSend,
-    fail: Callable[[SlipformError], bytes] | None,
-    price: Price | None,
+    call: Inbound, forwarded: ForwardedCall, options: Options, send: RecordingSend, spending: CallSpending | None
 ) -> None:
-    record = call.record
+    record, calls = call.record, CallCount(options.budget.calls)
+    fail = call.api.encode_stream(call.served).fail if call.served.stream else None
+    price = price_of(options.prices, f"{record.provider}/{record.upstream_model}") if options.prices else None
     cost = None if price is None else partial(_priced, record, price)
-    change, rewrite = (None, None) if call.marks is None else (partial(_marked, call.marks), call.marks.feed)
+    change = None if call.marks is None else partial(_marked, call.marks)
+    rewrite: Rewrite | None = None if call.marks is None else call.marks.feed
+    if spending is not None:
+        rewrite = spending.meter_stream(forwarded.api, rewrite)
     result = await pass_through(forwarded, calls, send, record.headers(), fail, cost, change, rewrite)
     record.status, record.outcome, record.usage = result
 

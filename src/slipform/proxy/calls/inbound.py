@@ -28,6 +28,7 @@ from slipform.ir.request import RequestFrame, is_heavy
 from slipform.providers.concurrency import off_loop
 from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Caller
+from slipform.proxy.admission.output_limits import with_one_limit
 from slipform.proxy.calls.forward import ForwardedCall, ForwardRoutes
 from slipform.proxy.calls.honoured import RESPONSES, check_honoured, keepers_of, provider_names, state_fields
 from slipform.proxy.calls.model_names import check_fields, is_named_plainly, requested_models
@@ -156,6 +157,10 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
     data, body, references = await parse_body_async(body, checks)
     if context.model is not None or context.provider is not None:
         data, body, path = _with_model(api.name, data, body, context)
+    if caller.is_limited:  # what is sent is written anew: whoever reads it reads the limit that is reserved
+        _check_depth(data, body)
+        data = with_one_limit(api.name, data)
+        body = await asyncio.to_thread(dumps, data) if large else dumps(data)
     models = requested_models(api.name, data, path)
     if models:
         record.model = models[0]

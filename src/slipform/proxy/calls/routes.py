@@ -224,8 +224,7 @@ class CallRouter:
             send.extra = [*send.extra, *admission.headers]
         spending, failure = None, None
         if self.spending is not None:
-            enforced = call.record.enforced
-            spending = CallSpending(self.spending, admission.caller, call.record, call.body, enforced=enforced)
+            spending = CallSpending(self.spending, admission.caller, call.record)
         try:
             await self._answer(call, admission, spending, send)
         except SlipformError as error:

@@ -1,0 +1,195 @@
+"""Read how many tokens a request lets the model write, by the fields of the API that is served, and write that limit.
+
+What a key with a budget reserves has to be what the vendor is told. So its request keeps one limit, in a field that the
+API defines: other APIs' fields for it, and other spellings of its own, are removed before the request is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from slipform.codecs.model_name import shown
+from slipform.codecs.request_fields import dumps
+from slipform.errors import RequestError
+from slipform.text.strict import parse
+
+MAX_LIMIT: Final = 1_000_000_000
+"""A larger limit stands for none, and is refused for a key with a budget."""
+MAX_ANSWERS: Final = 10_000
+
+
+class OutputRequest(NamedTuple):
+    """How many tokens a request allows for an answer (None: it does not say), and how many answers it asks for."""
+
+    limit: int | None = None
+    answers: int = 1
+
+
+class _ApiFields(NamedTuple):
+    """Where an API has its limit, and the number of answers."""
+
+    limits: tuple[str, ...] = ()
+    """The first is written where a request has none."""
+    counts: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
+    """The names of the object that holds them; none for the request itself."""
+
+
+_OLLAMA: Final = _ApiFields(("num_predict",), inside=("options",))
+_FIELDS: Final[Mapping[str, _ApiFields]] = {
+    "openai-chat": _ApiFields(("max_tokens", "max_completion_tokens"), ("n",)),
+    "openai-completions": _ApiFields(("max_tokens",), ("n", "best_of")),
+    "openai-responses": _ApiFields(("max_output_tokens",)),
+    "anthropic": _ApiFields(("max_tokens",)),
+    "gemini": _ApiFields(
+        ("maxOutputTokens", "max_output_tokens"),
+        ("candidateCount", "candidate_count"),
+        ("generationConfig", "generation_config"),
+    ),
+    "ollama": _OLLAMA,
+    "ollama-generate": _OLLAMA,
+    "images": _ApiFields(counts=("n",)),
+    "gemini-predict": _ApiFields(counts=("sampleCount", "sample_count"), inside=("parameters",)),
+}
+_NONE: Final = _ApiFields()
+_NEWER: Final = "max_completion_tokens"
+_LIMIT_NAMES: Final = frozenset(
+    {
+        "maxtokens", "maxcompletiontokens", "maxoutputtokens", "maxnewtokens", "maxgentokens", "maxgeneratedtokens",
+        "maxtokenstosample", "maxlength", "maxgenlen", "numpredict", "npredict", "outputtokenlimit",
+    }
+)  # fmt: skip
+_COUNT_NAMES: Final = frozenset(
+    {"n", "bestof", "candidatecount", "samplecount", "numreturnsequences", "numgenerations"}
+)
+_SIZES: Final = _LIMIT_NAMES | _COUNT_NAMES
+"""How any API or server spells a limit or a number of answers, in lower case and without `_` and `-`."""
+_HOLDERS: Final = frozenset({"options", "generationconfig", "extrabody", "parameters", "samplingparams"})
+"""Objects in which some API or server looks for these fields, folded alike."""
+
+
+def requested_output(api: str, data: object) -> OutputRequest:
+    """Read what a request in an API allows; what is not a number of tokens counts as nothing said.
+
+    >>> requested_output("openai-chat", {"max_tokens": 50, "n": 2, "options": {"num_predict": 1}})
+    OutputRequest(limit=50, answers=2)
+    """
+    if not isinstance(data, Mapping):
+        return OutputRequest()
+    fields = _FIELDS.get(api, _NONE)
+    limits, counts = [0], [1]
+    for holder, _ in _holders(data, fields):
+        limits += _whole_numbers(holder, fields.limits, MAX_LIMIT)
+        counts += _whole_numbers(holder, fields.counts, MAX_ANSWERS)
+    prompts = _prompts(data) if api == "openai-completions" else 1
+    return OutputRequest(max(limits) or None, max(counts) * prompts)
+
+
+def with_one_limit(api: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Return a request with one limit, the largest it has, in the API's own field, and no other field that sizes it.
+
+    Raises `RequestError` for a limit or a number of answers that is not a whole number.
+
+    >>> with_one_limit("openai-chat", {"max_tokens": 5, "max_completion_tokens": 9, "Max_Tokens": 99})
+    {'max_completion_tokens': 9}
+    """
+    fields = _FIELDS.get(api, _NONE)
+    for holder, place in _holders(data, fields):
+        for names, most in ((fields.limits, MAX_LIMIT), (fields.counts, MAX_ANSWERS)):
+            for name in names:
+                _check(holder.get(name), place + name, most)
+    made = data
+    for name, value in data.items():
+        if not isinstance(value, dict) or not (name in fields.inside or _folded(name) in _HOLDERS):
+            continue
+        kept = _without_sizes(value, fields if name in fields.inside else _NONE)
+        if kept is not value:
+            made = {**made, name: kept}
+    made = _without_sizes(made, _NONE if fields.inside else fields)
+    limit = requested_output(api, made).limit
+    if limit is None:
+        return made
+    spelled = {name for holder, _ in _holders(made, fields) for name in fields.limits if name in holder}
+    field = spelled.pop() if len(spelled) == 1 else _NEWER
+    return _written(made, fields, field if field in fields.limits else fields.limits[0], limit)
+
+
+def sent_output(api: str, body: bytes, assumed: int, vendor_field: str | None = None) -> tuple[bytes, OutputRequest]:
+    """Return a request's JSON with a limit that the vendor reads, `assumed` where it has none, and what it allows then.
+
+    Of the two fields of Chat Completions a vendor may know one alone, `vendor_field`.
+
+    >>> sent_output("gemini", b'{"contents": []}', 9)[0]
+    b'{"contents":[],"generationConfig":{"maxOutputTokens":9}}'
+    """
+    data = parse(body)
+    fields, output = _FIELDS.get(api, _NONE), requested_output(api, data)
+    sent = output._replace(limit=output.limit or assumed)
+    if not fields.limits:
+        return body, sent
+    field = vendor_field if vendor_field in fields.limits else fields.limits[0]
+    is_read = field == _NEWER or _NEWER not in data
+    if output.limit is not None and is_read:
+        return body, sent
+    return dumps(_written(data, fields, field, sent.limit or assumed)), sent
+
+
+def _holders(data: Mapping[str, Any], fields: _ApiFields) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield the objects that hold an API's fields, each with its place as a prefix."""
+    if not fields.inside:
+        yield data, ""
+    for name in fields.inside:
+        if isinstance(inner := data.get(name), Mapping):
+            yield inner, f"{name}."
+
+
+def _whole_numbers(holder: Mapping[str, Any], names: Sequence[str], most: int) -> list[int]:
+    return [holder[name] for name in names if _is_whole(holder.get(name), most)]
+
+
+def _is_whole(value: Any, most: int) -> bool:
+    return type(value) is int and 0 < value <= most
+
+
+def _check(value: Any, place: str, most: int) -> None:
+    if value is None or _is_whole(value, most):
+        return
+    raise RequestError(
+        f"This API key has a budget, and {shown(value)} is not a whole number from 1 to {most}",
+        where=place,
+        hint="Send a whole number, or leave the field out.",
+    )
+
+
+def _folded(name: str) -> str:
+    return name.casefold().replace("_", "").replace("-", "")
+
+
+def _without_sizes(holder: dict[str, Any], fields: _ApiFields) -> dict[str, Any]:
+    """Return an object without the fields that size an answer and are not the API's own, and without empty ones."""
+    own = {*fields.limits, *fields.counts}
+    foreign = {name for name, value in holder.items() if _folded(name) in _SIZES and (name not in own or value is None)}
+    return {name: value for name, value in holder.items() if name not in foreign} if foreign else holder
+
+
+def _written(data: dict[str, Any], fields: _ApiFields, field: str, limit: int) -> dict[str, Any]:
+    """Return a request with a limit in this field, and in no other of the API's."""
+    if not fields.inside:
+        return {**{name: value for name, value in data.items() if name not in fields.limits}, field: limit}
+    names = [name for name in fields.inside if data.get(name) is not None] or [fields.inside[0]]
+    made = dict(data)
+    for name in names:
+        holder = data.get(name) or {}
+        if not isinstance(holder, Mapping):
+            raise RequestError(f"Expected an object, found {type(holder).__name__}", where=name)
+        made[name] = {**{key: value for key, value in holder.items() if key not in fields.limits}, field: limit}
+    return made
+
+
+def _prompts(data: Mapping[str, Any]) -> int:
+    """Count the prompts of a Completions request: a list of texts, or of lists of tokens, is answered one by one."""
+    prompt = data.get("prompt")
+    if not isinstance(prompt, list) or not prompt or isinstance(prompt[0], int):
+        return 1
+    return len(prompt)
