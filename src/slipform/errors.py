@@ -20,7 +20,8 @@
     │   └── LocalModelError              the embedded engine or its weights are missing or broken
     └── EnforcementError                 the model answered, and no answer was valid
         ├── JsonEnforcementError         not JSON
-        │   └── EmptyAnswerError         nothing at all
+        │   ├── EmptyAnswerError         nothing at all
+        │   └── WorkLimitError           to find or repair its JSON would take too much work
         ├── SchemaViolationError         JSON, but not valid
         ├── TruncatedError               cut off by a token limit or a broken stream
         ├── RunawayError                 it repeated itself without end, and was stopped
@@ -288,6 +289,12 @@ class EmptyAnswerError(JsonEnforcementError):
     """The model returned nothing at all."""
 
     code = "empty_answer"
+
+
+class WorkLimitError(JsonEnforcementError):
+    """To find, repair or patch the JSON of the answer would take too much work; `details` says how long it is."""
+
+    code = "work_limit"
 
 
 class SchemaViolationError(EnforcementError):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from slipform.text.reasoning import QUOTE_PAIRS, Block, block_at, closing_at
-from slipform.text.repair import NanPolicy, Repaired, repair_at
+from slipform.text.repair import NanPolicy, Repaired, RepairSource, repair_at
 from slipform.text.repair.machine import CannotRepair
 from slipform.text.repair.tokens import (
     BLOCK_COMMENT,
@@ -21,8 +21,9 @@ from slipform.text.repair.tokens import (
     QUOTED_KEY,
     QUOTED_KEY_AHEAD,
     SPACE,
-    STOP,
+    outside_strings,
 )
+from slipform.text.work import bounded_work, spend
 
 
 class Candidate(NamedTuple):
@@ -57,6 +58,7 @@ class Candidates(NamedTuple):
 
     found: list[RepairedCandidate]
     given_up: list[GivenUp]
+    source: RepairSource
 
 
 _MARKER: Final = re.compile(
@@ -96,10 +98,10 @@ _MEMBERS_LISTED: Final = re.compile(
 )
 """A bracket with keys and, further on, JSON: an object that was opened with the wrong bracket."""
 _CLOSED_SOON: Final = re.compile(r"\[[^\[\]{}\"]*+\]")
-_INSIDE: Final = re.compile(rf"{LAX_STRING}|[{{}}\[\]]|{STOP.pattern}", re.DOTALL)
 _LINES_LABELS: Final = frozenset({"jsonl", "ndjson", "jsonlines"})
 _OPENING: Final = re.compile(r"[{}\[\]]")
 _LEAD: Final = re.compile(r"[\[\s｛［]*+")
+_MARKER_WORK: Final = 50
 MIN_FAILURES: Final = 4
 MAX_FAILURES: Final = 100
 """How many failed repairs end the search, fewer in a long text: each may cost a pass over it."""
@@ -111,7 +113,9 @@ def candidates(text: str) -> Iterator[Candidate]:
     >>> [c.text for c in candidates('Sure [1]: {"a": 1}. Or {"b": 2}?')]
     ['{"a": 1}', '{"b": 2}']
     """
-    for kind, repaired in find_candidates(text, nan="null").found:
+    with bounded_work(len(text)):
+        matches = find_candidates(text, nan="null").found
+    for kind, repaired in matches:
         yield Candidate(repaired.start, repaired.end, text[repaired.start : repaired.end], kind)
 
 
@@ -127,7 +131,7 @@ def find_candidates(text: str, *, nan: NanPolicy, include_cited: bool = False) -
     ranked = sorted(matches, key=lambda each: order[each.kind])
     if not ranked:
         ranked = [RepairedCandidate("thought", each.repaired) for each in reversed(search.reasoning_matches)]
-    return Candidates(ranked, search.given_up)
+    return Candidates(ranked, search.given_up, search.source)
 
 
 class _Search:
@@ -135,14 +139,19 @@ class _Search:
 
     def __init__(self, text: str, nan: NanPolicy) -> None:
         self.text = text
+        self.source = RepairSource(text)
         self.nan = nan
         self.matches: list[RepairedCandidate] = []
         self.reasoning_matches: list[RepairedCandidate] = []
         self.given_up: list[GivenUp] = []
         self.failures = 0
         self.wordless = _WORD.search(text) is None
+        self.first = len(text) - len(text.lstrip())
         self.is_final = False
         self.in_open_reasoning = False
+        self.run_end = 0
+        self.run_opens_json = False
+        """Where the last run of brackets ends, and whether it can open JSON."""
 
     def run(self) -> None:
         """Search the whole text."""
@@ -170,6 +179,7 @@ class _Search:
             else:
                 continue
             kind = "bare"
+            spend(_MARKER_WORK)
             if self.is_final or self.failures > max(MIN_FAILURES, min(MAX_FAILURES, 1_000_000 // len(text))):
                 break
 
@@ -207,14 +217,14 @@ class _Search:
 
     def _match_bracket(self, at: int, kind: str) -> int:
         text = self.text
-        if not can_open_json(text, at) or self._is_lone(at):
+        if not self._can_open_json(at) or self._is_lone(at):
             if kind != "thought" and _MEMBERS_LISTED.match(text, at) and not _CLOSED_SOON.match(text, at):
                 return self._skip_unreadable(at, CannotRepair(at, "a list has keys instead of items"))
             return at + 1
         if (after := _quoted_alone(text, at)) >= 0:
             return after
         if kind == "bare" and (citation := _CITATION.match(text, at)):
-            if self.wordless or (not text[:at].strip() and only_comments(text, citation.end())):
+            if self.wordless or (at <= self.first and only_comments(text, citation.end())):
                 kind = "bare"
             else:
                 kind = "weak" if _is_stated(text, at, citation.end()) else "cited"
@@ -234,6 +244,15 @@ class _Search:
         self._add("sequence" if repaired.parts and kind == "bare" else kind, repaired)
         return max(repaired.end, at + 1)
 
+    def _can_open_json(self, at: int) -> bool:
+        """`can_open_json`, which says the same of all square brackets in a run."""
+        if self.text[at] not in "[［":
+            return can_open_json(self.text, at)
+        if at >= self.run_end:
+            self.run_end = _LEAD.match(self.text, at).end()  # type: ignore[union-attr]
+            self.run_opens_json = can_open_json(self.text, at)
+        return self.run_opens_json
+
     def _is_lone(self, at: int) -> bool:
         """Whether a bracket that ends the text belongs to a sentence: `Use {`."""
         text = self.text
@@ -243,7 +262,7 @@ class _Search:
 
     def _repair(self, at: int, end: int, *, many: bool) -> Repaired | CannotRepair:
         try:
-            return repair_at(self.text, at, end, nan=self.nan, many=many)
+            return repair_at(self.source, at, end, nan=self.nan, many=many)
         except CannotRepair as error:
             self.failures += 1
             self.is_final = self.is_final or error.final
@@ -258,7 +277,7 @@ class _Search:
         if error.final:  # nothing else is looked for
             return len(self.text)
         depth = 0
-        for token in _INSIDE.finditer(self.text, at):
+        for token in outside_strings(self.text, at, len(self.text)):
             what = token.group()
             if what in "{[":
                 depth += 1
@@ -266,7 +285,7 @@ class _Search:
                 depth -= 1
                 if depth == 0:
                     return token.end()
-            elif what[0] != '"':
+            else:
                 return token.start()
         return len(self.text)
 
@@ -337,9 +356,8 @@ def can_open_json(text: str, at: int) -> bool:
     >>> can_open_json("{name}", 0), can_open_json('{"name": 1}', 0)
     (False, True)
     """
-    inner = _LEAD.match(text, at)
     last = at
-    if text[at] in "[［" and inner is not None:
+    if text[at] in "[［" and (inner := _LEAD.match(text, at)) is not None:
         last = inner.end()
         while last > at + 1 and text[last - 1].isspace():
             last -= 1

@@ -146,7 +146,7 @@ class StartFinder:
     def _bracket(self, text: str, i: int) -> bool | None:
         """Whether the bracket at `i` opens JSON; None when more text must tell."""
         window = i + _LOOKAHEAD
-        if text[i] == "[" and "".join([*self._passed[-len(_CDATA) :], text[:i]]).endswith(_CDATA):
+        if text[i] == "[" and "".join(self._passed[-len(_CDATA) :]).endswith(_CDATA):
             return False
         if (quoted := self._is_quoted(text, i, window)) is not False:
             return False if quoted else None

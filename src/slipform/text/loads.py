@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
 from slipform.text.reasoning import answer_span, has_marker
 from slipform.text.strict import compact_json, duplicates, has_unique_keys, parse
+from slipform.text.work import bounded_work
 
 if TYPE_CHECKING:
     from slipform.text.repair import NanPolicy
@@ -20,6 +21,9 @@ class Hint(Protocol):
     @property
     def root_types(self) -> frozenset[str] | None:
         """The JSON types that the value may have, or None for any."""
+
+    def fits(self, value: Any) -> bool:
+        """Whether `value` has no violations, which is found out faster than their number."""
 
     def violations(self, value: Any) -> int:
         """Return the number of violations of `value`; 0 when it is valid."""
@@ -133,6 +137,11 @@ def value_of(text: str, *, strict: bool = False, nan: NanPolicy = "refuse") -> A
 def _load_broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     if not text.strip():
         raise EmptyAnswerError("The answer is empty", hint="Ask again.")
+    with bounded_work(len(text)):
+        return _find_and_repair(text, hint, nan)
+
+
+def _find_and_repair(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     if hint is not None and (types := hint.root_types) is not None and types.isdisjoint(_CONTAINERS):
         from slipform.text.loads_scalar import load_scalar
 
@@ -193,7 +202,21 @@ def only_json(text: str) -> str:
     loaded = load(text, _OBJECT_OR_ARRAY)
     if not isinstance(loaded.value, dict | list):
         raise _no_json_error(text, loaded.start, "it is neither an object nor an array")
-    return compact_json(loaded.value)
+    return encode_answer(loaded.value)
+
+
+def encode_answer(value: Any) -> str:
+    """Return a value as compact JSON; raises `JsonEnforcementError` for one that is nested too deeply.
+
+    >>> encode_answer({"a": [1, 2]})
+    '{"a":[1,2]}'
+    """
+    try:
+        return compact_json(value)
+    except ValueError:
+        raise JsonEnforcementError(
+            "The JSON of the answer is nested too deeply to be written", hint="Ask the model for a flatter document."
+        ) from None
 
 
 class _ContainerHint:
@@ -202,6 +225,9 @@ class _ContainerHint:
     @property
     def root_types(self) -> frozenset[str]:
         return frozenset({"object", "array"})
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, dict | list)
 
     def violations(self, value: Any) -> int:
         return 0 if isinstance(value, dict | list) else 1

@@ -8,20 +8,52 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from slipform.text.candidates import only_comments
 from slipform.text.loads import Hint, Loaded, LoadWarning, accepts
 from slipform.text.reasoning import answer_span
-from slipform.text.repair import repair_at
+from slipform.text.repair import RepairSource, repair_at
 from slipform.text.repair.machine import CannotRepair
 from slipform.text.repair.strings import quoted
 from slipform.text.repair.tokens import RepairEdit
 from slipform.text.strict import parse
 
-_FENCE: Final = re.compile(r"^[ \t]*(```+|~~~+)([^\n`]{0,40})\n(.*?)\n?[ \t]*\1", re.DOTALL | re.MULTILINE)
-
+_FENCE_LINE: Final = re.compile(r"^[ \t]*+(```+|~~~+)([^\n`]{0,40})\n", re.MULTILINE)
+_MAX_FENCES: Final = 100
+"""How many fenced blocks of a text are looked at."""
 _TEXT: Final = (frozenset({"string"}), frozenset({"string", "null"}))
+
+
+class FencedBlock(NamedTuple):
+    """A fenced block: where it begins and ends, where its body does, and the words after the opening fence."""
+
+    start: int
+    end: int
+    body: tuple[int, int]
+    label: str
+
+
+def fenced_blocks(text: str, start: int, end: int) -> Iterator[FencedBlock]:
+    r"""Yield the fenced blocks of a part of a text, without those that never close.
+
+    >>> [text[slice(*each.body)] for text in ["```json\n42\n```"] for each in fenced_blocks(text, 0, len(text))]
+    ['42']
+    """
+    at = start
+    while opening := _FENCE_LINE.search(text, at, end):
+        at = opening.end()
+        fence = opening.group(1)
+        closing = text.find(fence, at, end)
+        if closing < 0 and fence[0] == "~":
+            fence = fence[:3]
+            closing = text.find(fence, at, end)
+        if closing >= 0:
+            inside = text[at:closing].rstrip(" \t")
+            stop = at + len(inside.removesuffix("\n"))
+            yield FencedBlock(opening.start(), closing + len(fence), (at, stop), opening.group(2))
+            at = closing + len(fence)
 
 
 def load_valid_scalar(text: str, hint: Hint | None) -> Loaded | None:
@@ -30,7 +62,8 @@ def load_valid_scalar(text: str, hint: Hint | None) -> Loaded | None:
     For texts without an object or array, where a scalar is not all that is wanted: only valid JSON counts.
     """
     start, end = answer_span(text)
-    spans = [fence.span(3) for fence in _FENCE.finditer(text, start, end) if hint or "json" in fence.group(2).lower()]
+    blocks = islice(fenced_blocks(text, start, end), _MAX_FENCES)
+    spans = [block.body for block in blocks if hint or "json" in block.label.lower()]
     for span in [*spans, (start, end)] if hint else spans:
         start, end = _stripped(text, *span)
         try:
@@ -69,12 +102,14 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 
 def _fenced(text: str, start: int, end: int, hint: Hint) -> Iterator[tuple[int, int]]:
     """Yield the bodies of fences; those of a text that may say anything only if it is nothing else, or JSON there."""
-    fences = list(_FENCE.finditer(text, start, end))
+    blocks = list(islice(fenced_blocks(text, start, end), _MAX_FENCES))
     says_anything = hint.root_types in _TEXT and hint.violations("") == 0 == hint.violations("a b c")
-    if says_anything and not (len(fences) == 1 and _stripped(text, *fences[0].span()) == (start, end)):
-        fences = [each for each in fences if "json" in each.group(2).lower() and _is_valid(each.group(3), hint)]
-    for fence in fences:
-        yield _stripped(text, *fence.span(3))
+    if says_anything and not (len(blocks) == 1 and _stripped(text, blocks[0].start, blocks[0].end) == (start, end)):
+        blocks = [
+            block for block in blocks if "json" in block.label.lower() and _is_valid(text[slice(*block.body)], hint)
+        ]
+    for block in blocks:
+        yield _stripped(text, *block.body)
 
 
 def _is_valid(body: str, hint: Hint) -> bool:
@@ -102,7 +137,7 @@ def _readings(text: str, start: int, end: int) -> Iterator[Loaded]:
         yield Loaded(value, start, end, (), (), body)
         return
     try:
-        repaired = repair_at(body, 0, len(body), nan="refuse", many=False)
+        repaired = repair_at(RepairSource(body), 0, len(body), nan="refuse", many=False)
     except CannotRepair:
         pass
     else:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from slipform.errors import JsonEnforcementError
-from slipform.text.candidates import GivenUp, RepairedCandidate, find_candidates
+from slipform.text.candidates import Candidates, GivenUp, RepairedCandidate, find_candidates
 from slipform.text.loads import OPENING_BRACKET, Hint, Loaded, LoadWarning, accepts, load, type_of
 from slipform.text.loads_scalar import load_valid_scalar
 from slipform.text.reasoning import call_arguments
-from slipform.text.repair import NanPolicy, Repaired, not_json, repair_at
+from slipform.text.repair import NanPolicy, Repaired, RepairSource, not_json, repair_at
 from slipform.text.repair.continuation import REASON as CONTINUED
 from slipform.text.repair.machine import CannotRepair
 from slipform.text.repair.tokens import RepairEdit, apply_edits
@@ -22,6 +23,10 @@ from slipform.text.repair.tokens import RepairEdit, apply_edits
 _IN_PROSE: Final = frozenset({"bare", "sequence", "weak", "cited"})
 _MAX_PATCHED: Final = 20
 """How many candidates of a text are judged with their patches; those after them as they are."""
+_MAX_EXPLAINED: Final = 200
+"""How many candidates have their violations counted and their other readings tried; those after them fit or do not."""
+_UNCOUNTED: Final = 1_000_000
+"""The violations of a candidate whose violations are not counted."""
 CORRECTION: Final = re.compile(
     r"\b(?:correct(?:ed|ion)|instead|final (?:answer|result|version|output|response|json)|actually|revised|updated"
     r"|fixed|sorry|apolog\w+|my mistake|second thought|scratch that|better|improved|wait|oops"
@@ -44,18 +49,19 @@ EXAMPLE: Final = re.compile(
 def search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     """Load the JSON in a text that is not valid JSON as a whole; raises `JsonEnforcementError` without one."""
     # With a hint, NaN may become null where the schema allows that.
-    candidates, given_up = find_candidates(text, nan=nan if hint is None else "null", include_cited=hint is not None)
-    if not candidates:
-        if not given_up and (scalar := load_valid_scalar(text, hint)) is not None:
+    matches = find_candidates(text, nan=nan if hint is None else "null", include_cited=hint is not None)
+    if not matches.found:
+        if not matches.given_up and (scalar := load_valid_scalar(text, hint)) is not None:
             return scalar
-        raise not_json(text, given_up[0].error if given_up else _failure_reason(text, nan))
+        raise not_json(text, matches.given_up[0].error if matches.given_up else _failure_reason(matches.source, nan))
     if hint is None:
-        return _first(text, candidates, given_up, nan)
-    return _choose(text, candidates, given_up, hint, nan)
+        return _first(text, matches, nan)
+    return _choose(text, matches, hint, nan)
 
 
-def _first(text: str, candidates: list[RepairedCandidate], given_up: list[GivenUp], nan: NanPolicy) -> Loaded:
+def _first(text: str, matches: Candidates, nan: NanPolicy) -> Loaded:
     """Return the first candidate; of several values in a row the first, unless they are written as a list."""
+    candidates, given_up, source = matches
     first = candidates[0]
     repaired, count = first.repaired, _count(candidates) + len(given_up)
     if given_up and first.kind in _IN_PROSE and given_up[0].start < repaired.start:
@@ -63,7 +69,7 @@ def _first(text: str, candidates: list[RepairedCandidate], given_up: list[GivenU
     if repaired.parts and first.kind != "lines":
         if not _is_joined(repaired):
             count += len(repaired.parts) - 1
-            repaired = repair_at(text, *repaired.parts[0], nan=nan, many=False)
+            repaired = repair_at(source, *repaired.parts[0], nan=nan, many=False)
         elif first.kind in _IN_PROSE and (text[: repaired.start] + text[repaired.end :]).strip():
             raise not_json(text, CannotRepair(repaired.parts[1][0], CONTINUED))
     several = f"The text holds {count} pieces of JSON; this is the first." if count > 1 else ""
@@ -85,54 +91,60 @@ def _count(candidates: list[RepairedCandidate]) -> int:
     return strong or len(candidates)
 
 
-def _failure_reason(text: str, nan: NanPolicy) -> CannotRepair:
-    first = OPENING_BRACKET.search(text)
+def _failure_reason(source: RepairSource, nan: NanPolicy) -> CannotRepair:
+    first = OPENING_BRACKET.search(source.text)
     if first is None:
         return CannotRepair(0, "there is no bracket that could open it")
     try:
-        repair_at(text, first.start(), len(text), nan=nan)
+        repair_at(source, first.start(), len(source.text), nan=nan)
     except CannotRepair as error:
         return error
     return CannotRepair(first.start(), "what looks like it is part of a sentence or of a closed reasoning block")
 
 
-def _choose(
-    text: str, candidates: list[RepairedCandidate], given_up: list[GivenUp], hint: Hint, nan: NanPolicy
-) -> Loaded:
+def _choose(text: str, matches: Candidates, hint: Hint, nan: NanPolicy) -> Loaded:
     """Return the candidate with the fewest violations after patches, then one after a correction, then the first."""
+    candidates = matches.found
+    given_up = list(matches.given_up)
     corrections = _corrections(text, candidates)
+    is_corrected = any(corrections.values())
     ranked: list[tuple[tuple[int, ...], Loaded]] = []
     for order, candidate in enumerate(candidates):
-        for loaded in _interpretations(text, candidate, hint):
-            if nan == "refuse" and (undefined := _nan_edit(loaded)) and hint.violations(loaded.value):
-                given_up = [
-                    *given_up,
-                    GivenUp(loaded.start, CannotRepair(undefined.position, _not_a_number(undefined))),
-                ]
+        for loaded in _interpretations(matches.source, candidate, hint, order):
+            if nan == "refuse" and (undefined := _nan_edit(loaded)) and _violations(loaded.value, hint, order):
+                error = CannotRepair(undefined.position, _not_a_number(undefined))
+                given_up.append(GivenUp(loaded.start, error))
                 continue
-            rank = _rank(loaded.value, hint, patches=order < _MAX_PATCHED)
+            rank = _rank(loaded.value, hint, order)
             if rank[0] == 0 or candidate.kind != "cited":
                 ranked.append(((*rank[:3], -corrections[candidate.repaired.start], *rank[3:], order), loaded))
-        if ranked and ranked[0][0][0] == 0 and not any(corrections.values()):
+        if ranked and ranked[0][0][0] == 0 and not is_corrected:
             break
     if accepts(hint, "array") and (joined := _joined(text, candidates)) is not None:
-        rank = _rank(joined.value, hint, patches=True)
+        rank = _rank(joined.value, hint, 0)
         if rank[0] == 0:
             ranked.append(((*rank[:3], 0, *rank[3:], len(candidates)), joined))
     if not ranked:
-        raise not_json(text, given_up[0].error if given_up else _failure_reason(text, nan))
+        raise not_json(text, given_up[0].error if given_up else _failure_reason(matches.source, nan))
     _, best = min(ranked, key=lambda each: each[0])
     return best._replace(
         notes=(*_several(candidates, given_up, best, corrections), *best.notes, *_unreadable(given_up))
     )
 
 
-def _rank(value: Any, hint: Hint, *, patches: bool) -> tuple[int, ...]:
+def _violations(value: Any, hint: Hint, order: int) -> int:
+    """Return the number of violations of the candidate with this number."""
+    if order < _MAX_EXPLAINED:
+        return hint.violations(value)
+    return 0 if hint.fits(value) else _UNCOUNTED
+
+
+def _rank(value: Any, hint: Hint, order: int) -> tuple[int, ...]:
     """Return how badly a value fits, the least being best: not at all, of another type, by its violations."""
-    violations = hint.violations(value)
+    violations = _violations(value, hint, order)
     if violations == 0:
         return (0, 0, 0, 0)
-    left = hint.remaining(value) if patches else violations
+    left = hint.remaining(value) if order < _MAX_PATCHED else violations
     return (int(left > 0), 0 if left == 0 or accepts(hint, type_of(value)) else 1, left, 1)
 
 
@@ -190,17 +202,18 @@ def _joined(text: str, candidates: list[RepairedCandidate]) -> Loaded | None:
     return Loaded(value, bare[0].start, end, tuple(edits), (), apply_edits(text, edits, bare[0].start, end))
 
 
-def _interpretations(text: str, candidate: RepairedCandidate, hint: Hint) -> Iterator[Loaded]:
+def _interpretations(source: RepairSource, candidate: RepairedCandidate, hint: Hint, order: int) -> Iterator[Loaded]:
     repaired = candidate.repaired
     if repaired.parts and candidate.kind != "lines" and not _is_joined(repaired):
         for start, end in repaired.parts[:_MAX_PATCHED]:
             try:
-                part = repair_at(text, start, end, nan="null", check=hint.violations, many=False)
+                part = repair_at(source, start, end, nan="null", check=hint.violations, many=False)
             except CannotRepair:
                 continue
             yield _loaded(part, _notes(candidate, part))
-    if repaired.edits and hint.violations(repaired.value):
-        repaired = repair_at(text, repaired.start, repaired.end, nan="null", check=hint.violations)
+    if repaired.edits and order < _MAX_EXPLAINED and hint.violations(repaired.value):
+        with suppress(CannotRepair):  # the text around the candidate, left out here, told how to read it
+            repaired = repair_at(source, repaired.start, repaired.end, nan="null", check=hint.violations)
     loaded = _loaded(repaired, _notes(candidate, repaired))
     yield loaded
     for name, arguments in call_arguments(repaired.value):

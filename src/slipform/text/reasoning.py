@@ -146,6 +146,7 @@ def _canonical(token: str) -> str:
 
 
 _ARGUMENTS: Final = ("arguments", "parameters", "input", "args")
+_MAX_WRAPPED: Final = 8
 
 
 def call_arguments(value: Any) -> Iterator[tuple[str, Any]]:
@@ -157,13 +158,19 @@ def call_arguments(value: Any) -> Iterator[tuple[str, Any]]:
     >>> list(call_arguments([{"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]))
     [('arguments', {'a': 1})]
     """
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    if not isinstance(value, dict):
+    for _ in range(_MAX_WRAPPED):
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        if not isinstance(value, dict):
+            return
+        if isinstance(function := value.get("function"), dict) and function:
+            value = function
+            continue
+        if isinstance(calls := value.get("tool_calls"), list) and len(value) < 4:
+            value = calls
+            continue
+        if "name" in value or "function" in value or "type" in value:
+            for name in _ARGUMENTS:
+                if isinstance(value.get(name), dict | list | str):
+                    yield name, value[name]
         return
-    if isinstance(value.get("function"), dict) or (isinstance(value.get("tool_calls"), list) and len(value) < 4):
-        yield from call_arguments(value.get("function") or value["tool_calls"])
-    elif "name" in value or "function" in value or "type" in value:
-        for name in _ARGUMENTS:
-            if isinstance(value.get(name), dict | list | str):
-                yield name, value[name]

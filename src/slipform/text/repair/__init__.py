@@ -13,11 +13,12 @@ from typing import Any, Final, Literal
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
 from slipform.text.repair.continuation import BRACKET_EDITS, CONTINUES, IS_KEY, REASON, RepairPass, whole_reading
-from slipform.text.repair.layers import layer_at
+from slipform.text.repair.layers import Layer, layer_kind, remove_layer
 from slipform.text.repair.machine import CannotRepair, RepairState
 from slipform.text.repair.tokens import QUOTED_KEY_AHEAD, SPACE, RepairEdit, apply_edits
 from slipform.text.repair.values import read
 from slipform.text.strict import parse
+from slipform.text.work import bounded_work, current_budget, spend
 
 NanPolicy = Literal["refuse", "null"]
 """What NaN and Infinity become, which JSON does not have."""
@@ -31,7 +32,34 @@ _MAX_COUNTED: Final = 3_000
 """Violations counted over all readings of one text, after which no other reading is tried."""
 _new_tuple: Final = tuple.__new__
 _BLANK: Final = re.compile(SPACE)
+_COMMENT_AHEAD: Final = re.compile(rf"{SPACE}(?://|#|/\*)")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]+")
+
+
+class RepairSource:
+    """A text in which documents are repaired, with what all repairs in it share."""
+
+    __slots__ = ("_layers", "cleaned", "first", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.cleaned = _without_surrogates(text)
+        """The text with replacement characters for lone surrogates."""
+        blanks = _BLANK.match(self.cleaned)
+        self.first = blanks.end() if blanks else 0
+        """The position of the first character that is not blank."""
+        self._layers: dict[str, tuple[Layer, RepairSource]] = {}
+
+    def without_layer(self, at: int, end: int) -> tuple[Layer, RepairSource] | None:
+        """Return the text without its outer escapes, if the document at `at` is escaped as a whole; else None."""
+        kind = layer_kind(self.cleaned, at, end)
+        if not kind:
+            return None
+        if kind not in self._layers or self._layers[kind][0].start > at:
+            layer = remove_layer(self.cleaned, at, kind)
+            spend(len(self.cleaned) - at)
+            self._layers[kind] = (layer, RepairSource(layer.text))
+        return self._layers[kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +101,8 @@ def repair(text: str, check: Check | None = None, *, nan: NanPolicy = "refuse") 
     if not text.strip():
         raise EmptyAnswerError("The answer is empty", hint="Ask again.")
     try:
-        repaired = repair_at(text, 0, len(text), nan=nan, check=check)
+        with bounded_work(len(text)):
+            repaired = repair_at(RepairSource(text), 0, len(text), nan=nan, check=check)
     except CannotRepair as error:
         raise not_json(text, error) from None
     rest = _BLANK.match(text, repaired.end)
@@ -83,26 +112,26 @@ def repair(text: str, check: Check | None = None, *, nan: NanPolicy = "refuse") 
 
 
 def repair_at(
-    text: str, start: int, end: int, *, nan: NanPolicy, check: Check | None = None, many: bool = True
+    source: RepairSource, start: int, end: int, *, nan: NanPolicy, check: Check | None = None, many: bool = True
 ) -> Repaired:
     """Return the repaired document that begins at `start`; raises `CannotRepair` when there is none.
 
     Text after the document that continues it is read with it if that can be done in one way, and is an error otherwise.
     """
-    cleaned = _without_surrogates(text)
+    cleaned = source.cleaned
     first = _BLANK.match(cleaned, start, end)
     begin = first.end() if first else start
-    if (unescaped := _without_layer(cleaned, begin, end, nan, check, many)) is not None:
+    if (unescaped := _without_layer(source, begin, end, nan, check, many)) is not None:
         return unescaped
     braceless = cleaned[begin : begin + 1] not in ("{", "[") and _lacks_braces(cleaned, begin, end)
 
     def read_once(readings: dict[int, int] | None) -> tuple[Repaired, RepairState]:
         m = read(cleaned, begin, end, many=many, nan=nan, readings=readings, braceless=braceless)
-        return _build(text, cleaned, begin, m), m
+        return _build(source, cleaned, begin, m), m
 
     def read_changed(changed: str) -> RepairPass:
         m = read(changed, begin, end, many=False, nan=nan, braceless=braceless)
-        found = _build(changed, changed, begin, m)
+        found = _build(source, changed, begin, m)
         return RepairPass(found.value, found.edits, found.start, found.end, m.roots[0][1], len(m.roots))
 
     try:
@@ -125,22 +154,27 @@ def repair_at(
     return _best_reading(plain, violations, m.choices, check, read_once)
 
 
-def _without_layer(text: str, start: int, end: int, nan: NanPolicy, check: Check | None, many: bool) -> Repaired | None:
+def _without_layer(
+    source: RepairSource, start: int, end: int, nan: NanPolicy, check: Check | None, many: bool
+) -> Repaired | None:
     """Return a document that was escaped as a whole; None when it was not, or cannot be read without its escapes."""
-    layer = layer_at(text, start, end)
-    if layer is None:
+    outer = source.without_layer(start, end)
+    if outer is None:
         return None
+    layer, unescaped = outer
     try:
-        inner = repair_at(layer.text, 0, len(layer.text), nan=nan, check=check, many=many)
+        inner = repair_at(unescaped, layer.decoded(start), layer.decoded(end), nan=nan, check=check, many=many)
     except CannotRepair:
         return None
     stop = layer.original(inner.end)
-    edit = RepairEdit(layer.kind, start, text[start:stop], inner.text)
+    edit = RepairEdit(layer.kind, start, source.cleaned[start:stop], inner.text)
     return Repaired(inner.text, inner.value, (edit,), start, stop, (), inner.in_string, inner.hinted)
 
 
 def _continues_at(text: str, end: int, plain: Repaired, m: RepairState) -> int:
     """Return where the text goes on as if the document were not over; -1 where it does not, an error as a key."""
+    if _COMMENT_AHEAD.match(text, plain.end, end):  # which may go on to the end of the text, after each document
+        spend(max(0, text.find("\n", plain.end, end) - plain.end) or end - plain.end)
     if isinstance(plain.value, dict) and IS_KEY.match(text, plain.end, end):
         raise CannotRepair(plain.end, REASON)
     if CONTINUES.match(text, plain.end, end):
@@ -158,17 +192,22 @@ def _fewest_brackets(
     plain: Repaired, m: RepairState, read_once: Callable[[dict[int, int] | None], tuple[Repaired, RepairState]]
 ) -> tuple[Repaired, RepairState]:
     """Return the reading that changes the fewest brackets, the first of equals, trying the other at each place."""
-    best, least, readings = (plain, m), _bracket_cost(plain), dict[int, int]()
+    best = (plain, m)
+    least = _bracket_cost(plain)
+    readings: dict[int, int] = {}
+    budget = current_budget()
     for position in list(dict.fromkeys(m.bracket_choices))[:_MAX_BRACKETS]:
         try:
-            other, state = read_once({**readings, position: 1})
+            with budget.trial():
+                other, state = read_once({**readings, position: 1})
         except CannotRepair:
             continue
         cost = _bracket_cost(other)
         if cost < least and other.end >= plain.end and len(state.roots) <= len(m.roots):
-            best, least = (other, state), cost
+            best = (other, state)
+            least = cost
             readings[position] = 1
-        if least <= 1:
+        if least <= 1 or not budget.allows_trials:
             break
     return best
 
@@ -181,21 +220,26 @@ def _best_reading(
     read_once: Callable[[dict[int, int]], tuple[Repaired, RepairState]],
 ) -> Repaired:
     """Return the reading with the fewest violations, trying the others at each ambiguous place."""
-    best, readings, total = plain, dict[int, int](), 0
+    best = plain
+    readings: dict[int, int] = {}
+    total = 0
+    budget = current_budget()
     for position in sorted(set(choices))[:MAX_READINGS]:
         for reading in (1, 2):
             try:
-                other, _ = read_once({**readings, position: reading})
+                with budget.trial():
+                    other, _ = read_once({**readings, position: reading})
+                    count = check(other.value)
             except CannotRepair:
                 break
-            count = check(other.value)
             total += count
             if count < violations:
-                best, violations = other, count
+                best = other
+                violations = count
                 readings[position] = reading
             if violations == 0:
                 break
-        if violations == 0 or total > _MAX_COUNTED:
+        if violations == 0 or total > _MAX_COUNTED or not budget.allows_trials:
             break
     if best is plain:
         return plain
@@ -207,12 +251,12 @@ def _lacks_braces(text: str, start: int, end: int) -> bool:
     return QUOTED_KEY_AHEAD.match(text, start, end) is not None
 
 
-def _build(text: str, cleaned: str, start: int, m: RepairState) -> Repaired:
+def _build(source: RepairSource, cleaned: str, start: int, m: RepairState) -> Repaired:
+    """Return the document that a pass over `cleaned` has read; that is the source's text, or another reading of it."""
     if not m.roots:
         raise CannotRepair(start, "there is no JSON value here")
     edits = [_new_tuple(RepairEdit, edit) for edit in m.edits]
-    lead = cleaned[:start].lstrip(" \t\r\n")
-    if lead and not _BLANK.sub("", lead):
+    if start <= source.first and cleaned[:start].lstrip(" \t\r\n"):
         edits.insert(0, RepairEdit("invisible", 0, cleaned[:start], ""))
     begin = min(m.roots[0][0], edits[0].position) if edits else m.roots[0][0]
     repaired_text = apply_edits(cleaned, edits, begin, m.position)
@@ -220,8 +264,8 @@ def _build(text: str, cleaned: str, start: int, m: RepairState) -> Repaired:
         value = parse(repaired_text)
     except ValueError as error:
         raise CannotRepair(m.roots[0][0], f"it cannot be read even after repair ({error})") from error
-    if cleaned is not text:
-        edits = _with_surrogates(text, edits, begin, m.position)
+    if cleaned is source.cleaned and cleaned is not source.text:
+        edits = _with_surrogates(source.text, edits, begin, m.position)
     parts = tuple(m.roots) if len(m.roots) > 1 else ()
     return Repaired(repaired_text, value, tuple(edits), begin, m.position, parts, m.in_string)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from slipform.text.repair.machine import CannotRepair
@@ -69,16 +70,12 @@ def whole_reading(
     """
     allowed = max(4, min(_MAX_READINGS, _MAX_WORK // max(1, end)))
     readings: list[tuple[int, Reading]] = []
-    for changes in list(_changes(text, at, edits))[:allowed]:
-        characters = list(text)
-        for position, char in changes:
-            characters[position] = char
-        changed = "".join(characters)
+    for changes in islice(_changes(text, at, edits), allowed):
         try:
-            found = attempt(changed)
+            found = attempt(_changed(text, changes))
         except CannotRepair:
             continue
-        if not _is_whole(found, changed, end) or changes[-1][0] >= found.end:
+        if not _is_whole(found, text, end) or changes[-1][0] >= found.end:
             continue
         merged = _merged(text, changes, found.edits)
         if merged is not None:
@@ -94,9 +91,11 @@ def _only_one(readings: list[tuple[int, Reading]], check: Callable[[Any], int] |
         readings = valid
     least = min((cost for cost, _ in readings), default=0)
     cheapest = [reading for cost, reading in readings if cost == least]
-    if not cheapest or any(each.value != cheapest[0].value for each in cheapest):
+    try:
+        is_one = all(each.value == cheapest[0].value for each in cheapest[1:])
+    except RecursionError:  # values too deep to compare
         return None
-    return cheapest[0]
+    return cheapest[0] if cheapest and is_one else None
 
 
 def _is_whole(found: RepairPass, text: str, end: int) -> bool:
@@ -128,6 +127,16 @@ def _closers_before(text: str, at: int) -> list[int]:
         if text[at] in _SWAPPED:
             closers.append(at)
     return closers[::-1]
+
+
+def _changed(text: str, changes: tuple[tuple[int, str], ...]) -> str:
+    """Return the text with other characters at some positions, which are in order."""
+    pieces: list[str] = []
+    done = 0
+    for position, char in changes:
+        pieces += (text[done:position], char)
+        done = position + 1
+    return "".join([*pieces, text[done:]])
 
 
 def _merged(

@@ -15,6 +15,7 @@ from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, INSERTED, MAX
 from slipform.text.repair.strings import QuotedSpan, control_edit, requote
 from slipform.text.repair.tokens import BLANK, ITEMS, LAX_STRING, MEMBERS, NUMBER, SCALAR, STRING, WS
 
+_STRIDE_WORK: Final = 15
 PLAIN: Final = r"[^'\"“”\\\x00-\x1f]*+"
 NAME: Final = r"[A-Za-z_$][\w$]*+"
 _GAP: Final = r"[ \t\n\r]*+(?://[^\n\r]*+[ \t\n\r]*+)*+"
@@ -63,6 +64,7 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
 
 def stride(m: RepairState) -> bool:
     """Step over as many members, or items, as have only simple mistakes; return True at the closing bracket."""
+    m.work += _STRIDE_WORK
     if m.failed_strides & 7 > 2:
         m.failed_strides += 1
         return False
@@ -244,12 +246,11 @@ def _open(m: RepairState, at: int) -> bool:
 
 
 def _skip_comment(m: RepairState) -> bool:
-    match = _RUN_COMMENT.match(m.text, m.position, m.end)
-    if match is None:
-        return False
-    m.edits.append(("comment", match.start(1), match.group(1), ""))
-    m.position = match.end()
-    return True
+    start = m.position
+    while match := _RUN_COMMENT.match(m.text, m.position, m.end):
+        m.edits.append(("comment", match.start(1), match.group(1), ""))
+        m.position = match.end()
+    return m.position > start
 
 
 def _close_after_comma(m: RepairState, closer: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from bisect import bisect_right
 from typing import Final, NamedTuple
 
 _QUOTE: Final = re.compile(r"[{\[](?:[\s{\[]|\\[nrt])*+(\\\"|\\u(?:0022|201[cCdD])|&(?:quot|apos|#34|#39|#[xX]2[27]);)")
@@ -13,44 +14,58 @@ _CHARACTERS: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 
 class Layer(NamedTuple):
-    """The text without its outer escapes, and where its parts stood before."""
+    """A text without its outer escapes, and where its parts stood before."""
 
     kind: str
+    start: int
+    """Where in the original the text begins."""
     text: str
-    steps: list[tuple[int, int]]
-    """After each escape: the position in `text`, and in the original."""
+    decoded_ends: list[int]
+    original_ends: list[int]
+    """After each escape, and at the start: the position in `text`, and in the original."""
 
     def original(self, at: int) -> int:
         """Return the original position of a position in `text`."""
-        decoded, original = 0, self.steps[0][1]
-        for step_decoded, step_original in self.steps:
-            if step_decoded > at:
-                break
-            decoded, original = step_decoded, step_original
-        return original + at - decoded
+        index = bisect_right(self.decoded_ends, at) - 1
+        return self.original_ends[index] + at - self.decoded_ends[index]
+
+    def decoded(self, at: int) -> int:
+        """Return the position in `text` of an original position."""
+        index = bisect_right(self.original_ends, at) - 1
+        return self.decoded_ends[index] + at - self.original_ends[index]
 
 
-def layer_at(text: str, at: int, end: int) -> Layer | None:
-    r"""Return the text from `at` with one layer of escapes removed, if its first quote is escaped; else None.
+def layer_kind(text: str, at: int, end: int) -> str:
+    r"""Return how the first quote of the document at `at` is escaped: `escaped`, `html_entity`, or "" if it is not.
 
-    >>> layer_at(r'{\"a\": \"x\\ny\"}', 0, 18).text
-    '{"a": "x\\ny"}'
+    >>> layer_kind(r'{\"a\": 1}', 0, 10), layer_kind('{"a": 1}', 0, 8)
+    ('escaped', '')
     """
     quote = _QUOTE.match(text, at, end)
     if quote is None:
-        return None
-    kind, pattern = ("escaped", _ESCAPE) if quote.group(1)[0] == "\\" else ("html_entity", _ENTITY)
+        return ""
+    return "escaped" if quote.group(1)[0] == "\\" else "html_entity"
+
+
+def remove_layer(text: str, at: int, kind: str) -> Layer:
+    r"""Return the text from `at` to its end with one layer of escapes removed.
+
+    >>> remove_layer(r'{\"a\": \"x\\ny\"}', 0, "escaped").text
+    '{"a": "x\\ny"}'
+    """
+    pattern = _ESCAPE if kind == "escaped" else _ENTITY
     pieces: list[str] = []
-    steps = [(0, at)]
+    decoded_ends, original_ends = [0], [at]
     length, done = 0, at
-    for match in pattern.finditer(text, at, end):
+    for match in pattern.finditer(text, at):
         decoded = _decoded(match.group(), kind)
         pieces += (text[done : match.start()], decoded)
         length += match.start() - done + len(decoded)
         done = match.end()
-        steps.append((length, done))
-    pieces.append(text[done:end])
-    return Layer(kind, "".join(pieces), steps)
+        decoded_ends.append(length)
+        original_ends.append(done)
+    pieces.append(text[done:])
+    return Layer(kind, at, "".join(pieces), decoded_ends, original_ends)
 
 
 def _decoded(escape: str, kind: str) -> str:

@@ -52,8 +52,8 @@ class RepairState:
 
     __slots__ = (
         "balances", "bracket_choices", "choices", "colon", "comma", "doubled", "edits", "end", "failed_strides",
-        "in_string", "key", "keys_without_value", "last_close", "last_string", "many", "nan", "position", "readings",
-        "roots", "stack", "state", "text",
+        "in_string", "key", "keys_without_value", "last_close", "last_string", "many", "nan", "next_structure",
+        "position", "readings", "roots", "searched_from", "stack", "state", "text", "work",
     )  # fmt: skip
 
     def __init__(self, text: str, start: int, end: int, *, many: bool, nan: str, readings: dict[int, int]) -> None:
@@ -62,7 +62,7 @@ class RepairState:
         self.many = many
         """Whether several values in a row become one list."""
         self.nan = nan
-        self.readings = readings
+        self.readings = dict(readings)
         """The number of the reading to choose at a position, instead of 0."""
         self.choices: list[int] = []
         """Positions where the text is ambiguous."""
@@ -92,6 +92,11 @@ class RepairState:
         self.failed_strides = 0
         """How many strides matched nothing."""
         self.roots: list[tuple[int, int]] = []
+        self.searched_from = 0
+        self.next_structure = -1
+        """The first closing bracket or quote after `searched_from`."""
+        self.work = 0
+        """Characters that were looked at without stepping over them."""
 
     def edit(self, kind: str, at: int, before: str, after: str) -> None:
         """Record an edit at or after all edits so far."""
@@ -215,9 +220,12 @@ class RepairState:
         """Return the place of the next value: MEMBER, ITEM, CALL or TOP."""
         return _WHERE[self.stack[-1]] if self.stack else TOP
 
-    def closers(self) -> str:
-        """Return the brackets that would close all open frames, innermost first."""
-        return "".join([CLOSER[frame] for frame in reversed(self.stack)])
+    def closed_by(self, closers: str) -> bool:
+        """Whether these brackets would close the innermost open frames, in this order."""
+        stack = self.stack
+        return len(closers) <= len(stack) and all(
+            CLOSER[stack[-1 - depth]] == closer for depth, closer in enumerate(closers)
+        )
 
     def choose(self, at: int) -> int:
         """Record that the text at `at` is ambiguous; return the number of the reading to choose."""

@@ -23,7 +23,7 @@ _BARE: Final = {
     ITEM: re.compile(r"[^,}\]\n\r\"，、､،］]*+"),
     TUPLE: re.compile(r"[^,)\n\r\"，、､،）]*+"),
 }
-_COMMENT: Final = re.compile(r"\s(?://|#\s)|/\*|\s*```|\s*</[A-Za-z]")
+_COMMENT: Final = re.compile(r"\s(?://|#\s)|/\*|(?:(?<!\s)\s++)?+(?:```|</[A-Za-z])")
 _CALL: Final = re.compile(
     r"(?:new[ \t]+)?[A-Za-z_$][\w$.]*+\(\s*+(?:(?=[{\[])|(?=\"(?:[^\"\\]|\\.)*+\"\s*+\)|'(?:[^'\\]|\\.)*+'\s*+\)"
     r"|[-+]?[0-9][0-9.eE+-]*+\s*+\)))"
@@ -36,6 +36,9 @@ _LITERALS: Final = {
 _NAN: Final = frozenset({"nan", "infinity", "inf"})
 _WORDS: Final = ("true", "false", "null", "True", "False", "None", "undefined", "NaN", "Infinity", "-Infinity")
 _JSON_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+")
+
+BARE_WORK: Final = 8
+"""Units of work for each character of a value without quotes."""
 
 
 class Scalar(NamedTuple):

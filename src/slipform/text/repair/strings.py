@@ -10,6 +10,7 @@ import html
 import re
 from typing import Final, NamedTuple
 
+from slipform.text.repair.machine import CLOSER, RepairState
 from slipform.text.repair.tokens import (
     ESCAPE,
     ITEM,
@@ -26,6 +27,7 @@ from slipform.text.repair.tokens import (
     apply_edits,
 )
 
+_QUOTE_WORK: Final = 60
 MAX_INNER_QUOTES: Final = 50_000
 """A text with more unescaped quotes than this is not a string."""
 
@@ -144,7 +146,7 @@ def _closes_before_more(text: str, at: int, after: int, end: int, where: int) ->
             return STRONG if newline or text[after] in "{[" else WEAK
         if _SCALAR_AHEAD.match(text, after, end):
             return WEAK
-    if newline and '"' not in text[after:end]:
+    if newline and text.find('"', after, end) < 0:
         return STRONG
     return NO
 
@@ -170,52 +172,52 @@ def delimiter_at(text: str, at: int, end: int) -> str:
     return delimiter
 
 
-def read_string(
-    text: str, at: int, end: int, where: int, closers: str, skip: int = 0, beyond: int = 0
-) -> QuotedSpan | None:
+def read_string(m: RepairState, at: int, where: int, *, skip: int = 0, beyond: int = 0) -> QuotedSpan | None:
     """Return the string that opens at `at`; None when it has no plausible end.
 
-    `closers` are the brackets that would close the open frames, innermost first. `skip` ignores that many plausible
-    ends, `beyond` all quotes before that position: other readings of the same text.
+    `skip` ignores that many plausible ends, `beyond` all quotes before that position: other readings of the same text.
     """
-    delimiter = delimiter_at(text, at, end)
+    end = m.end
+    delimiter = delimiter_at(m.text, at, end)
     body = at + len(delimiter)
     if where == KEY:
-        return _read_key(text, at, body, end, delimiter)
-    return _find_end(text, QuotedSpan(at, body, end, end, delimiter, False, False), end, where, closers, skip, beyond)
+        return _read_key(m, at, body, delimiter)
+    return _find_end(m, QuotedSpan(at, body, end, end, delimiter, False, False), where, skip, beyond)
 
 
-def _find_end(
-    text: str, span: QuotedSpan, end: int, where: int, closers: str, skip: int, beyond: int
-) -> QuotedSpan | None:
+def _find_end(m: RepairState, span: QuotedSpan, where: int, skip: int, beyond: int) -> QuotedSpan | None:
+    text, end, depth = m.text, m.end, len(m.stack)
     next_quote = _NEXT[_FAMILY.get(span.delimiter, span.delimiter)]
     at = span.body
     inner = 0
     weak: QuotedSpan | None = None
+    opened = OpenedInside(text, span.body)
     while match := next_quote.match(text, at, end):
+        m.work += match.end() - at + _QUOTE_WORK
         quote, at = match.span(1)
         if quote < beyond:
             inner += 1
             continue
         if where == TOP and at < end:
             return None
-        certainty = closes(text, at, end, where, len(closers))
+        certainty = closes(text, at, end, where, depth)
         if certainty == STRONG or (certainty == WEAK and inner % 2 == 0):
             if not skip:
                 return span._replace(stop=quote, end=at, closed=True, guessed=inner > 0)
             skip -= 1
         elif certainty == WEAK and weak is None:
             weak = span._replace(stop=quote, end=at, closed=True, guessed=True)
-        elif (stop := _unclosed_before(text, span.body, quote, end, where, inner, closers)) >= 0:
+        elif (stop := _unclosed_before(m, quote, where, inner, opened)) >= 0:
             return span._replace(stop=_path_end(text, span.body, stop), end=stop, closed=True, guessed=True)
         elif span.delimiter in "'‘’" and _APOSTROPHE.match(text, quote - 1):
             continue
         inner += 1
         if inner > MAX_INNER_QUOTES:
             return None
+    m.work += end - at
     if weak is not None:
         return weak
-    stop = after = _before_closers(text, span.body, end, closers)
+    stop = after = _before_closers(m, span.body)
     if stop < end:
         if text[stop - 1] in "“”" and span.delimiter == '"':
             stop -= 1
@@ -228,14 +230,41 @@ def _path_end(text: str, body: int, stop: int) -> int:
     return stop - 1 if text.endswith('\\"', body, stop) and _PATH.match(text, body, stop) else stop
 
 
-def _unclosed_before(text: str, body: int, quote: int, end: int, where: int, inner: int, closers: str) -> int:
+class OpenedInside:
+    """Tells whether a string has more opening than closing brackets up to a position; each character is read once.
+
+    >>> opened = OpenedInside("a {b} [c", 0)
+    >>> opened.before(4), opened.before(6), opened.before(8)
+    (True, False, True)
+    """
+
+    __slots__ = ("_at", "_braces", "_brackets", "_text", "body")
+
+    def __init__(self, text: str, body: int) -> None:
+        self._text = text
+        self.body = body
+        self._at = body
+        self._braces = 0
+        self._brackets = 0
+
+    def before(self, at: int) -> bool:
+        """Whether brackets are open at `at`; positions must not decrease."""
+        text, done = self._text, self._at
+        self._braces += text.count("{", done, at) - text.count("}", done, at)
+        self._brackets += text.count("[", done, at) - text.count("]", done, at)
+        self._at = at
+        return self._braces > 0 or self._brackets > 0
+
+
+def _unclosed_before(m: RepairState, quote: int, where: int, inner: int, opened: OpenedInside) -> int:
     """Return where the string should have been closed, if the quote at `quote` opens the next key or item; else -1."""
+    text, end, body = m.text, m.end, opened.body
     before = quote
     while before > body and text[before - 1] in " \t\r\n":
         before -= 1
     comma = before > body and text[before - 1] == ","
     if (key := QUOTED_KEY_AHEAD.match(text, quote, end)) and _VALUE_BEGINS.match(text, key.end(), end):
-        if (stop := _before_structure(text, body, quote, closers)) >= 0:
+        if (stop := _before_structure(m, quote, opened)) >= 0:
             return _trim(text, body, stop)
         if where == MEMBER and (comma or "\n" in text[before:quote]):
             return _trim(text, body, before - comma)
@@ -244,13 +273,13 @@ def _unclosed_before(text: str, body: int, quote: int, end: int, where: int, inn
     return -1
 
 
-def _before_structure(text: str, body: int, quote: int, closers: str) -> int:
+def _before_structure(m: RepairState, quote: int, opened: OpenedInside) -> int:
     """Return where the brackets and the comma begin that lead from an unclosed string to the key at `quote`; else -1.
 
     The brackets must close frames that are open, and none that the string itself opened.
     """
-    first = quote
-    while first > max(body, quote - _MAX_STRUCTURE) and text[first - 1] in " \t\r\n,{}[]":
+    text, first = m.text, quote
+    while first > max(opened.body, quote - _MAX_STRUCTURE) and text[first - 1] in " \t\r\n,{}[]":
         first -= 1
     for at in range(first, quote):
         if text[at] not in "}],":
@@ -259,15 +288,9 @@ def _before_structure(text: str, body: int, quote: int, closers: str) -> int:
         if run is None:
             continue
         closing = "".join(run.group(1).split())
-        if (closing or run.group(2)) and closers.startswith(closing) and not _opened_inside(text, body, at):
+        if (closing or run.group(2)) and m.closed_by(closing) and not opened.before(at):
             return at
     return -1
-
-
-def _opened_inside(text: str, body: int, at: int) -> bool:
-    return text.count("{", body, at) > text.count("}", body, at) or text.count("[", body, at) > text.count(
-        "]", body, at
-    )
 
 
 def _trim(text: str, body: int, stop: int) -> int:
@@ -276,23 +299,26 @@ def _trim(text: str, body: int, stop: int) -> int:
     return stop
 
 
-def _before_closers(text: str, body: int, end: int, closers: str) -> int:
+def _before_closers(m: RepairState, body: int) -> int:
     """Return where an unclosed string stops if the text ends with just the open brackets; else `end`."""
+    text, end = m.text, m.end
     at = end
-    for closer in reversed(closers):
+    for frame in m.stack:
         at = _trim(text, body, at)
-        if at <= body or text[at - 1] != closer:
+        if at <= body or text[at - 1] != CLOSER[frame]:
             return end
         at -= 1
-    if not closers:
+    if not m.stack:
         return end
-    opener = "{" if closers[0] == "}" else "["
-    if text.count(opener, body, at) > text.count(closers[0], body, at):
+    closer = CLOSER[m.stack[-1]]
+    opener = "{" if closer == "}" else "["
+    if text.count(opener, body, at) > text.count(closer, body, at):
         return end
     return _trim(text, body, at)
 
 
-def _read_key(text: str, at: int, body: int, end: int, delimiter: str) -> QuotedSpan | None:
+def _read_key(m: RepairState, at: int, body: int, delimiter: str) -> QuotedSpan | None:
+    text, end = m.text, m.end
     next_quote = _NEXT[_FAMILY.get(delimiter, delimiter)]
     truncation = _CUT_KEY.match(text, at, end)
     position = body
@@ -301,6 +327,7 @@ def _read_key(text: str, at: int, body: int, end: int, delimiter: str) -> Quoted
         if match is None:
             break
         quote, position = match.span(1)
+        m.work += position - body
         odd = (_NOT_IN_KEY if tries else _NOT_IN_LINE).search(text, body, quote)
         if closes(text, position, end, KEY, 0) and odd is None:
             return QuotedSpan(at, body, quote, position, delimiter, True, tries > 0)
@@ -310,7 +337,8 @@ def _read_key(text: str, at: int, body: int, end: int, delimiter: str) -> Quoted
             return QuotedSpan(at, body, quote, position, delimiter, True, False)
     else:
         return None
-    if truncation and text[:end].rstrip()[-1:] in "}]":
+    m.work += end - position
+    if truncation and text[position:end].rstrip().endswith(("}", "]")):
         return QuotedSpan(at, body, truncation.end(), truncation.end(), delimiter, True, True)
     return QuotedSpan(at, body, end, end, delimiter, False, False) if position == body else None
 
@@ -390,24 +418,43 @@ def _cut_before(text: str, body: int, at: int) -> int:
 def _content_edits(text: str, body: int, stop: int, delimiter: str) -> list[RawEdit]:
     has_odd_escapes = _ODD_ESCAPE.match(text, body, stop) is not None and delimiter == '"'
     is_path = has_odd_escapes and _PATH.match(text, body, stop) is not None
-    paths = [match.span() for match in _PATH_INSIDE.finditer(text, body, stop)] if has_odd_escapes else []
+    paths = _Paths(text, body, stop) if has_odd_escapes else None
     edits: list[RawEdit] = []
     for match in _SPECIAL.finditer(text, body, stop):
         group = match.lastindex
         before = match.group()
         if group == 1:
             at = match.start()
-            in_path = is_path or any(start < at < end for start, end in paths)
+            in_path = is_path or (paths is not None and paths.cover(at))
             if has_odd_escapes and (in_path or _is_command(text, at, stop)) and before[1] in "bfnrtu":
                 edits.append(("bad_escape", match.start(), before, "\\" + before))
         elif group == 2:
             edits.append(("lone_surrogate", match.start(), before, "\\ufffd"))
         elif group == 3:
-            is_code = delimiter != '"' or not (is_path or any(start < match.start() < end for start, end in paths))
+            is_code = delimiter != '"' or not (is_path or (paths is not None and paths.cover(match.start())))
             edits.append(("bad_escape", match.start(), before, _escape(before, is_code)))
         else:
             edits.append(_character_edit(match.start(), before))
     return edits
+
+
+class _Paths:
+    """The paths inside a string, one after the other."""
+
+    __slots__ = ("_end", "_matches", "_start")
+
+    def __init__(self, text: str, body: int, stop: int) -> None:
+        self._matches = _PATH_INSIDE.finditer(text, body, stop)
+        self._start = self._end = -1
+
+    def cover(self, at: int) -> bool:
+        """Whether `at` is inside a path; positions must not decrease."""
+        while self._end <= at:
+            match = next(self._matches, None)
+            if match is None:
+                return False
+            self._start, self._end = match.span()
+        return self._start < at
 
 
 def _character_edit(at: int, char: str) -> RawEdit:

@@ -7,13 +7,12 @@ from typing import Final
 
 from slipform.text.repair.fast_paths import run
 from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, CLOSER, DONE, CannotRepair, RepairState
-from slipform.text.repair.scalars import read_scalar
+from slipform.text.repair.scalars import BARE_WORK, read_scalar
 from slipform.text.repair.strings import delimiter_at, quoted, read_string, requote
 from slipform.text.repair.tokens import (
     ITEM,
     KEY,
     KEY_AHEAD,
-    LAX_STRING,
     MEMBER,
     NUMBER,
     PREFIX,
@@ -22,6 +21,7 @@ from slipform.text.repair.tokens import (
     SCALAR,
     SPACE,
     STRICT_KEY,
+    outside_strings,
 )
 
 _NEXT: Final = re.compile(rf"{SPACE}([,}}\])])?+")
@@ -67,14 +67,17 @@ def _closed(m: RepairState, at: int) -> None:
 def _mismatch(m: RepairState, char: str) -> None:
     """Repair a closing bracket of another kind: brackets are missing before it, or it is wrong, or one too many."""
     at = m.position
-    index = next((i for i in range(len(m.stack) - 1, -1, -1) if CLOSER[m.stack[i]] == char), -1)
+    index = len(m.stack) - 1
+    while index >= 0 and CLOSER[m.stack[index]] != char:
+        index -= 1
+    m.work += len(m.stack) - index
     if index < 0:
         _unopened(m, at)
         return
     _drop_comma(m)
     m.state = AT_END
     missing = m.stack[index + 1 :]
-    fits_missing = _fits(m, m.stack[:index][-1:], at + 1)
+    fits_missing = _fits(m, m.stack[max(0, index - 1) : index], at + 1)
     fits_wrong = _fits(m, m.stack[-2:-1], at + 1)
     wrong = fits_wrong and not fits_missing
     if m.choose_bracket(at):
@@ -125,7 +128,10 @@ def _fits(m: RepairState, outer: list[str], after: int) -> bool:
 def reopen(m: RepairState, comma: int) -> None:
     """Reopen the object that was just closed: it continues after `comma`, and its closing brace was one too many."""
     at = m.last_close
-    surplus = [edit for edit in m.edits if edit[0] == "extra_bracket" and edit[1] > at]
+    first = len(m.edits)
+    while first and m.edits[first - 1][1] > at:
+        first -= 1
+    surplus = [edit for edit in m.edits[first:] if edit[0] == "extra_bracket"]
     m.undo_change(at)
     m.edit("extra_bracket", at, m.text[at], "")
     m.edits.extend(surplus)
@@ -164,6 +170,7 @@ def after_root(m: RepairState) -> None:
         m.state = AT_VALUE
         return
     del m.edits[edit_count:]
+    m.work += m.position - position
     m.position = position
     m.state = DONE
 
@@ -208,16 +215,13 @@ _THOUSANDS_BEFORE: Final = re.compile(r"(?:[\[\s:]|\A)[-+]?\d{1,3}(?:,\d{3})*\Z"
 _THOUSANDS: Final = re.compile(rf"\d{{3}}(?:\.\d++)?+(?=\s*+(?:[,}}\]\"#]|//|/\*|\Z)|{KEY_AHEAD.pattern})")
 
 
-_BRACKETS: Final = re.compile(rf"{LAX_STRING}|([{{}}\[\]])", re.DOTALL)
-
-
 def net_closers(text: str, start: int, end: int) -> tuple[int, int]:
     """Return how many more braces, and square brackets, a part of a text closes than it opens.
 
     >>> net_closers('"}": [1]}', 0, 9)
     (1, 0)
     """
-    brackets = [match.group(1) for match in _BRACKETS.finditer(text, start, end)]
+    brackets = [match.group() for match in outside_strings(text, start, end)]
     return brackets.count("}") - brackets.count("{"), brackets.count("]") - brackets.count("[")
 
 
@@ -276,7 +280,7 @@ def _odd_key(m: RepairState, char: str, at: int) -> None:
 def _quoted_key(m: RepairState, at: int) -> None:
     if m.comma < 0 and _is_set(m, at):
         return
-    span = read_string(m.text, at, m.end, KEY, "")
+    span = read_string(m, at, KEY)
     if span is None:
         if not _extend_string(m):
             raise CannotRepair(at, "a key has no end that can be told from its content")
@@ -294,15 +298,20 @@ def _quoted_key(m: RepairState, at: int) -> None:
 
 def _is_set(m: RepairState, at: int) -> bool:
     """Whether the object is a Python set, `{"a", "b"}`; if so, make it an array."""
-    opening = m.text.rfind("{", 0, at)
-    if opening < 0 or m.text[opening + 1 : at].strip() or not (match := _SET.match(m.text, opening, m.end)):
+    opening = at - 1
+    while opening >= 0 and m.text[opening].isspace():
+        opening -= 1
+    if opening < 0 or m.text[opening] != "{":
+        return False
+    match = _SET.match(m.text, opening, m.end)
+    if match is None:
         return False
     if "," not in match.group() and match.group()[-1] == "}":
         return False
     m.edit_before("wrong_bracket", opening, "{", "[")
     m.stack[-1] = "["
     closing = match.end() - 1
-    m.readings = {**m.readings, closing: 0}
+    m.readings[closing] = 0
     m.state = AT_VALUE
     return True
 
@@ -328,7 +337,7 @@ def _extend_string(m: RepairState) -> bool:
     at = m.last_string if m.last_string >= 0 else _string_before(m.text, m.comma)
     if at < 0:
         return False
-    span = read_string(m.text, at, m.end, MEMBER, m.closers(), beyond=m.comma)
+    span = read_string(m, at, MEMBER, beyond=m.comma)
     if span is None or span.end <= m.comma or not span.closed:
         return False
     if m.text[span.stop : span.stop + 1] not in ('"', "'", "”"):
@@ -370,6 +379,7 @@ def _no_key(m: RepairState, at: int) -> None:
     if scalar is None:
         m.skip_stray(at)
         return
+    m.work += BARE_WORK * len(scalar.before)
     word = scalar.before.partition(":")[0].rstrip() if ":" in scalar.before else scalar.before
     if word and _COLON_AHEAD.match(m.text, at + len(word), m.end):
         is_half_quoted = word.endswith(('"', "'"))

@@ -6,7 +6,7 @@ Every repeat is possessive, so no pattern here can backtrack: each is linear in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 CERTAIN: Final = frozenset({
@@ -118,7 +118,9 @@ SINGLE_THEN: Final = tuple(re.compile(rf"'[^'\"\\\x00-\x1f]*+'(?={WS}(?:{c}|\Z))
 SPACE: Final = r"[\s\u200b-\u200f\u2060\ufeff]*+"
 _QUOTES: Final = "\"'`“”„‟‘’‚‛«»＂＇"
 _MARK: Final = rf"""(?:\\"|&quot;|&#34;|&#x22;|[{_QUOTES}]{{1,3}})"""
-QUOTED_KEY: Final = rf"""(?:{STRING}|{_MARK}[^"'`“”:,{{}}\[\]\n]{{0,120}}+{_MARK})"""
+_KEY_STRING: Final = rf'"[^"\\\x00-\x1f]*+(?:{ESCAPE}[^"\\\x00-\x1f]*+){{0,40}}+"'
+"""A string with few escapes: a search from every quote of a text may not go on to the end of the text each time."""
+QUOTED_KEY: Final = rf"""(?:{_KEY_STRING}|{_MARK}[^"'`“”:,{{}}\[\]\n]{{0,120}}+{_MARK})"""
 BARE_KEY: Final = r"[A-Za-z_$\u00aa-\uffff][\w$ .-]{0,60}+"
 KEY_AHEAD: Final = re.compile(rf"{SPACE}(?:{QUOTED_KEY}|{BARE_KEY}){SPACE}[:：](?!//)")
 """A key and its colon, recognised within a bounded number of characters."""
@@ -134,6 +136,20 @@ MARKUP_COMMENT: Final = re.compile(r"<!--(?:[^-]++|-(?!->))*+(?:-->|\Z)")
 ELLIPSIS: Final = re.compile(r"\.{2,}+|…++")
 STOP: Final = re.compile(r"```|~~~|</[A-Za-z][\w:.-]*\s*>|<\|[^|>\n]{0,40}\|>|\[/[A-Z_]{2,30}\]")
 """What can only be outside the JSON: a closing fence or tag."""
+_OUTSIDE: Final = re.compile(rf"{LAX_STRING}|([{{}}\[\]]|{STOP.pattern})|(\")", re.DOTALL)
+_OUTSIDE_UNQUOTED: Final = re.compile(rf"([{{}}\[\]]|{STOP.pattern})")
+
+
+def outside_strings(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
+    """Yield the brackets, closing fences and closing tags of a part of a text that are not inside strings."""
+    for match in _OUTSIDE.finditer(text, start, end):
+        if match.lastindex == 1:
+            yield match
+        elif match.lastindex == 2:  # a quote that nothing closes, and so no quote after it is closed either
+            yield from _OUTSIDE_UNQUOTED.finditer(text, match.end(), end)
+            return
+
+
 ESCAPED_BLANK: Final = re.compile(r"(?:\\[nrt])++")
 PUNCTUATION: Final = {
     "：": ":", "，": ",", "、": ",", "､": ",", "،": ",", "؛": ",", "；": ",", ";": ",", "｛": "{", "｝": "}",

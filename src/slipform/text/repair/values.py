@@ -7,7 +7,7 @@ from typing import Final
 
 from slipform.text.repair.fast_paths import run
 from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, DONE, INSERTED, CannotRepair, RepairState
-from slipform.text.repair.scalars import call_at, read_scalar
+from slipform.text.repair.scalars import BARE_WORK, call_at, read_scalar
 from slipform.text.repair.strings import QuotedSpan, delimiter_at, read_string, requote
 from slipform.text.repair.structure import (
     after_root,
@@ -32,8 +32,11 @@ from slipform.text.repair.tokens import (
     STRICT_KEY,
     STRICT_THEN,
 )
+from slipform.text.work import current_budget
 
 _STRUCTURE: Final = re.compile(r"[}\]\"]")
+_STEP_WORK: Final = 50
+_EDIT_WORK: Final = 20
 _MAX_BALANCES: Final = 8
 """How often the brackets of the rest of a text are counted."""
 _WORDS_BEFORE: Final = re.compile(
@@ -65,15 +68,14 @@ def read(
         m.begin_root(start)
         m.edit("missing_bracket", start, "", "{")
         m.push("{")
-    while m.state != DONE:
-        if m.state == AT_KEY:
-            read_key(m)
-        elif m.state == AT_VALUE:
-            read_value(m)
-        elif m.stack:
-            read_after(m)
-        else:
-            after_root(m)
+    budget = current_budget()
+    allowed = budget.left
+    try:
+        while m.state != DONE and m.work <= allowed:
+            m.work += _STEP_WORK
+            _step(m)
+    finally:
+        budget.spend(m.work + m.position - start + _EDIT_WORK * len(m.edits))
     if len(m.roots) > 1:
         first = m.roots[0][0]
         index = next((i for i, edit in enumerate(m.edits) if edit[1] >= first), len(m.edits))
@@ -81,6 +83,17 @@ def read(
         last = m.roots[-1][1]
         m.edit_before("missing_bracket", last, "", "]")
     return m
+
+
+def _step(m: RepairState) -> None:
+    if m.state == AT_KEY:
+        read_key(m)
+    elif m.state == AT_VALUE:
+        read_value(m)
+    elif m.stack:
+        read_after(m)
+    else:
+        after_root(m)
 
 
 def read_value(m: RepairState) -> None:
@@ -149,7 +162,7 @@ def _odd_string(m: RepairState, at: int) -> None:
         m.edit("missing_bracket", at, "", "{")
         m.push("{")
         return
-    span = read_string(m.text, at, m.end, m.where(), m.closers(), skip=m.readings.get(at, 0))
+    span = read_string(m, at, m.where(), skip=m.readings.get(at, 0))
     if span is None:
         raise CannotRepair(at, "a string has no end that can be told from its content")
     if span.guessed:
@@ -160,7 +173,10 @@ def _odd_string(m: RepairState, at: int) -> None:
 def _lacks_opening_brace(m: RepairState, at: int) -> bool:
     """Whether a key in the place of a value has lost the brace before it: one brace too many closes what follows."""
     m.balances += 1
-    return m.balances <= _MAX_BALANCES and net_closers(m.text, at, m.end)[0] > m.stack.count("{")
+    if m.balances > _MAX_BALANCES:
+        return False
+    m.work += m.end - at
+    return net_closers(m.text, at, m.end)[0] > m.stack.count("{")
 
 
 def _string_read(m: RepairState, span: QuotedSpan) -> None:
@@ -179,7 +195,7 @@ def _member_among_items(m: RepairState, at: int) -> bool:
         m.edit_before("wrong_bracket", opening, "[", "{")
         m.stack[-1] = "{"
     elif m.comma >= 0 and (closing := m.last_before(m.comma, "}")) >= 0:
-        if _has_member(m.text, closing, m.text[at : ahead.end()]):
+        if _has_member(m, closing, m.text[at : ahead.end()]):
             m.edit("missing_bracket", at, "", "{")
             m.push("{")
             return True
@@ -210,13 +226,17 @@ def _lacks_closing_bracket(m: RepairState, at: int) -> bool:
     m.balances += 1
     if m.balances > _MAX_BALANCES or m.stack[-2:-1] != ["{"]:
         return False
+    m.work += m.end - at
     return net_closers(m.text, at, m.end) == (m.stack.count("{"), m.stack.count("[") - 1)
 
 
-def _has_member(text: str, closing: int, key: str) -> bool:
+def _has_member(m: RepairState, closing: int, key: str) -> bool:
     """Whether the object that ends at `closing` has a key, written alike, as the text before it tells."""
-    start = text.rfind(key, max(0, closing - 4_000), closing)
-    return start >= 0 and net_closers(text, start, closing)[0] == 0
+    start = m.text.rfind(key, max(0, closing - 4_000), closing)
+    if start < 0:
+        return False
+    m.work += closing - start
+    return net_closers(m.text, start, closing)[0] == 0
 
 
 def _odd_value(m: RepairState, char: str, at: int) -> None:
@@ -275,6 +295,7 @@ def _bare_value(m: RepairState, at: int) -> None:
     if scalar is None:
         m.skip_stray(at)
         return
+    m.work += BARE_WORK * len(scalar.before)
     kind = scalar.kind
     if kind == "cut":
         _cut_value(m, at)
@@ -341,7 +362,11 @@ def _ends_in_prose(m: RepairState, at: int, char: str) -> bool:
     """Whether only prose follows, without bracket or quote; if so, end the text there."""
     if not char.isalpha():
         return False
-    if _STRUCTURE.search(m.text, at, m.end):
+    if not m.searched_from <= at <= m.next_structure:
+        structure = _STRUCTURE.search(m.text, at, m.end)
+        m.searched_from = at
+        m.next_structure = m.end if structure is None else structure.start()
+    if m.next_structure < m.end:
         return False
     m.end = at
     return True
@@ -353,7 +378,7 @@ def _concatenate(m: RepairState, at: int) -> bool:
     after = BLANK.match(text, at + 1, m.end).end()  # type: ignore[union-attr]
     if m.last_string < 0 or not delimiter_at(text, after, m.end):
         return False
-    span = read_string(text, after, m.end, m.where(), m.closers())
+    span = read_string(m, after, m.where())
     if span is None:
         return False
     first = m.last_string

@@ -1,0 +1,116 @@
+"""Count the work that one answer costs, and refuse an answer that costs far more than its length.
+
+A unit of work is a character that is read, about 0.1 µs; a token that needs repair is about a hundred. Counts are the
+same on every machine. Everything that reads an answer is linear in its length as far as it can be; the budget bounds
+what is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+from slipform.errors import WorkLimitError
+
+BASE_WORK: Final = 3_000_000
+WORK_PER_CHARACTER: Final = 120
+"""Units that an answer may cost: so many for any, and so many more for each of its characters."""
+BASE_TRIALS: Final = 1_500_000
+TRIALS_PER_CHARACTER: Final = 20
+"""The part of them for what is only tried: other readings of an ambiguous text, and patches."""
+MAX_WORK: Final = 100_000_000
+MAX_TRIALS: Final = 20_000_000
+"""The most units for any answer, however long: about ten seconds, of which an ordinary answer of 10 MB takes five."""
+
+
+class WorkBudget:
+    """The units of work that one answer may cost, and has cost so far."""
+
+    __slots__ = ("limit", "size", "spent", "trial_limit", "trials_spent")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        """Characters of the answer."""
+        self.limit = min(BASE_WORK + WORK_PER_CHARACTER * size, MAX_WORK)
+        self.trial_limit = min(BASE_TRIALS + TRIALS_PER_CHARACTER * size, MAX_TRIALS)
+        self.spent = 0
+        self.trials_spent = 0
+        """The part of `spent` that went into trials."""
+
+    @property
+    def left(self) -> int:
+        """The units that may still be spent; never negative."""
+        return max(0, self.limit - self.spent)
+
+    @property
+    def allows_trials(self) -> bool:
+        """Whether units are left for what is only tried; without them the first reading counts, as it is."""
+        return self.trials_spent < self.trial_limit
+
+    def spend(self, units: int) -> None:
+        """Count work that was done; raises `WorkLimitError` once that is more than the limit."""
+        self.spent += units
+        self.check()
+
+    def spend_on_trial(self, units: int) -> None:
+        """Count work that was only tried."""
+        self.trials_spent += units
+        self.spend(units)
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Count all work inside as only tried."""
+        before, tried = self.spent, self.trials_spent
+        try:
+            yield
+        finally:
+            self.trials_spent = tried + self.spent - before
+
+    def check(self) -> None:
+        """Raise `WorkLimitError` if more than the limit was spent."""
+        if self.spent > self.limit:
+            raise WorkLimitError(
+                "Reading the answer takes too much work",
+                where=f"an answer of {self.size:,} characters",
+                hint="Ask the model for one JSON document, without other text, code fences or brackets around it.",
+                details={"characters": self.size, "limit": self.limit},
+            )
+
+
+_BUDGET: Final[ContextVar[WorkBudget | None]] = ContextVar("work_budget", default=None)
+
+
+@contextmanager
+def bounded_work(size: int) -> Iterator[WorkBudget]:
+    """Count all work inside against one budget, for an answer of `size` characters, also where this is nested.
+
+    Raises `WorkLimitError` at the end, too, in case somebody inside took it for a text without JSON.
+
+    >>> with bounded_work(10) as budget:
+    ...     current_budget().spend(7)
+    >>> budget.spent
+    7
+    """
+    outer = _BUDGET.get()
+    if outer is not None:
+        yield outer
+        return
+    budget = WorkBudget(size)
+    token = _BUDGET.set(budget)
+    try:
+        yield budget
+    finally:
+        _BUDGET.reset(token)
+    budget.check()
+
+
+def current_budget() -> WorkBudget:
+    """Return the budget in force; where nobody counts, one of its own."""
+    return _BUDGET.get() or WorkBudget(0)
+
+
+def spend(units: int) -> None:
+    """Count work against the budget in force."""
+    current_budget().spend(units)
