@@ -5,16 +5,31 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import orjson
+
 from slipform.schema import Schema, Violation
-from slipform.schema.document import DEFINITIONS, REF, REFERENCES, followed, locate, reference_steps, subschemas
+from slipform.schema.document import (
+    DEFINITIONS,
+    REF,
+    REFERENCES,
+    followed,
+    locate,
+    lookup,
+    reference_of,
+    reference_steps,
+    subschemas,
+    with_plain_references,
+)
 from slipform.text.resolve_plan import Alternative
 from slipform.text.strict import parse
 from slipform.text.tracker_facts import kind_of
+from slipform.text.work import current_budget
 
 if TYPE_CHECKING:
     from slipform.enforce.patching import Patched
@@ -312,12 +327,155 @@ def _as_word(value: Any) -> str:
 
 UNIONS = ("anyOf", "oneOf")
 _MOST_TRIED = 3
+_MOST_READ = 200
+"""Subschemas that are read for what one place accepts."""
+
+
+class Accepted:
+    """What a schema takes, as far as it can be read off: types by name, and listed members."""
+
+    def __init__(self, schema: Any, document: Mapping[str, Any]) -> None:
+        types: set[str] = set()
+        members: list[Any] = []
+        pending = [schema]
+        read = 0
+        while pending and read < _MOST_READ:
+            node = pending.pop()
+            read += 1
+            if not isinstance(node, Mapping):
+                continue
+            kinds = node.get("type")
+            types.update([kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else [])
+            if isinstance(listed := node.get("enum"), list):
+                members += listed
+            if "const" in node:
+                members.append(node["const"])
+            for union in ("anyOf", "oneOf", "allOf"):
+                if isinstance(branches := node.get(union), list):
+                    pending.extend(branches)
+            if (reference := reference_of(node)) is not None:
+                pending.append(lookup(document, reference))
+        self.types = frozenset(types)
+        self._members = members
+
+    def meant(self, text: str) -> list[Any]:
+        """The listed members that a text spells in another case, or else with other marks around and between words."""
+        by_case, by_letters = self._spellings
+        return by_case.get(_in_case(text)) or by_letters.get(bare(text)) or []
+
+    @cached_property
+    def _spellings(self) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+        by_case: dict[str, list[Any]] = {}
+        by_letters: dict[str, list[Any]] = {}
+        for member in self._members:
+            text = _member_text(member)
+            by_case.setdefault(_in_case(text), []).append(member)
+            by_letters.setdefault(bare(text), []).append(member)
+        by_case.pop("", None)
+        by_letters.pop("", None)
+        return by_case, by_letters
+
+
+def _in_case(text: str) -> str:
+    return text.strip().casefold()
+
+
+def _member_text(member: Any) -> str:
+    if isinstance(member, str):
+        return member.strip()
+    if isinstance(member, bool):
+        return "true" if member else "false"
+    return str(member) if isinstance(member, int) else ""
+
+
+class Union:
+    """The alternatives of one union, each compiled once."""
+
+    def __init__(self, branches: list[Any], holder: Any, document: Mapping[str, Any]) -> None:
+        self._branches = branches
+        self._document = document
+        named = holder.get("discriminator") if isinstance(holder, Mapping) else None
+        self._discriminator = named.get("propertyName") if isinstance(named, Mapping) else None
+        self._schemas: dict[int, Schema[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._branches)
+
+    def schema(self, number: int) -> Schema[Any]:
+        """One alternative as a schema of its own."""
+        if number not in self._schemas:
+            self._schemas[number] = Schema("branch", _alone(self._branches[number], self._document))
+        return self._schemas[number]
+
+    def meant_by(self, value: Any) -> list[int]:
+        """The one alternative whose tag the value bears; all of them without one."""
+        keys = self._discriminating(value) if isinstance(value, Mapping) else ()
+        for key in keys:
+            bearing = [number for number, tags in enumerate(self._tags) if _bears(tags[key], value.get(key))]
+            if len(bearing) == 1:
+                return bearing
+        return list(range(len(self._branches)))
+
+    def _discriminating(self, value: Mapping[str, Any]) -> Iterable[str]:
+        """The keys that every alternative gives tags of its own; the one that the schema names, where it names one."""
+        shared = self._shared_tags
+        if isinstance(self._discriminator, str):
+            return [self._discriminator] if self._discriminator in shared else []
+        return [key for key in value if key in shared] if shared else []
+
+    @cached_property
+    def _tags(self) -> list[dict[str, list[Any]]]:
+        """The values that each alternative allows for its keys, where it lists them."""
+        return [_tags(branch, self._document) for branch in self._branches]
+
+    @cached_property
+    def _shared_tags(self) -> frozenset[str]:
+        return frozenset.intersection(*(frozenset(tags) for tags in self._tags)) if self._tags else frozenset()
+
+
+class SchemaReader:
+    """What patches ask of a schema, each of its places read once."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = with_plain_references(document)
+        self._accepted: dict[str, Accepted] = {}
+        self._unions: dict[str, Union | None] = {}
+
+    def accepted(self, path: str) -> Accepted:
+        """What the subschema at a pointer takes."""
+        if path not in self._accepted:
+            self._accepted[path] = Accepted(locate(self.document, path), self.document)
+        return self._accepted[path]
+
+    def union(self, path: str) -> Union | None:
+        """The union at a pointer; None where there is none, or its alternatives mean nothing by themselves."""
+        if path not in self._unions:
+            branches = locate(self.document, path)
+            is_usable = isinstance(branches, list) and is_portable(branches)
+            holder = locate(self.document, path.rpartition("/")[0])
+            self._unions[path] = Union(branches, holder, self.document) if is_usable else None
+        return self._unions[path]
+
+    @cached_property
+    def property_names(self) -> frozenset[str]:
+        """All properties that the schema speaks of anywhere."""
+        names: set[str] = set()
+        pending: list[Any] = [self.document]
+        while pending:
+            node = pending.pop()
+            if isinstance(node, Mapping):
+                if isinstance(properties := node.get("properties"), Mapping):
+                    names.update(properties)
+                pending.extend(node.values())
+            elif isinstance(node, list):
+                pending.extend(node)
+        return frozenset(names)
 
 
 def branch_fixes(
     violation: Violation,
     value: Any,
-    document: Mapping[str, Any],
+    reader: SchemaReader,
     switches: Switches,
     patch: Callable[[Any, Schema[Any], Switches], Patched],
 ) -> Iterator[Fix]:
@@ -328,12 +486,10 @@ def branch_fixes(
     """
     steps = violation.steps or ()
     found = at(value, steps)
-    branches = locate(document, violation.schema_path)
-    if found is ABSENT or not isinstance(branches, list) or not is_portable(branches):
+    union = reader.union(violation.schema_path)
+    if found is ABSENT or union is None:
         return
-    holder = locate(document, violation.schema_path.rpartition("/")[0])
-    meant = _discriminated(found, branches, holder, document)
-    mended = _mended(found, meant or branches, document, switches, patch)
+    mended = _mended(found, union, switches, patch)
     if mended is not None and mended.edits:
         yield tuple(
             dataclasses.replace(
@@ -344,19 +500,22 @@ def branch_fixes(
 
 
 def _mended(
-    found: Any,
-    branches: Sequence[Any],
-    document: Mapping[str, Any],
-    switches: Switches,
-    patch: Callable[[Any, Schema[Any], Switches], Patched],
+    found: Any, union: Union, switches: Switches, patch: Callable[[Any, Schema[Any], Switches], Patched]
 ) -> Patched | None:
     """The value made to fit the nearest alternative that it can be made to fit; None where that is not one value."""
-    shapes = [Schema[Any]("branch", _alone(branch, document)) for branch in branches]
-    near = sorted(((len(shape.validate(found)), number) for number, shape in enumerate(shapes)))[:_MOST_TRIED]
+    budget = current_budget()
+    size = json_size(found)
+    distances: list[tuple[int, int]] = []
+    for number in union.meant_by(found):
+        if not budget.allows_trials:
+            return None
+        distance = len(union.schema(number).validate(found))
+        budget.spend_on_trial(validation_work(size, distance))
+        distances.append((distance, number))
     best: tuple[int, int] | None = None
     values: list[Patched] = []
-    for distance, number in near:
-        mended = patch(found, shapes[number], switches)
+    for distance, number in sorted(distances)[:_MOST_TRIED]:
+        mended = patch(found, union.schema(number), switches)
         rank = (distance, len(mended.edits))
         if mended.violations or (best is not None and rank > best):
             continue
@@ -365,31 +524,50 @@ def _mended(
     return values[0] if values and all(each.value == values[0].value for each in values) else None
 
 
-def _discriminated(found: Any, branches: Sequence[Any], holder: Any, document: Mapping[str, Any]) -> list[Any] | None:
-    """The one alternative whose tag the value bears; None without one."""
-    if not isinstance(found, Mapping):
-        return None
-    named = holder.get("discriminator") if isinstance(holder, Mapping) else None
-    told = named.get("propertyName") if isinstance(named, Mapping) else None
-    for key in [told] if isinstance(told, str) else list(found):
-        bearing = [branch for branch in branches if _bears(branch, key, found.get(key), document)]
-        tagged = [branch for branch in branches if _tags(branch, key, document)]
-        if len(bearing) == 1 and len(tagged) == len(branches):
-            return bearing
-    return None
+def json_size(value: Any) -> int:
+    """About how many characters a value has as JSON, found quickly.
+
+    >>> json_size({"a": [1, 2]})
+    11
+    """
+    try:
+        return len(orjson.dumps(value))
+    except TypeError:  # nested deeply, or with integers beyond 64 bits
+        return _SIZE_OF_PART * sum(1 for _ in _parts(value))
 
 
-def _tags(branch: Any, key: str, document: Mapping[str, Any]) -> list[Any]:
-    """The values that an alternative allows for a key, where it lists them."""
-    shape = followed(branch, document)
-    properties = shape.get("properties")
-    tag = followed(properties.get(key), document) if isinstance(properties, Mapping) else {}
-    listed = [tag["const"]] if "const" in tag else tag.get("enum")
-    return listed if isinstance(listed, list) else []
+def _parts(value: Any) -> Iterator[Any]:
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        yield part
+        if isinstance(part, Mapping):
+            pending.extend(part.values())
+        elif isinstance(part, list):
+            pending.extend(part)
 
 
-def _bears(branch: Any, key: str, value: Any, document: Mapping[str, Any]) -> bool:
-    tags = _tags(branch, key, document)
+_SIZE_OF_PART = 10
+
+
+def validation_work(size: int, violations: int) -> int:
+    """The units of work that it takes to validate a value of so many characters and to explain its violations."""
+    return 1_000 + size + 250 * violations
+
+
+def _tags(branch: Any, document: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The values that an alternative allows for its keys, where it lists them."""
+    properties = followed(branch, document).get("properties")
+    listed: dict[str, list[Any]] = {}
+    for key, shape in properties.items() if isinstance(properties, Mapping) else ():
+        tag = followed(shape, document)
+        values = [tag["const"]] if "const" in tag else tag.get("enum")
+        if isinstance(values, list) and values:
+            listed[key] = values
+    return listed
+
+
+def _bears(tags: list[Any], value: Any) -> bool:
     if isinstance(value, str):
         return folded(value) in {folded(tag) for tag in tags if isinstance(tag, str)}
     return any(value == tag and type(value) is type(tag) for tag in tags)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from slipform.enforce.coercion import Switches
+from slipform.enforce.coercion import Switches, json_size, validation_work
 from slipform.enforce.patching import Patched, patch, patch_for_type
 from slipform.enforce.validators import Validator, complaints
 from slipform.errors import (
@@ -27,10 +27,11 @@ from slipform.errors import (
 from slipform.ir import RESERVED_TOOL, FinishReason, ModelNote, ModelResponse, ModelWarning, Opaque, ToolCall
 from slipform.schema import Schema, Violation
 from slipform.schema.document import followed, lookup, reference_of, with_plain_references
-from slipform.text.loads import Loaded, LoadWarning, left_out, load, type_of
+from slipform.text.loads import Loaded, LoadWarning, encode_answer, left_out, load, type_of
 from slipform.text.repair.tokens import RepairEdit
 from slipform.text.runaway import Runaway, is_periodic, runaway_in
 from slipform.text.strict import compact_json, conflicting_keys
+from slipform.text.work import current_budget
 
 _MOST_NODES = 100
 _LONGEST_EXCERPT = 40
@@ -47,7 +48,7 @@ class SchemaHint:
     frozenset({'array'})
     """
 
-    __slots__ = ("_lift", "_schema", "_switches")
+    __slots__ = ("_counted", "_lift", "_schema", "_switches")
 
     def __init__(
         self, schema: Schema[Any], lift: Callable[[Any], Any] | None = None, switches: Switches | None = None
@@ -55,15 +56,26 @@ class SchemaHint:
         self._schema = schema
         self._lift = lift
         self._switches = switches
+        self._counted: tuple[Any, int] | None = None
+        """The value whose violations were counted last, and their number."""
 
     @property
     def root_types(self) -> frozenset[str] | None:
         """The JSON types the value itself may have; most answers are read without asking."""
         return None if self._lift else root_types(self._schema.document)
 
+    def fits(self, value: Any) -> bool:
+        """Whether a value fits."""
+        current_budget().spend(json_size(value) // 10)
+        return self._schema.fits(lifted(value, self._lift))
+
     def violations(self, value: Any) -> int:
         """In how many ways a value does not fit."""
-        return len(self._schema.validate(lifted(value, self._lift)))
+        if self._counted is None or self._counted[0] is not value:
+            count = len(self._schema.validate(lifted(value, self._lift)))
+            current_budget().spend(validation_work(json_size(value), count) if count else json_size(value) // 10)
+            self._counted = (value, count)
+        return self._counted[1]
 
     def remaining(self, value: Any) -> int:
         """In how many ways a value does not fit after the patches that it would get."""
@@ -269,7 +281,10 @@ def judge_value(value: Any, standard: Requirement) -> Verdict:
     """Hold a value that is already parsed to the same standard."""
     if standard.schema is None:
         return Verdict(value=value, candidate=compact_json(value))
-    return _held_to(value, Loaded(value, 0, 0), standard, standard.schema)
+    try:
+        return _held_to(value, Loaded(value, 0, 0), standard, standard.schema)
+    except JsonEnforcementError as error:
+        return Verdict(value=value, error=error)
 
 
 def _judge_text(text: str, response: ModelResponse, standard: Requirement, schema: Schema[Any]) -> Verdict:
@@ -286,7 +301,10 @@ def _judge_text(text: str, response: ModelResponse, standard: Requirement, schem
         return _cut(text, loaded, was_truncated())
     if loaded.edits and _is_cut(text, loaded):
         return _cut(text, loaded, _cut_short())
-    verdict = _held_to(lifted(loaded.value, response.lift), loaded, standard, schema)
+    try:
+        verdict = _held_to(lifted(loaded.value, response.lift), loaded, standard, schema)
+    except JsonEnforcementError as error:
+        return Verdict(candidate=text, error=error)
     if len(text) >= _REPEATED_CHARS and verdict.ok and (count := _equal_rows(text, verdict.value)):
         message = f"{count} equal objects follow one another in a list; the model may have repeated itself."
         verdict = msgspec.structs.replace(verdict, warnings=(*verdict.warnings, ModelWarning("repeated_rows", message)))
@@ -375,6 +393,7 @@ def _is_cut(text: str, loaded: Loaded) -> bool:
 
 
 def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[Any]) -> Verdict:
+    """Validate a loaded value; raises `JsonEnforcementError` for one that is too deep, or takes too much work."""
     patched: Patched | None = None
     found: Sequence[Violation] = ()
     if not schema.fits(value):
@@ -495,7 +514,7 @@ def _spelt_out(text: str, standard: Requirement) -> dict[str, Verdict]:
     if name not in standard.must_call:
         return {}
     arguments = next((written[key] for key in ("arguments", "parameters", "input") if key in written), None)
-    verdict = _held_to(arguments, Loaded(arguments, 0, 0), standard, standard.tools[name])
+    verdict = judge_value(arguments, dataclasses.replace(standard, schema=standard.tools[name]))
     return {name: verdict} if verdict.ok else {}
 
 
@@ -523,7 +542,7 @@ def _encoded(value: Any) -> tuple[str, bytes | None]:
     try:
         text = orjson.dumps(value)
     except TypeError:
-        return compact_json(value), None
+        return encode_answer(value), None
     return text.decode(), text
 
 

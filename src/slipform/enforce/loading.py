@@ -12,9 +12,8 @@ from slipform.enforce.judging import SchemaHint, violation_error
 from slipform.enforce.patching import Patched, patch, patch_for_type
 from slipform.errors import JsonEnforcementError
 from slipform.schema import JsonSchemaSpec, ResponseFormat, Schema
-from slipform.text.loads import LoadWarning, left_out, load, only_json, value_of
+from slipform.text.loads import LoadWarning, encode_answer, left_out, load, only_json, value_of
 from slipform.text.repair.tokens import RepairEdit
-from slipform.text.strict import compact_json
 
 T = TypeVar("T")
 
@@ -68,7 +67,7 @@ def loads(text: str, schema: Any = None, *, strict: bool = False, nan: Literal["
         return value_of(text, strict=strict, nan=nan)
     wanted: Schema[Any] = Schema.of(schema)
     value = loads_report(text, wanted, strict=strict, nan=nan).value
-    _, said = wanted.read(value, compact_json(value).encode()) if not strict else (None, ())
+    _, said = wanted.read(value, encode_answer(value).encode()) if not strict else (None, ())
     mended = patch_for_type(value, wanted, said) if said else None
     return wanted.to_python(value if mended is None else mended.value)
 
@@ -114,4 +113,4 @@ def ensure_json_only(text: str, schema: Any = None) -> str:
     >>> ensure_json_only('Sure: {"age": "36"}. Bye!', {"type": "object", "properties": {"age": {"type": "integer"}}})
     '{"age":36}'
     """
-    return only_json(text) if schema is None else compact_json(loads_report(text, schema).value)
+    return only_json(text) if schema is None else encode_answer(loads_report(text, schema).value)

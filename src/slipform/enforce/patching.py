@@ -7,7 +7,6 @@ is missing stays missing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -15,48 +14,68 @@ import msgspec
 from slipform.enforce.coercion import (
     ABSENT,
     UNIONS,
+    Accepted,
     Fix,
     PatchEdit,
+    SchemaReader,
     Steps,
     Switches,
     at,
-    bare,
     branch_fixes,
     coercions,
     folded,
+    json_size,
+    validation_work,
     without_grouping,
 )
 from slipform.schema import Schema, Violation
-from slipform.schema.document import (
-    followed,
-    join_pointer,
-    locate,
-    lookup,
-    reference_of,
-    split_pointer,
-    with_plain_references,
-)
+from slipform.schema.document import followed, join_pointer, locate, split_pointer, with_plain_references
 from slipform.text.reasoning import call_arguments
 from slipform.text.strict import parse
+from slipform.text.work import bounded_work, current_budget
 
 
-def fixes(violation: Violation, value: Any, document: Mapping[str, Any], switches: Switches) -> Iterator[Fix]:
-    """The edits that may mend this violation of `value`, best first; each is to be tried, none to be trusted."""
+class PatchContext:
+    """What the edits of one round are looked for in: a value, its schema, and which kinds of edits are allowed."""
+
+    __slots__ = ("_keys_by_spelling", "reader", "switches", "value")
+
+    def __init__(self, value: Any, reader: SchemaReader, switches: Switches) -> None:
+        self.value = value
+        self.reader = reader
+        self.switches = switches
+        self._keys_by_spelling: dict[int, dict[str, list[str]]] = {}
+
+    def keys_like(self, name: str, holder: Mapping[str, Any]) -> list[str]:
+        """The keys of an object of the value that are this name in another spelling."""
+        spellings = self._keys_by_spelling.get(id(holder))
+        if spellings is None:
+            spellings = {}
+            for key in holder:
+                spellings.setdefault(folded(key), []).append(key)
+            self._keys_by_spelling[id(holder)] = spellings
+        return spellings.get(folded(name), [])
+
+
+def fixes(violation: Violation, context: PatchContext) -> Iterator[Fix]:
+    """The edits that may mend this violation, best first; each is to be tried, none to be trusted."""
     steps = violation.steps or ()
-    found = at(value, steps)
+    switches, document = context.switches, context.reader.document
+    found = at(context.value, steps)
     if violation.keyword in ("additionalProperties", "unevaluatedProperties", "falseSchema"):
         if switches.drop_extra:
-            yield from _drop(violation, steps, found, document)
+            yield from _drop(violation, steps, found, context.reader)
         return
-    holder = locate(document, violation.schema_path.rpartition("/")[0])
+    path = violation.schema_path.rpartition("/")[0]
+    holder = locate(document, path)
     if found is ABSENT or not isinstance(holder, Mapping):
         return
     if violation.keyword == "required":
-        yield from _missing(violation, steps, found, holder, switches)
+        yield from _missing(violation, found, holder, context)
         return
     if found is None and steps and isinstance(steps[-1], str) and _is_optional(violation, document):
         yield (PatchEdit("remove", steps, "null for an optional key"),)
-    accepted = _Accepted.under(holder, document)
+    accepted = context.reader.accepted(path)
     if switches.coerce:
         yield from _members(steps, found, accepted)
         for each in coercions(found, accepted.types, units=switches.units):
@@ -65,29 +84,27 @@ def fixes(violation: Violation, value: Any, document: Mapping[str, Any], switche
         yield (PatchEdit("replace", steps, "one value as an array", "medium", [found]),)
 
 
-def _drop(violation: Violation, steps: Steps, found: Any, document: Mapping[str, Any]) -> Iterator[Fix]:
+def _drop(violation: Violation, steps: Steps, found: Any, reader: SchemaReader) -> Iterator[Fix]:
     if violation.keyword == "additionalProperties":
         yield (PatchEdit("remove", steps, "a key the schema forbids"),)
     elif isinstance(found, dict):
         # The validator names the object, not its keys: those that the schema nowhere speaks of go.
-        spoken = _all_property_names(document)
-        extra = [key for key in found if key not in spoken]
+        extra = [key for key in found if key not in reader.property_names]
         if extra:
             yield tuple(PatchEdit("remove", (*steps, key), "a key the schema forbids") for key in extra)
 
 
-def _missing(
-    violation: Violation, steps: Steps, found: Any, holder: Mapping[str, Any], switches: Switches
-) -> Iterator[Fix]:
+def _missing(violation: Violation, found: Any, holder: Mapping[str, Any], context: PatchContext) -> Iterator[Fix]:
     if not isinstance(found, Mapping):
         return
+    steps, switches = violation.steps or (), context.switches
     properties = holder.get("properties")
     known = properties if isinstance(properties, Mapping) else {}
     absent = [name for name in holder.get("required", ()) if name not in found]
     for name in absent:
         if f'"{name}"' not in violation.message:
             continue
-        alike = [key for key in found if key not in known and folded(key) == folded(name)]
+        alike = [key for key in context.keys_like(name, found) if key not in known]
         if switches.rename_keys and len(alike) == 1:
             reason = "a key spelled another way"
             yield (PatchEdit("move", (*steps, name), reason, "medium", source=(*steps, alike[0])),)
@@ -115,86 +132,20 @@ def _is_optional(violation: Violation, document: Mapping[str, Any]) -> bool:
     return name[0] not in holder.get("required", ())
 
 
-@dataclass(frozen=True, slots=True)
-class _Accepted:
-    """What a schema takes, as far as it can be read off: types by name, and listed members."""
-
-    types: frozenset[str]
-    members: tuple[Any, ...]
-
-    @classmethod
-    def under(cls, schema: Any, document: Mapping[str, Any]) -> _Accepted:
-        types: set[str] = set()
-        members: list[Any] = []
-        pending, seen = [schema], 0
-        while pending and seen < 200:
-            node = pending.pop()
-            seen += 1
-            if not isinstance(node, Mapping):
-                continue
-            kinds = node.get("type")
-            types.update([kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else [])
-            if isinstance(listed := node.get("enum"), list):
-                members += listed
-            if "const" in node:
-                members.append(node["const"])
-            for union in ("anyOf", "oneOf", "allOf"):
-                if isinstance(branches := node.get(union), list):
-                    pending.extend(branches)
-            if (reference := reference_of(node)) is not None:
-                pending.append(lookup(document, reference))
-        return cls(frozenset(types), tuple(members))
-
-
-def _members(steps: Steps, found: Any, accepted: _Accepted) -> Iterator[Fix]:
+def _members(steps: Steps, found: Any, accepted: Accepted) -> Iterator[Fix]:
     """A listed member in another case, with blanks around it, or with a number written as text."""
     if not isinstance(found, str):
         return
-    for spelled in (_in_case, _in_letters):
-        wanted = spelled(found)
-        fitting = [member for member in accepted.members if wanted and spelled(_as_text(member)) == wanted]
-        if fitting:
-            if len(fitting) == 1:
-                yield (PatchEdit("replace", steps, "a listed value, spelled as listed", "medium", fitting[0]),)
-            return
-
-
-def _in_case(text: str) -> str:
-    return text.strip().casefold()
-
-
-def _in_letters(text: str) -> str:
-    """Also without quotes, marks of emphasis and the stop around it, and with one mark between words."""
-    return bare(text)
-
-
-def _as_text(member: Any) -> str:
-    if isinstance(member, str):
-        return member.strip()
-    if isinstance(member, bool):
-        return "true" if member else "false"
-    return str(member) if isinstance(member, int) else ""
-
-
-def _all_property_names(document: Any) -> set[str]:
-    names: set[str] = set()
-    pending = [document]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, Mapping):
-            if isinstance(properties := node.get("properties"), Mapping):
-                names.update(properties)
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)
-    return names
+    fitting = accepted.meant(found)
+    if len(fitting) == 1:
+        yield (PatchEdit("replace", steps, "a listed value, spelled as listed", "medium", fitting[0]),)
 
 
 _MOST_ROUNDS = 6
 _MOST_TRIED = 200
-_MOST_WORK = 5_000
-_TRIAL_COST = 25
-"""What one validation of a value with edits on trial costs, beside one for each violation it finds."""
+_MOST_WRAPPED = 4
+"""How many keys may stand around the whole answer, one inside the other."""
+_EDIT_WORK = 20
 _ORDER = {"move": 0, "add": 1, "replace": 2, "remove": 3}  # what is renamed must not have been dropped before
 
 
@@ -221,17 +172,26 @@ def patch(value: Any, schema: Schema[Any], switches: Switches | None = None) -> 
     """Mend what can be mended mechanically.
 
     An edit counts if it lowers the number of violations. One that only moves a violation deeper, where the next edit
-    may reach it (a key renamed, whose value is a number written as text), counts if the whole then becomes valid.
+    may reach it (a key renamed, whose value is a number written as text), counts if the whole then becomes valid. What
+    would take too much work to try is left as it is.
     """
-    allowed = switches or Switches()
     found = schema.validate(value)
     if not found:
         return Patched(value)
-    if (unwrapped := _unwrapped(value, schema, allowed)) is not None:
+    with bounded_work(json_size(value)):
+        return _patch_invalid(Patched(value, (), tuple(found)), schema, switches or Switches(), 0)
+
+
+def _patch_invalid(start: Patched, schema: Schema[Any], allowed: Switches, wrapped: int) -> Patched:
+    """`patch`, for a value whose violations are known; `wrapped` is how many keys were taken off around it."""
+    trials = _Trials(schema, start)
+    if not trials.charge(start.violations):
+        return start
+    if wrapped < _MOST_WRAPPED and (unwrapped := _unwrapped(start.value, schema, allowed, wrapped)) is not None:
         return unwrapped
-    trials = _Trials(schema, Patched(value, (), tuple(found)))
+    reader = SchemaReader(schema.document)
     for _ in range(_MOST_ROUNDS):
-        if trials.left <= 0 or not _round(trials, allowed):
+        if not trials.may_go_on or not _round(trials, reader, allowed):
             break
     return trials.best
 
@@ -252,7 +212,7 @@ def patch_for_type(value: Any, schema: Schema[Any], said: Sequence[Violation]) -
     return Patched(mended, made) if schema.fits(mended) else None
 
 
-def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches) -> Patched | None:
+def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches, wrapped: int) -> Patched | None:
     """`{"invoice": {…}}` where the inside is the answer, or a tool call whose arguments are."""
     for name, inner in call_arguments(value):
         if isinstance(inner, str):
@@ -273,16 +233,16 @@ def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches) -> Patched | 
     edit = PatchEdit("replace", (), f"the whole answer stood under the key {key!r}", "medium", inner)
     if not found:
         return Patched(inner, (edit,))
-    mended = patch(inner, schema, allowed)
+    mended = _patch_invalid(Patched(inner, (), tuple(found)), schema, allowed, wrapped + 1)
     return None if mended.violations else Patched(mended.value, (edit, *mended.edits))
 
 
-def _round(trials: _Trials, allowed: Switches) -> bool:
+def _round(trials: _Trials, reader: SchemaReader, allowed: Switches) -> bool:
     """Try the edits that may mend what is wrong now; whether any counted."""
-    value, document = trials.now.value, with_plain_references(trials.schema.document)
+    context = PatchContext(trials.now.value, reader, allowed)
     choices = []
     for violation in trials.now.violations[:_MOST_TRIED]:
-        options = _options(violation, value, document, allowed)
+        options = _options(violation, context)
         if (first := next(options, None)) is not None:
             choices.append((violation, first, options))
     choices.sort(key=lambda choice: _ORDER[choice[1][0].op])
@@ -290,14 +250,16 @@ def _round(trials: _Trials, allowed: Switches) -> bool:
     others = {violation: options for violation, _, options in choices}
     any_kept = len(refused) < len(choices)
     for violation, _ in refused:
+        if not trials.may_go_on:
+            break
         any_kept |= any(not trials.keep([(violation, other)]) for other in others[violation])
     return any_kept
 
 
-def _options(violation: Violation, value: Any, document: Mapping[str, Any], allowed: Switches) -> Iterator[Fix]:
+def _options(violation: Violation, context: PatchContext) -> Iterator[Fix]:
     if violation.keyword in UNIONS:
-        yield from branch_fixes(violation, value, document, allowed, patch)
-    yield from fixes(violation, value, document, allowed)
+        yield from branch_fixes(violation, context.value, context.reader, context.switches, patch)
+    yield from fixes(violation, context)
 
 
 class _Trials:
@@ -308,7 +270,18 @@ class _Trials:
         self.now = start
         self.best = start
         """The state with the fewest violations: the end, or where edits that only led deeper began."""
-        self.left = _MOST_WORK
+        self._budget = current_budget()
+        self._size = json_size(start.value)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether there is work left for further trials."""
+        return self._budget.allows_trials
+
+    def charge(self, violations: Sequence[Violation], edits: int = 0) -> bool:
+        """Count one validation; return whether there is work left for more."""
+        self._budget.spend_on_trial(validation_work(self._size, len(violations)) + _EDIT_WORK * edits)
+        return self.may_go_on
 
     def keep(self, choices: Sequence[tuple[Violation, Fix]]) -> list[tuple[Violation, Fix]]:
         """Make those of the edits that help, and return the others.
@@ -316,13 +289,13 @@ class _Trials:
         All are tried together, then the halves of what did not help together: most often all help, and to try hundreds
         one by one costs as many validations of the whole.
         """
-        if not choices or self.left <= 0:
+        if not choices or not self.may_go_on:
             return list(choices)
         value, made = apply(self.now.value, [edit for _, fix in choices for edit in fix])
         if not made:
             return list(choices)
         tried = Patched(value, (*self.now.edits, *made), tuple(self.schema.validate(value)))
-        self.left -= _TRIAL_COST + len(tried.violations)
+        self.charge(tried.violations, len(tried.edits))
         if _helps(self.now.violations, tried.violations, choices):
             self.now = tried
             if len(tried.violations) < len(self.best.violations):
@@ -355,41 +328,66 @@ def apply(value: Any, edits: Sequence[PatchEdit]) -> tuple[Any, tuple[PatchEdit,
     >>> apply({"a": {"b": 1}, "c": 2}, [PatchEdit("remove", ("a", "b"), "because")])[0]
     {'a': {}, 'c': 2}
     """
-    made: list[PatchEdit] = []
-    for edit in edits:
+    edited = _Edited(value)
+    made = [edit for edit in edits if edited.apply(edit)]
+    return edited.value, tuple(made)
+
+
+class _Edited:
+    """A value in which edits are made; of what is shared with the original, each container is copied once."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self._own: dict[int, dict[str, Any] | list[Any]] = {}
+        """The containers that are not shared, by their identity."""
+
+    def apply(self, edit: PatchEdit) -> bool:
+        """Make an edit; return whether that changed something."""
         if edit.op == "move":
-            changed = _moved(value, edit)
+            return self._move(edit)
+        return self._put(edit.steps, ABSENT if edit.op == "remove" else edit.value)
+
+    def _move(self, edit: PatchEdit) -> bool:
+        """Rename a key in place, so that the order of the keys stays."""
+        holder = at(self.value, edit.source[:-1])
+        if not isinstance(holder, dict) or edit.source[-1] not in holder:
+            return False
+        old, new = edit.source[-1], edit.steps[-1]
+        return self._put(edit.source[:-1], {(new if key == old else key): each for key, each in holder.items()})
+
+    def _put(self, steps: Steps, new: Any) -> bool:
+        if not steps:
+            is_same = new is self.value
+            self.value = new
+            return not is_same
+        holder, step = at(self.value, steps[:-1]), steps[-1]
+        if isinstance(holder, list):
+            if not isinstance(step, int) or step >= len(holder) or new is ABSENT or holder[step] is new:
+                return False
+        elif not isinstance(holder, dict) or holder.get(step, ABSENT) is new:
+            return False
+        holder = self._owned(steps[:-1])
+        if new is ABSENT:
+            del holder[step]
         else:
-            changed = _put(value, edit.steps, edit.value if edit.op != "remove" else ABSENT)
-        if changed is not value:
-            value = changed
-            made.append(edit)
-    return value, tuple(made)
+            holder[step] = new
+        return True
 
+    def _owned(self, steps: Steps) -> Any:
+        """The container at a path, copied together with those around it where they are shared."""
+        self.value = container = self._own_copy(self.value)
+        for step in steps:
+            inner = self._own_copy(container[step])
+            container[step] = inner
+            container = inner
+        return container
 
-def _moved(value: Any, edit: PatchEdit) -> Any:
-    """A key renamed in place, so that the order of the keys stays."""
-    holder = at(value, edit.source[:-1])
-    if not isinstance(holder, dict) or edit.source[-1] not in holder:
-        return value
-    old, new = edit.source[-1], edit.steps[-1]
-    renamed = {(new if key == old else key): each for key, each in holder.items()}
-    return _put(value, edit.source[:-1], renamed)
-
-
-def _put(value: Any, steps: Steps, new: Any) -> Any:
-    if not steps:
-        return new
-    step, rest = steps[0], steps[1:]
-    if isinstance(value, list) and isinstance(step, int) and step < len(value) and (rest or new is not ABSENT):
-        part = _put(value[step], rest, new)
-        return value if part is value[step] else [*value[:step], part, *value[step + 1 :]]
-    if not isinstance(value, dict) or (step not in value and (rest or new is ABSENT)):
-        return value
-    if not rest and new is ABSENT:
-        return {key: each for key, each in value.items() if key != step}
-    part = _put(value.get(str(step)), rest, new)
-    return value if step in value and part is value[step] else {**value, step: part}
+    def _own_copy(self, container: Any) -> Any:
+        if id(container) in self._own:
+            return container
+        copied = list(container) if isinstance(container, list) else dict(container)
+        self._own[id(copied)] = copied
+        return copied
 
 
 def _operation(edit: PatchEdit) -> dict[str, Any]:

@@ -142,10 +142,29 @@ def _must(fact: bool) -> None:
 
 
 _PROSE = re.compile(r"[^\s`]")
-_OPENING = re.compile(r"```[A-Za-z]*\s*\Z")
-_REASONING = re.compile(r"<(\w+)[^>]*>.*?</\1>", re.DOTALL)
+_FENCE_LABEL = re.compile(r"[A-Za-z]++\s*+\Z")
+_OPENING_TAG = re.compile(r"<(\w++)[^>]*+>")
 _PIECES_HELD = 2
 """How many pieces of a call may pass before its opening bracket leaves, and with it the news that there is a call."""
+
+
+def holds_prose(before: str) -> bool:
+    r"""Whether a text before JSON says something: it is not only blanks, elements such as reasoning, and a fence.
+
+    >>> holds_prose("<think>so</think>\n```json\n"), holds_prose("<think>so</think> Sure:")
+    (False, True)
+    """
+    at = 0
+    while (word := _PROSE.search(before, at)) is not None:
+        if before.endswith("```", 0, word.start()) and _FENCE_LABEL.match(before, word.start()):
+            return False
+        tag = _OPENING_TAG.match(before, word.start())
+        closing = "" if tag is None else f"</{tag.group(1)}>"
+        end = -1 if tag is None else before.find(closing, tag.end())
+        if end < 0:
+            return True
+        at = end + len(closing)
+    return False
 
 
 class ReleaseGate:
@@ -333,8 +352,7 @@ class ReleaseGate:
         found = self._finder.feed(text)
         if found is None:
             return None
-        before = _REASONING.sub("", _OPENING.sub("", self._finder.text))
-        self._direct = _PROSE.search(before) is None
+        self._direct = not holds_prose(self._finder.text)
         self._finder = None
         return found
 
