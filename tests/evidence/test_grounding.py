@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slipform
@@ -190,6 +190,7 @@ def test_hostile_sources_and_values_take_bounded_work() -> None:
 _TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
 
 
+@settings(deadline=None)
 @given(_TEXTS, _TEXTS, st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=20))
 def test_a_value_between_blanks_is_found_to_the_letter(before: str, after: str, value: str) -> None:
     text = f"{before} {value} {after}"
@@ -197,6 +198,7 @@ def test_a_value_between_blanks_is_found_to_the_letter(before: str, after: str, 
     assert any(text[span.start : span.end] == value for span in found if span.how == "exact")
 
 
+@settings(deadline=None)
 @given(st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False), _TEXTS, st.booleans()), _TEXTS)
 def test_spans_lie_in_the_source_and_exact_ones_are_exact(value: Any, text: str) -> None:
     for span in ground(value, text)[""]:

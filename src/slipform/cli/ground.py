@@ -61,7 +61,7 @@ def evidence_lines(found: Mapping[str, FieldEvidence], text: str) -> Iterator[st
     """Yield a line for each value: its place, how it stands there, and the words around it; then how sure it is."""
     for pointer, known in found.items():
         if not known.spans:
-            yield f"{pointer or '/'}: not found"
+            yield f"{pointer or '/'}: {'not found' if known.searched else 'not looked up: there are too many values'}"
         for span in known.spans:
             before = text[max(0, span.start - _AROUND) : span.start].replace("\n", " ")
             after = text[span.end : span.end + _AROUND].replace("\n", " ")

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from slipform.enforce.coercion import ABSENT
+from slipform.enforce.coercion import ABSENT, json_size
 from slipform.enforce.judging import Requirement, SchemaHint, answer_text, judge, lifted
 from slipform.enforce.loop import LOGPROBS_LEFT_OUT, enforce
 from slipform.enforce.plan import Attempt, Outcome, Plan, Report, Steps
@@ -28,16 +28,17 @@ from slipform.evidence.confidence import (
     path_confidence,
     touched,
 )
-from slipform.evidence.grounding import ground_in
+from slipform.evidence.grounding import Grounding, ground_in
 from slipform.evidence.lifting import Path, scalars
 from slipform.evidence.source_index import SourceIndex
 from slipform.ir import ModelRequest, ModelResponse, ModelWarning
-from slipform.ir.evidence import Evidence, FieldEvidence, Signal, Span, needs_a_place
+from slipform.ir.evidence import Evidence, FieldEvidence, Signal, needs_a_place
 from slipform.ir.logprobs import LOGPROBS, tokens_of
 from slipform.schema import Schema, Violation
 from slipform.schema.document import join_pointer, locate, split_pointer
 from slipform.schema.violations import violation_at
 from slipform.text.loads import load
+from slipform.text.work import bounded_work
 
 
 def with_evidence(plan: Plan, request: ModelRequest, wanted: Evidence) -> Plan:
@@ -73,7 +74,7 @@ class GroundedCheck:
     def _index(self) -> SourceIndex:
         return SourceIndex(self._source)
 
-    def spans(self, value: Any) -> dict[str, tuple[Span, ...]]:
+    def ground(self, value: Any) -> Grounding:
         """Where each leaf of a value stands."""
         return ground_in(self._index, value, self._schema)
 
@@ -83,7 +84,7 @@ class GroundedCheck:
             return ()
         return [
             violation_at(_steps(value, pointer), "grounded", _NOT_THERE, value)
-            for pointer, spans in self.spans(value).items()
+            for pointer, spans in self.ground(value).spans.items()
             if self._is_required(pointer) and pointer in ungrounded(value, {pointer: FieldEvidence(spans)})
         ]
 
@@ -95,6 +96,7 @@ class GroundedCheck:
         )
 
 
+_UNKNOWN = Confidence(None, reason="the text does not hold the value")
 _NOT_THERE = "it does not stand in the source text; take the value from there as it is written"
 
 
@@ -165,11 +167,12 @@ def _fields(outcome: Outcome, plan: Plan, wanted: Evidence, others: Sequence[Any
     origins = value_origins(outcome.value, outcome.report.attempts, plan)
     agreed = votes(outcome.value, others) if wanted.samples else {}
     fields: dict[str, FieldEvidence] = {}
-    for pointer, spans in check.spans(outcome.value).items():
-        known = origins[pointer]
-        field = FieldEvidence(spans, touched=known.touched)
+    grounding = check.ground(outcome.value)
+    for pointer, spans in grounding.spans.items():
+        known = origins.get(pointer, _UNKNOWN)
+        field = FieldEvidence(spans, touched=known.touched, searched=pointer not in grounding.unsearched)
         if wanted.samples:
-            field = dataclasses.replace(field, votes=agreed[pointer], samples=len(others))
+            field = dataclasses.replace(field, votes=agreed.get(pointer, 0), samples=len(others))
         if wanted.confidence == "logprobs":
             signal: Signal | None = None if known.score is None else "logprobs"
             field = dataclasses.replace(
@@ -181,7 +184,7 @@ def _fields(outcome: Outcome, plan: Plan, wanted: Evidence, others: Sequence[Any
                 tokens=known.tokens,
             )
         elif wanted.samples and others:
-            field = dataclasses.replace(field, confidence=agreed[pointer] / len(others), signal="agreement")
+            field = dataclasses.replace(field, confidence=agreed.get(pointer, 0) / len(others), signal="agreement")
         elif wanted.samples:
             field = dataclasses.replace(field, reason="no further answer was valid")
         fields[pointer] = field
@@ -195,10 +198,11 @@ def votes(value: Any, others: Sequence[Any]) -> dict[str, int]:
     {'/tags/0': 1, '/tags/1': 2}
     """
     counted = {join_pointer(path): 0 for path, _ in scalars(value)}
-    for other in others:
-        for match in compare(value, other):
-            if match.verdict == "right" and match.expected_at in counted:
-                counted[match.expected_at] += 1
+    with bounded_work(json_size(value)):
+        for other in others:
+            for match in compare(value, other):
+                if match.verdict == "right" and match.expected_at in counted:
+                    counted[match.expected_at] += 1
     return counted
 
 
@@ -221,7 +225,7 @@ def value_origins(value: Any, attempts: Sequence[Attempt], plan: Plan) -> dict[s
             found = patched_paths(found, attempt.patched.operations, read)
     wanted = {join_pointer(path): path for path, _ in scalars(value)}
     if wanted.values() != found.keys() and set(wanted.values()) != set(found):
-        return dict.fromkeys(wanted, Confidence(None, reason="the text does not hold the value"))
+        return dict.fromkeys(wanted, _UNKNOWN)
     return {pointer: found[path] for pointer, path in wanted.items()}
 
 

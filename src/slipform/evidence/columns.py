@@ -8,10 +8,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 _BLANKS = re.compile(r" {2,}")
-_CELL_TAG = re.compile(r"<t[dh]\b[^>]*>", re.IGNORECASE)
+_CELL_TAG = re.compile(r"<t[dh]\b[^<>]*+>", re.IGNORECASE)
 _RULE = re.compile(r"[\s|:+=-]+")
 _NO_HEAD = re.compile(r"\d")
 _LONGEST_HEAD = 30
+_MOST_CELLS = 256
+"""A line with more separators is no row of a table."""
 _SEPARATORS = ("|", "\t", ";", "<t", ",")
 
 
@@ -83,14 +85,16 @@ def _row_of(line: str) -> _Row | None:
     if _RULE.fullmatch(line):
         return None
     for kind, sign in enumerate(_SEPARATORS):
-        if line.count(sign) >= 2:
+        if (count := line.count(sign)) >= 2:
+            if count > _MOST_CELLS:
+                return None
             separator = _CELL_TAG if sign == "<t" else re.compile(re.escape(sign))
             return _Row(kind, _between([match.span() for match in separator.finditer(line)], len(line)))
     if line.count("  ") < 2:
         return None
     line = line.rstrip()
     gaps = [match.span() for match in _BLANKS.finditer(line)]
-    return _Row(-1, _between(gaps, len(line))) if len(gaps) >= 2 else None
+    return _Row(-1, _between(gaps, len(line))) if 2 <= len(gaps) <= _MOST_CELLS else None
 
 
 def _between(marks: Sequence[tuple[int, int]], length: int) -> tuple[tuple[int, int], ...]:

@@ -18,12 +18,15 @@ from slipform.evidence.dates import moments_of
 from slipform.evidence.folding import all_words, fold
 from slipform.evidence.quantities import find_numbers, with_ascii_digits
 from slipform.schema.document import join_pointer
+from slipform.text.work import WorkBudget, current_budget
 
 Verdict: TypeAlias = Literal["right", "wrong", "missing", "extra"]
 Steps: TypeAlias = tuple[str | int, ...]
 
 _MOST_PAIRS = 10_000
 """Pairs of unequal items that are weighed in one list; longer lists pair what is left by its place."""
+_LEAF_WORK = 100
+"""Units of work for comparing a value."""
 _DEEPEST = 50
 """Levels of nesting that are looked into; what is deeper is one value."""
 _LONGEST_NUMBER = 40
@@ -54,6 +57,14 @@ def same_value(one: Any, other: Any) -> bool:
     (True, True, False, False)
     """
     return not _readings(one).isdisjoint(_readings(other))
+
+
+def is_equal(one: Any, other: Any) -> bool:
+    """Whether two values are equal; values too deep to be compared are not."""
+    try:
+        return bool(one == other)
+    except RecursionError:
+        return False
 
 
 def compare(expected: Any, answer: Any) -> list[LeafMatch]:
@@ -98,8 +109,9 @@ def _pair_similar(one: Sequence[Any], other: Sequence[Any], pairs: dict[int, int
     if len(left) * len(free) > _MOST_PAIRS:
         pairs.update(zip(left, sorted(free), strict=False))
     else:
+        budget = current_budget()
         weighed = sorted(
-            (-_shared(one[a], other[b]), abs(a - b), a, b)
+            (-_shared(one[a], other[b], budget), abs(a - b), a, b)
             for a in left
             for b in free
             if _kind(one[a]) == _kind(other[b])
@@ -115,16 +127,18 @@ def _kind(value: Any) -> str:
     return "object" if isinstance(value, Mapping) else "list" if isinstance(value, list | tuple) else "scalar"
 
 
-def _shared(one: Any, other: Any) -> int:
-    """How many values two items of a list share; scalars that got here share none."""
-    if _kind(one) == "scalar":
+def _shared(one: Any, other: Any, budget: WorkBudget) -> int:
+    """How many values two items of a list share; scalars that got here share none, nor what takes too much work."""
+    if _kind(one) == "scalar" or not budget.allows_trials:
         return 0
-    return sum(match.verdict == "right" for match in compare(one, other))
+    matches = compare(one, other)
+    budget.spend_on_trial(_LEAF_WORK * (1 + len(matches)))
+    return sum(match.verdict == "right" for match in matches)
 
 
 def _compare(expected: Any, at: Steps, answer: Any, answered_at: Steps) -> Iterator[LeafMatch]:
     if len(at) > _DEEPEST:
-        verdict: Verdict = "right" if expected == answer else "wrong"
+        verdict: Verdict = "right" if is_equal(expected, answer) else "wrong"
         yield LeafMatch(verdict, join_pointer(at), join_pointer(answered_at), _field(at), expected, answer)
     elif isinstance(expected, Mapping) and isinstance(answer, Mapping) and (expected or answer):
         for key in dict.fromkeys((*expected, *answer)):

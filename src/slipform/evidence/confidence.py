@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 from slipform.enforce import loads_report
 from slipform.enforce.coercion import ABSENT
 from slipform.errors import SlipformError
+from slipform.evidence.comparison import is_equal
 from slipform.evidence.lifting import Path, lifted_paths, scalars
 from slipform.ir.evidence import Touch
 from slipform.ir.logprobs import Token, tokens_of, utf8
@@ -78,7 +80,7 @@ def answer_confidence(
         return dict.fromkeys(pointers, Confidence(None, reason="the text does not hold the value"))
     operations = report.patched.operations if report.patched is not None else ()
     found = leaf_confidence(tokens_of(logprobs), Written(text, report.start, report.end, report.edits, operations))
-    if report.value != value or set(found) != set(pointers):
+    if not is_equal(report.value, value) or set(found) != set(pointers):
         return dict.fromkeys(pointers, Confidence(None, reason="the text does not hold the value"))
     return {pointer: found[pointer] for pointer in pointers}
 
@@ -103,11 +105,12 @@ def path_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[Pa
     if written.value is not ABSENT and not _reads_as(repaired, written.value):
         leaves, offsets = {path: (0, 0) for path, _ in scalars(written.value)}, "the repair cannot be followed"
     found: dict[Path, Confidence] = {}
+    byte_at = int if isinstance(offsets, str) else _byte_offsets(written.text)
     for path, (start, end) in leaves.items():
         if isinstance(offsets, str):
             found[path] = Confidence(None, reason=offsets)
         else:
-            found[path] = _score(tokens or (), offsets, [places[at] for at in range(start, end)], written.text)
+            found[path] = _score(tokens or (), offsets, list(places[start:end]), byte_at)
         if is_repaired(places[start:end]):
             found[path] = found[path]._replace(touched=("repaired",))
     if written.lift is None:
@@ -117,7 +120,7 @@ def path_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[Pa
 
 def _reads_as(text: str, value: Any) -> bool:
     try:
-        return bool(load(text, strict=True).value == value)
+        return is_equal(load(text, strict=True).value, value)
     except SlipformError:
         return False
 
@@ -141,12 +144,14 @@ def _offsets(tokens: Sequence[Token] | None, text: str) -> list[int] | str:
     return [0, *accumulate(len(token.data) for token in tokens)]
 
 
-def _score(tokens: Sequence[Token], offsets: list[int], places: list[int], text: str) -> Confidence:
+def _score(
+    tokens: Sequence[Token], offsets: list[int], places: list[int], byte_at: Callable[[int], int]
+) -> Confidence:
     """The score of a leaf whose characters stand at these places of the raw text; -1 for what was put in."""
     written = sorted(place for place in places if place >= 0)
     if not written:
         return Confidence(None, reason="the repair put it in" if places else "it is empty")
-    first, last = _byte_at(text, written[0]), _byte_at(text, written[-1] + 1)
+    first, last = byte_at(written[0]), byte_at(written[-1] + 1)
     low, high = bisect_right(offsets, first) - 1, bisect_left(offsets, last)
     logprobs = [token.logprob for token in tokens[low:high]]
     if any(math.isnan(logprob) or logprob > 1e-6 for logprob in logprobs):
@@ -155,40 +160,45 @@ def _score(tokens: Sequence[Token], offsets: list[int], places: list[int], text:
     return Confidence(math.exp(min(0.0, sum(logprobs))), math.exp(min(0.0, *logprobs)), high - low, shared)
 
 
-def _byte_at(text: str, at: int) -> int:
-    return at if text.isascii() else len(utf8(text[:at]))
+def _byte_offsets(text: str) -> Callable[[int], int]:
+    """A function from a place in a text, in characters, to that place in bytes."""
+    if text.isascii():
+        return int
+    return array("q", [0, *accumulate(len(utf8(character)) for character in text)]).__getitem__
 
 
-def _with_places(written: Written) -> tuple[str, list[int]]:
+def _with_places(written: Written) -> tuple[str, array[int]]:
     """The repaired JSON, and for each of its characters the place in the raw text; -1 for one that was put in."""
     text, at = written.text, written.start
     pieces: list[str] = []
-    places: list[int] = []
+    places = array("q")
     for edit in sorted(written.edits, key=lambda each: each.position):
         if edit.position < at or edit.position > written.end:
             continue
         pieces += [text[at : edit.position], edit.after]
-        places += range(at, edit.position)
-        places += _aligned(edit)
+        places.extend(range(at, edit.position))
+        places.extend(_aligned(edit))
         at = edit.position + len(edit.before)
     pieces.append(text[at : written.end])
-    places += range(at, written.end)
+    places.extend(range(at, written.end))
     return "".join(pieces), places
 
 
 def _aligned(edit: RepairEdit) -> Iterator[int]:
     """The places of an edit's new characters: those that stood there before, in their order."""
     at = 0
+    absent = set("\"'{}[]:,\\")
     for character in edit.after:
-        found = edit.before.find(character, at)
-        if found < 0 or character in "\"'{}[]:,\\":
+        found = -1 if character in absent else edit.before.find(character, at)
+        if found < 0:
+            absent.add(character)
             yield -1
         else:
             yield edit.position + found
             at = found + 1
 
 
-_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+_JSON_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 
 
 def leaf_spans(text: str) -> Iterator[tuple[tuple[str, ...], int, int]]:
@@ -230,44 +240,108 @@ def _unquoted(spelled: str) -> str:
 
 
 def patched_paths(
-    found: dict[Path, Confidence], operations: Sequence[Mapping[str, Any]], value: Any = ABSENT
+    found: Mapping[Path, Confidence], operations: Sequence[Mapping[str, Any]], value: Any = ABSENT
 ) -> dict[Path, Confidence]:
     """The scores under the pointers that the patches left: moved and removed with their values, None for new ones.
 
     `value` is what is patched, where it is known: a part of it that takes its place keeps its scores.
     """
+    if not operations:
+        return dict(found)
+    scores = _ScoreTree(found)
     for number, operation in enumerate(operations):
         path = split_pointer(str(operation.get("path", "")))
         if operation["op"] == "remove":
-            rest = {each: score for each, score in found.items() if each[: len(path)] != path}
-            found = {_shifted(each, path): score for each, score in rest.items()}
+            scores.remove(path)
         elif operation["op"] == "move":
-            source = split_pointer(str(operation.get("from", "")))
-            found = {
-                **{each: score for each, score in found.items() if each[: len(source)] != source},
-                **{
-                    (*path, *each[len(source) :]): touched(score, "patched")
-                    for each, score in found.items()
-                    if each[: len(source)] == source
-                },
-            }
+            scores.move(split_pointer(str(operation.get("from", ""))), path)
         elif operation["op"] == "replace":
             part = None if number else _part_that_is(value, path, operation.get("value"))
             if part is not None:
-                found = {
-                    **{each: score for each, score in found.items() if each[: len(path)] != path},
-                    **{
-                        (*path, *each[len(part) :]): touched(score, "patched")
-                        for each, score in found.items()
-                        if each[: len(part)] == part
-                    },
-                }
+                scores.move(part, path)
             else:
-                found = _replaced(found, path, operation.get("value"))
+                scores.replace(path, operation.get("value"))
         else:
             for leaf, _ in scalars(operation.get("value"), path):
-                found[leaf] = Confidence(None, reason="slipform put it in", touched=("filled",))
-    return found
+                scores.put(leaf, Confidence(None, reason="slipform put it in", touched=("filled",)))
+    return scores.by_path()
+
+
+class _ScoreTree:
+    """Scores by path, in the shape of the value, so that a part of it is moved or removed at the cost of that part."""
+
+    def __init__(self, found: Mapping[Path, Confidence]) -> None:
+        self._top: dict[str, Any] = {}
+        for path, score in found.items():
+            self.put(path, score)
+
+    def put(self, path: Path, part: Any) -> None:
+        """Set what stands at a path."""
+        holder, key = self._holder(path)
+        holder[key] = part
+
+    def remove(self, path: Path) -> None:
+        """Remove what stands at a path; the items of a list after it move up."""
+        holder, key = self._holder(path)
+        holder.pop(key, None)
+        if key.isdecimal():
+            gone = int(key)
+            after = [each for each in holder if each.isdecimal() and int(each) > gone]
+            for each in sorted(after, key=int):
+                holder[str(int(each) - 1)] = holder.pop(each)
+
+    def move(self, source: Path, path: Path) -> None:
+        """Put what stands at one path in the place of what stands at another."""
+        holder, key = self._holder(source)
+        part = holder.pop(key, None)
+        self.put(path, {} if part is None else _map_scores(part, lambda score: touched(score, "patched")))
+
+    def replace(self, path: Path, value: Any) -> None:
+        """Replace a value; one that was a leaf, is one still and is only written otherwise keeps its tokens."""
+        holder, key = self._holder(path)
+        kept = holder.pop(key, None)
+        leaves = [leaf for leaf, _ in scalars(value, path)]
+        is_same = isinstance(kept, Confidence) and len(leaves) == 1
+        for leaf in leaves:
+            own = kept if is_same else Confidence(None, reason="slipform rebuilt it")
+            self.put(leaf, touched(own, "patched"))
+
+    def by_path(self) -> dict[Path, Confidence]:
+        """All scores by their paths."""
+        found: dict[Path, Confidence] = {}
+        stack: list[tuple[Path, Any]] = [((), self._top.get("", {}))]
+        while stack:
+            path, part = stack.pop()
+            if isinstance(part, Confidence):
+                found[path] = part
+            else:
+                stack.extend(((*path, key), each) for key, each in reversed(part.items()))
+        return found
+
+    def _holder(self, path: Path) -> tuple[dict[str, Any], str]:
+        """The part of the tree that holds what stands at a path, and the key that it has there."""
+        holder, key = self._top, ""
+        for step in path:
+            inner = holder.get(key)
+            if not isinstance(inner, dict):
+                inner = holder[key] = {}
+            holder, key = inner, step
+        return holder, key
+
+
+def _map_scores(part: Any, change: Callable[[Confidence], Confidence]) -> Any:
+    """A part of a tree with its scores changed."""
+    if isinstance(part, Confidence):
+        return change(part)
+    stack: list[dict[str, Any]] = [part]
+    while stack:
+        node = stack.pop()
+        for key, each in node.items():
+            if isinstance(each, Confidence):
+                node[key] = change(each)
+            else:
+                stack.append(each)
+    return part
 
 
 def touched(score: Confidence, how: Touch) -> Confidence:
@@ -281,29 +355,5 @@ def _part_that_is(value: Any, path: Path, new: Any) -> Path | None:
         value = value[int(step)] if isinstance(value, list) else value[step] if isinstance(value, dict) else ABSENT
     if not isinstance(value, dict) or not isinstance(new, dict | list):
         return None
-    parts = [(*path, key) for key, each in value.items() if each == new]
+    parts = [(*path, key) for key, each in value.items() if is_equal(each, new)]
     return parts[0] if len(parts) == 1 else None
-
-
-def _shifted(path: tuple[str, ...], removed: tuple[str, ...]) -> tuple[str, ...]:
-    """A path after another item of its list was removed before it."""
-    depth = len(removed) - 1
-    if depth < 0 or len(path) <= depth or path[:depth] != removed[:depth]:
-        return path
-    here, gone = path[depth], removed[depth]
-    if not (here.isdecimal() and gone.isdecimal()) or int(here) < int(gone):
-        return path
-    return (*path[:depth], str(int(here) - 1), *path[depth + 1 :])
-
-
-def _replaced(found: dict[Path, Confidence], path: tuple[str, ...], value: Any) -> dict[Path, Confidence]:
-    """A value that was written otherwise keeps its tokens, if it was one leaf and still is."""
-    under = [each for each in found if each[: len(path)] == path]
-    leaves = [leaf for leaf, _ in scalars(value, path)]
-    kept = found.get(path) if under == [path] else None
-    rest = {each: score for each, score in found.items() if each[: len(path)] != path}
-    for leaf in leaves:
-        same = kept is not None and len(leaves) == 1
-        own = kept if same and kept is not None else Confidence(None, reason="slipform rebuilt it")
-        rest[leaf] = touched(own, "patched")
-    return rest

@@ -37,6 +37,8 @@ class FoundTime(NamedTuple):
 _MONTHS = {name: int(number) for number, names in word_table("months").items() for name in names}
 _MONTH = rf"[^\W\d_](?:[^\W\d_]|[{VOWEL_SIGNS}]){{2,13}}\.?"
 """Any word that may be a month's name; looked for only where one is."""
+_MOST_SPELLINGS = 200
+"""Different spellings of months' names in one text that are looked for."""
 _REACH = 32
 """Characters before and after a month's name that a date may have."""
 _YEAR = r"(?:\d{4}|'?\d{2})(?!\d)"
@@ -114,9 +116,9 @@ def find_dates(plain: str, words: Collection[str]) -> list[FoundDate]:
 
 def _months_in(plain: str, words: Collection[str]) -> Iterator[tuple[int, int]]:
     """Where months' names begin and end; they may be parts of words."""
-    names = [word for word in words if _month(word)]
+    names = sorted((word for word in words if _month(word)), key=lambda name: (-len(name), name))[:_MOST_SPELLINGS]
     if names:
-        for found in re.finditer("|".join(sorted(map(re.escape, names), key=len, reverse=True)), plain):
+        for found in re.finditer("|".join(map(re.escape, names)), plain):
             yield found.span()
 
 

@@ -48,6 +48,11 @@ def all_words(text: str) -> set[str]:
     return set(_WORD.findall(text))
 
 
+def each_word(text: str) -> Iterator[re.Match[str]]:
+    """The words of a text in order, as `all_words` has them."""
+    return _WORD.finditer(text)
+
+
 @cache
 def word_table(name: str) -> dict[str, list[str]]:
     """A table of `words.toml`: what is meant, and the words for it."""

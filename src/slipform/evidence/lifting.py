@@ -14,7 +14,10 @@ from slipform.enforce.judging import lifted
 T = TypeVar("T")
 Path: TypeAlias = tuple[str, ...]
 _MOST_TRIED = 300
-"""Scalars that are tried one by one; what is over it is not followed."""
+_MOST_LIFTED = 300_000
+"""Scalars that are tried one by one, and scalars that are lifted in doing so; what is over it is not followed."""
+MOST_STEPS = 5_000_000
+"""Keys and numbers in all paths of a value together: in very deep values every path is long."""
 
 
 class MarkedText(str):
@@ -34,7 +37,7 @@ def lifted_paths(found: Mapping[Path, T], value: Any, lift: Callable[[Any], Any]
     plain = dict(scalars(marked))
     moved = {where: leaf.path for where, leaf in plain.items() if isinstance(leaf, MarkedText)}
     others = [(path, leaf) for path, leaf in scalars(value) if not isinstance(leaf, str)]
-    for path, leaf in others[:_MOST_TRIED]:
+    for path, leaf in others[: min(_MOST_TRIED, _MOST_LIFTED // (len(plain) + 1))]:
         tried = dict(scalars(lifted(_with(value, path, _another(leaf)), lift)))
         changed = [where for where in tried if where in plain and tried[where] != plain[where]]
         if tried.keys() == plain.keys() and len(changed) == 1:
@@ -71,12 +74,28 @@ def _with(value: Any, path: Path, leaf: Any) -> Any:
 
 
 def scalars(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every scalar of a JSON value with its path."""
-    if isinstance(value, dict):
-        for key, each in value.items():
-            yield from scalars(each, (*path, str(key)))
-    elif isinstance(value, list):
-        for at, each in enumerate(value):
-            yield from scalars(each, (*path, str(at)))
-    else:
+    """Every scalar of a JSON value with its path, in order, as far as the paths have `MOST_STEPS` together."""
+    if not isinstance(value, dict | list):
         yield path, value
+        return
+    steps = list(path)
+    stack = [_members(value)]
+    left = MOST_STEPS
+    while stack and left > 0:
+        member = next(stack[-1], None)
+        if member is None:
+            stack.pop()
+            if stack:
+                steps.pop()
+            continue
+        steps.append(str(member[0]))
+        if isinstance(member[1], dict | list):
+            stack.append(_members(member[1]))
+            continue
+        left -= len(steps)
+        yield tuple(steps), member[1]
+        steps.pop()
+
+
+def _members(value: Any) -> Iterator[tuple[str | int, Any]]:
+    return iter(value.items()) if isinstance(value, dict) else enumerate(value)

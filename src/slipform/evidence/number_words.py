@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from functools import cache
 from itertools import product
 
-from slipform.evidence.folding import strip_marks, word_table
+from slipform.evidence.folding import each_word, strip_marks, word_table
 
 _BELOW_TWENTY = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
@@ -23,11 +23,14 @@ _ENGLISH = {word: value for value, word in enumerate(_BELOW_TWENTY.split())} | {
 }
 _ENGLISH_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9}
 _WORD = re.compile(r"[^\W\d_]+")
+_IN_WORD = re.compile(r"\w")
+_LONGEST_HAN = 30
 _GAP = r"(?:-\s*|[^\S\n]|\n(?!\n))"
 """What may stand between the words of one number: a line may end there."""
 _MORE_ENGLISH = re.compile(
-    rf"(?:(?:{_GAP}|,?{_GAP}and{_GAP})(?:{'|'.join([*_ENGLISH, *_ENGLISH_SCALES])})\b)*", re.IGNORECASE
+    rf"(?:(?:{_GAP}|,?{_GAP}and{_GAP})(?:{'|'.join([*_ENGLISH, *_ENGLISH_SCALES])})\b){{0,24}}", re.IGNORECASE
 )
+"""The rest of an English number; a longer run of such words is several numbers."""
 _MORE_WORDS = re.compile(rf"(?:{_GAP}[^\W\d_]+){{0,4}}")
 
 HAN_DIGITS = "〇零一二三四五六七八九十两兩"
@@ -40,18 +43,24 @@ _HAN_NUMBER = re.compile(rf"[{HAN_DIGITS}百千](?<!\d.)[{HAN_DIGITS}百千万�
 def find_number_words(text: str, words: Collection[str]) -> Iterator[tuple[int, int, int]]:
     """The value, start and end of every number in words; `words` are those of the text."""
     phrases = _phrases()
-    known = [word for word in words if _plain(word) in phrases]
+    known = {word for word in words if _plain(word) in phrases}
     if known:
-        first = re.compile(rf"(?<!\w)(?:{'|'.join(sorted(map(re.escape, known), key=len, reverse=True))})(?!\w)")
         done = 0
-        for match in first.finditer(text):
-            if match.start() >= done and (found := _number_at(text, match, phrases)) is not None:
+        for match in each_word(text):
+            if match.start() < done or match[0] not in known or not _stands_alone(text, match):
+                continue
+            if (found := _number_at(text, match, phrases)) is not None:
                 value, done = found
                 yield value, match.start(), done
     if not text.isascii():
         for han in _HAN_NUMBER.finditer(text):
             if (number := han_value(han[0])) is not None:
                 yield number, han.start(), han.end()
+
+
+def _stands_alone(text: str, match: re.Match[str]) -> bool:
+    before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
+    return not (_IN_WORD.match(before) or _IN_WORD.match(after))
 
 
 def _number_at(
@@ -131,6 +140,8 @@ def han_value(signs: str) -> int | None:
     >>> han_value("二百零五"), han_value("二〇二四"), han_value("三万五千")
     (205, 2024, 35000)
     """
+    if len(signs) > _LONGEST_HAN:
+        return None
     if all(sign in _HAN for sign in signs):
         return int("".join(str(_HAN[sign]) for sign in signs)) if len(signs) <= 9 else None
     total = section = digit = 0

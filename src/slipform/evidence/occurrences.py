@@ -14,7 +14,7 @@ from slipform.evidence.dates import FoundTime, Moment, moments_of
 from slipform.evidence.folding import all_words, fold, is_unspaced, strip_marks
 from slipform.evidence.quantities import find_numbers
 from slipform.evidence.resemblance import parts, same_words, shortened, similar
-from slipform.evidence.source_index import Occurrence, SourceIndex
+from slipform.evidence.source_index import LookupBudget, Occurrence, SourceIndex
 from slipform.evidence.transliteration import transliterated
 
 _NUMERIC = re.compile(r"[-+]?\d[\d.,' ]*")
@@ -26,18 +26,50 @@ _WEB_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?([\w-]+(?:\.[\w-]+)+(?:/\S*?
 _CURRENCY_BEFORE = re.compile(r"(\S|&\w{2,8};)\s?$")
 
 
-def find_occurrences(source: SourceIndex, value: Any, *, is_listed: bool = False) -> list[Occurrence]:
-    """Every place where a value may stand, the better ways of standing there only.
+class Lookup:
+    """Finds the places of values in a source, of equal values once."""
 
-    Values that a schema lists (`is_listed`) are words of the schema's: nothing similar will do for them.
-    """
-    if isinstance(value, bool):
-        return _unique(_literally(source, "true" if value else "false"))
-    if isinstance(value, int | float):
-        return _numbers(source, value)
-    if isinstance(value, str) and value.strip():
-        return _texts(source, value.strip(), is_listed=is_listed)
-    return []
+    def __init__(self, source: SourceIndex, budget: LookupBudget) -> None:
+        self._source = source
+        self._budget = budget
+
+    def find(self, value: Any, *, is_listed: bool) -> list[Occurrence] | None:
+        """Every place where a value may stand, the better ways of standing there only; None when the work is spent.
+
+        Values that a schema lists (`is_listed`) are words of the schema's: nothing similar will do for them.
+        """
+        if not isinstance(value, str | int | float):
+            return []
+        key = (type(value), value, is_listed)
+        places = self._source.occurrences.get(key)
+        if places is None:
+            places = self._search(value, is_listed=is_listed)
+            if places is None:
+                return None
+            self._source.occurrences[key] = places
+        return places
+
+    def _search(self, value: Any, *, is_listed: bool) -> list[Occurrence] | None:
+        source, budget = self._source, self._budget
+        if budget.is_spent:
+            return None
+        budget.spend(_LOOKUP_WORK)
+        if isinstance(value, bool):
+            places = _unique(_literally(source, "true" if value else "false"))
+        elif isinstance(value, int | float):
+            places = _numbers(source, value)
+        else:
+            text = value.strip()
+            found = _texts(source, text, is_listed=is_listed, budget=budget) if text else []
+            if found is None:
+                return None
+            places = found
+        budget.spend(_PLACE_WORK * len(places))
+        return places
+
+
+_LOOKUP_WORK = 200
+_PLACE_WORK = 20
 
 
 def _literally(source: SourceIndex, word: str) -> Iterator[Occurrence]:
@@ -49,20 +81,25 @@ def _literally(source: SourceIndex, word: str) -> Iterator[Occurrence]:
 def _numbers(source: SourceIndex, value: float) -> list[Occurrence]:
     if isinstance(value, float) and not math.isfinite(value):
         return []
-    spelled = str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else repr(value)
-    found = source.numbers.get(Decimal(repr(value)).normalize(), [])
+    try:
+        written = repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        return []
+    spelled = str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else written
+    found = source.numbers.get(Decimal(written).normalize(), [])
     chosen = [number for number in found if not number.is_weak] or found
     return _unique(
         Occurrence(
             number.start,
             number.end,
-            "exact" if source.text[number.start : number.end] in (spelled, repr(value)) else "normalised",
+            "exact" if source.text[number.start : number.end] in (spelled, written) else "normalised",
         )
         for number in chosen
     )
 
 
-def _texts(source: SourceIndex, value: str, *, is_listed: bool) -> list[Occurrence]:
+def _texts(source: SourceIndex, value: str, *, is_listed: bool, budget: LookupBudget) -> list[Occurrence] | None:
+    """The places of a text; None when the work is spent before all ways of standing there were tried."""
     found = [Occurrence(*place, "exact") for place in source.folded.find_exactly(value)]
     moments = _moments(source, value)
     found += moments
@@ -70,16 +107,19 @@ def _texts(source: SourceIndex, value: str, *, is_listed: bool) -> list[Occurren
         found += _as_number(source, value)
     if not any(each.how != "partial" for each in moments):  # 2024-0317 is a number where 17.03.2024 stands, too
         found += _folded(source, value)
+    budget.spend(8 * source.scan_work + 10 * len(value) + _PLACE_WORK * len(found))
     if found and any(each.how != "partial" for each in found):
         whole = [_with_currency(source, value, each) for each in found if each.how != "partial"]
         return _unique([each for each in whole if not _is_half_a_name(source, each)] or whole)
     if found or is_listed:
         return _unique(found)
     for search in (_written_otherwise, same_words, transliterated, shortened, similar, parts):
-        found = list(search(source, value))
+        if budget.is_spent:
+            return None
+        found = list(search(source, value, budget))
         if found:
             return _unique(found)
-    return []
+    return None if budget.is_spent else []
 
 
 def _is_half_a_name(source: SourceIndex, place: Occurrence) -> bool:
@@ -128,11 +168,12 @@ def _with_currency(source: SourceIndex, value: str, place: Occurrence) -> Occurr
     return place._replace(start=sign.start()) if sign and html.unescape(sign[1]) == value[0] else place
 
 
-def _written_otherwise(source: SourceIndex, value: str) -> Iterator[Occurrence]:
+def _written_otherwise(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
     """A value with & for its "and", "and" for its &, or an address without what browsers add to it."""
+    budget.spend(10 * source.scan_work)
     if address := _WEB_ADDRESS.fullmatch(value):
         bare = re.escape(address[1])
-        if address[1].lower() in source.text.lower():
+        if address[1].lower() in source.lowered:
             whole = rf"(?<![\w.@/-])(?:https?://)?(?:www\.)?{bare}/?(?![\w/-]|\.\w)"
             for found in re.finditer(whole, source.text, re.IGNORECASE):
                 yield Occurrence(*found.span(), "normalised")

@@ -37,6 +37,7 @@ def with_ascii_digits(text: str) -> str:
     return replaced(text, digits | {each: plain for each, plain in _SIGNS.items() if each in others})
 
 
+_FIGURE_IN_BRACKETS = re.compile(r"[^\S\n]?\((\d{1,99})\)")
 _RUN = re.compile(r"[.\d](?:(?<=\d)|(?<![\w.,]\.)(?=\d))\d*(?:[.,']\d+|[ ]\d{3}(?!\d))*(?:[eE][-+]?\d{1,3}(?![\w.]))?")
 _CURRENCIES = frozenset(word_table("currencies")["codes"])
 _SCALES = {word: int(power) for power, words in word_table("scales").items() for word in words}
@@ -94,8 +95,8 @@ def _stands_alone(plain: str, start: int, end: int) -> bool:
 
 def _figure_after(plain: str, value: int, end: int) -> int:
     """Where a number in words ends together with its figure in brackets: fourteen (14)."""
-    figure = re.compile(rf"[^\S\n]?\({value}\)").match(plain, end)
-    return figure.end() if figure else end
+    figure = _FIGURE_IN_BRACKETS.match(plain, end)
+    return figure.end() if figure and figure[1] == str(value) else end
 
 
 class _Inside:

@@ -6,12 +6,13 @@ Work is bounded: places are looked at only around rare pieces that they share wi
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
 from slipform.evidence.dates import moments_of
 from slipform.evidence.folding import SourceRange, fold, strip_marks
-from slipform.evidence.source_index import WORD, Occurrence, SourceIndex, folded_word, folded_words
+from slipform.evidence.source_index import WORD, LookupBudget, Occurrence, SourceIndex, folded_word, folded_words
 
 _IN_WORDS = re.compile(r"[^@/\\\\0-9]+")
 """Values whose parts mean something by themselves: no address, no identifier, nothing with numbers."""
@@ -25,6 +26,8 @@ _SHORTEST_DIFFERENT = 7
 _MOST_EDITS = 0.12
 _MOST_EDITS_IN_SENTENCES = 0.25
 _MOST_SEEDS = 40
+_SEED_WORK = 300
+"""Units of work for a place that is looked at."""
 _MORE_IF_MISREAD = 2
 """Edits more than else where all of them are such as scanners make."""
 _MISREAD = (("rn", "m"), ("vv", "w"), ("cl", "d"), ("0", "o"), ("1", "l"), ("i", "l"), ("5", "s"), ("8", "b"))
@@ -32,7 +35,7 @@ _ONE_GAP = re.compile(r"[\w'’-]+\s[\w'’-]+")
 _SHORTENED = re.compile(r"[./]")
 
 
-def same_words(source: SourceIndex, value: str) -> Iterator[Occurrence]:
+def same_words(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
     """The words of a name in another order, or with an initial between them."""
     words = folded_words(value)
     if not 2 <= len(words) <= 5 or any(word.isdigit() for word in words):
@@ -40,6 +43,7 @@ def same_words(source: SourceIndex, value: str) -> Iterator[Occurrence]:
     index = source.words_by_text
     rarest = min(words, key=lambda word: len(index.get(word, ())))
     for seed in index.get(rarest, [])[:_MOST_SEEDS]:
+        budget.spend(_SEED_WORK)
         window = range(max(0, seed - len(words) - 1), min(len(source.words), seed + len(words) + 2))
         spelled = {number: folded_word(source.word(number)) for number in window}
         chosen = [
@@ -58,7 +62,7 @@ def same_words(source: SourceIndex, value: str) -> Iterator[Occurrence]:
         yield Occurrence(start, end, "fuzzy" if between else "normalised")
 
 
-def shortened(source: SourceIndex, value: str) -> Iterator[Occurrence]:
+def shortened(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
     """The words of a value with some of them abbreviated (Hauptstr. 12, 42 Oak Ave), or a middle name left out."""
     words = folded_words(value)
     index = source.words_by_text
@@ -67,6 +71,7 @@ def shortened(source: SourceIndex, value: str) -> Iterator[Occurrence]:
         return
     place = min(known)[2]
     for seed in index[words[place]][:_MOST_SEEDS]:
+        budget.spend(_SEED_WORK)
         first = seed - place
         if first < 0 or first + len(words) > len(source.words):
             continue
@@ -75,9 +80,10 @@ def shortened(source: SourceIndex, value: str) -> Iterator[Occurrence]:
         if is_there and source.folded.has_word_edges(there):
             yield Occurrence(*there, "fuzzy")
     if 3 <= len(words) <= 4 and words[0] in index and words[-1] in index:
-        following = set(index[words[-1]])
+        following = index[words[-1]]
         for first in index[words[0]][:_MOST_SEEDS]:
-            if first + 1 in following:
+            at = bisect_left(following, first + 1)
+            if at < len(following) and following[at] == first + 1:
                 start, end = source.words[first][0], source.words[first + 1][1]
                 if source.text[start:end].istitle() and _ONE_GAP.fullmatch(source.text[start:end]):
                     yield Occurrence(start, end, "partial")
@@ -97,7 +103,7 @@ def _is_word_for(source: SourceIndex, number: int, wanted: str) -> bool:
     return all(letter in letters for letter in word)
 
 
-def similar(source: SourceIndex, value: str) -> Iterator[Occurrence]:
+def similar(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
     """Places that differ from a value in a few letters; numbers inside have to be the same."""
     needle = strip_marks(fold(value))
     words = folded_words(value)
@@ -107,7 +113,12 @@ def similar(source: SourceIndex, value: str) -> Iterator[Occurrence]:
     most = int(len(needle) * (_MOST_EDITS_IN_SENTENCES if is_sentence else _MOST_EDITS))
     haystack, best = source.folded.unmarked, most + 1
     found: list[tuple[int, Occurrence]] = []
-    for low, high in _windows(source, needle, most):
+    # A step is one operation on integers of as many bits as the needle has characters.
+    step_work = 10 + len(needle) // 30
+    for low, high in _windows(source, needle, most, budget):
+        budget.spend(step_work * (high - low))
+        if budget.is_spent:
+            return
         for edits, start, end in best_matches(needle, haystack[low:high], min(best, most) + _MORE_IF_MISREAD):
             found_at = source.folded.place_of(low + start, low + end)
             place = source.whole_words(found_at)
@@ -122,7 +133,7 @@ def similar(source: SourceIndex, value: str) -> Iterator[Occurrence]:
     yield from (occurrence for edits, occurrence in found if edits == best)
 
 
-def _windows(source: SourceIndex, needle: str, most: int) -> list[tuple[int, int]]:
+def _windows(source: SourceIndex, needle: str, most: int, budget: LookupBudget) -> list[tuple[int, int]]:
     """Stretches of the folded source that share a rare piece with the needle."""
     haystack = source.folded.unmarked
     size = max(4, min(8, len(needle) // (most + 1)))
@@ -130,6 +141,9 @@ def _windows(source: SourceIndex, needle: str, most: int) -> list[tuple[int, int
     for offset in range(0, len(needle) - size + 1, size):
         piece, at, count = needle[offset : offset + size], -1, 0
         places = []
+        budget.spend(source.scan_work + 1)
+        if budget.is_spent:
+            return []
         while (at := haystack.find(piece, at + 1)) >= 0 and count <= _MOST_SEEDS:
             places.append(max(0, at - offset - most))
             count += 1
@@ -147,7 +161,7 @@ def _windows(source: SourceIndex, needle: str, most: int) -> list[tuple[int, int
     return [window for window, count in zip(windows, shared, strict=True) if count >= enough][: 2 * _MOST_SEEDS]
 
 
-def parts(source: SourceIndex, value: str) -> Iterator[Occurrence]:
+def parts(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
     """The longest run of a value's words that stands in the source, if that is at least half of the value."""
     words = [match.span() for match in WORD.finditer(value)]
     total = sum(end - start for start, end in words)
@@ -158,6 +172,9 @@ def parts(source: SourceIndex, value: str) -> Iterator[Occurrence]:
             run = words[first : first + count]
             if sum(end - start for start, end in run) * 2 < total or (count == 1 and run[0][1] - run[0][0] < 5):
                 continue
+            budget.spend(source.scan_work + _SEED_WORK)
+            if budget.is_spent:
+                return
             places = source.folded.find(fold(value[run[0][0] : run[-1][1]]))
             found = [
                 Occurrence(*place, "partial")

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from decimal import Decimal
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from slipform.evidence.columns import TableHeads
 from slipform.evidence.dates import FoundDate, FoundTime, find_dates, find_times
@@ -18,8 +18,13 @@ from slipform.ir.evidence import How
 
 WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _SENTENCE_END = re.compile(r"[.!?。](?<![A-Z].)(?:\s+(?=[^\W\d_a-z])|(?<=。))")
+_LINE_LEAD = re.compile(r"[ \t|*#>-]*+")
 _WEB_ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>()]+")
 _BEFORE_AT, _AFTER_AT = re.compile(r"[^\s<>()\[\],;@]{1,64}$"), re.compile(r"[^\s<>()\[\],;]{1,255}")
+
+
+Spot: TypeAlias = tuple[int, int, int]
+"""A place, the number of its line, and that of its sentence."""
 
 
 class Occurrence(NamedTuple):
@@ -30,6 +35,32 @@ class Occurrence(NamedTuple):
     how: How
 
 
+_BASE_WORK = 5_000_000
+_WORK_PER_CHARACTER = 50
+_WORK_PER_LEAF = 1_000
+_MAX_WORK = 50_000_000
+_SCANNED = 100
+"""Characters that a text is searched through in one unit of work."""
+
+
+class LookupBudget:
+    """The work that it may take to look up the values of one answer; a unit is about 0.1 µs, and the same anywhere."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, text: int, leaves: int) -> None:
+        self.left = min(_BASE_WORK + _WORK_PER_CHARACTER * text + _WORK_PER_LEAF * leaves, _MAX_WORK)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing more is looked up."""
+        return self.left <= 0
+
+    def spend(self, units: int) -> None:
+        """Count work that was done."""
+        self.left -= units
+
+
 class SourceIndex:
     """A source text, read once for all that values are looked up by."""
 
@@ -37,16 +68,40 @@ class SourceIndex:
         self.text = text
         self.folded = FoldedText(text)
         self._by_sound: dict[bool, dict[str, list[int]]] = {}
+        self._content_starts: dict[int, int] = {}
+        self.occurrences: dict[tuple[type, Any, bool], list[Occurrence]] = {}
+        """Where values stand that were looked up already, by their type, themselves and whether they are listed."""
 
     @cached_property
     def plain(self) -> str:
         """The text with ASCII digits, every character in its place."""
         return with_ascii_digits(self.text)
 
+    @property
+    def scan_work(self) -> int:
+        """The units of work that it takes to search the text for a string."""
+        return len(self.text) // _SCANNED
+
+    @cached_property
+    def lowered(self) -> str:
+        """The text in lower case."""
+        return self.text.lower()
+
     @cached_property
     def line_starts(self) -> list[int]:
         """Where the lines begin."""
         return [0, *(match.end() for match in re.finditer(r"\n", self.text))]
+
+    def line_end(self, at: int) -> int:
+        """Where the line that a place is on ends."""
+        line = self.line_of(at)
+        return self.line_starts[line + 1] - 1 if line + 1 < len(self.line_starts) else len(self.text)
+
+    def content_start(self, line: int) -> int:
+        """Where a line says something: after blanks and the signs of lists, headings and tables."""
+        if line not in self._content_starts:
+            self._content_starts[line] = _LINE_LEAD.match(self.text, self.line_starts[line]).end()  # type: ignore[union-attr]
+        return self._content_starts[line]
 
     @cached_property
     def tables(self) -> TableHeads:
@@ -65,6 +120,10 @@ class SourceIndex:
     def sentence_of(self, at: int) -> int:
         """The number of the sentence that a place is in; a line ends one, too."""
         return bisect_right(self._sentence_starts, at) - 1
+
+    def spot(self, at: int) -> Spot:
+        """A place with the numbers of its line and of its sentence."""
+        return at, self.line_of(at), self.sentence_of(at)
 
     @cached_property
     def _vocabulary(self) -> set[str]:
@@ -92,9 +151,11 @@ class SourceIndex:
     def numbers(self) -> dict[Decimal, list[Number]]:
         """The numbers of the text by value."""
         taken = _joined([(found.start, found.end) for found in self.dates if found.year and found.day])
-        numbers: dict[Decimal, list[Number]] = defaultdict(list)
+        numbers: dict[Decimal, list[Number]] = {}
         for number in find_numbers(self.text, self.plain, self._vocabulary, taken):
-            numbers[number.value].append(number)
+            known = numbers.setdefault(number.value, [])
+            # Equal numbers share one value: a text may have very many of them.
+            known.append(number._replace(value=known[0].value) if known else number)
         return numbers
 
     @cached_property

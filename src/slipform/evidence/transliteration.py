@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from slipform.evidence.source_index import WORD, Occurrence, SourceIndex, folded_word
+from slipform.evidence.source_index import WORD, LookupBudget, Occurrence, SourceIndex, folded_word
 
 _LETTERS = {
     **dict(zip("абвгґдеєзиіїйклмнопрстуфыэёў", "abvggdeezиiiiklmnoprstufieeu".replace("и", "i"), strict=True)),
@@ -72,9 +72,10 @@ _SAME = tuple(
 _OTHER_SCRIPT = re.compile(r"[\u0370-\u03ff\u0400-\u04ff]")
 _SHORTEST = 4
 _MOST_WORDS = 4
+_SEED_WORK = 300
 
 
-def transliterated(source: SourceIndex, value: str) -> Iterator[Occurrence]:
+def transliterated(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
     """Places where a name of up to four words stands in another script, in this order or the surname first."""
     words = WORD.findall(value)
     if not 1 <= len(words) <= _MOST_WORDS or not value.replace(" ", "").replace("-", "").isalpha():
@@ -85,6 +86,7 @@ def transliterated(source: SourceIndex, value: str) -> Iterator[Occurrence]:
         return
     index = source.words_by_sound(_sound, _OTHER_SCRIPT, is_other=is_latin)
     for seed in index.get(wanted[0], [])[:40]:
+        budget.spend(_SEED_WORK)
         for first in (seed, seed - len(wanted) + 1):
             numbers = range(first, first + len(wanted))
             if first < 0 or numbers[-1] >= len(source.words):

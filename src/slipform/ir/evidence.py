@@ -121,6 +121,8 @@ class FieldEvidence:
     """How many further answers there were."""
     touched: tuple[Touch, ...] = ()
     """What slipform did to it."""
+    searched: bool = True
+    """Whether it was looked up in the source; not where that would take too much work."""
 
     @property
     def ambiguous(self) -> bool:
@@ -144,6 +146,7 @@ class FieldEvidence:
             "votes": self.votes,
             "samples": self.samples or None,
             "touched": list(self.touched) or None,
+            "searched": None if self.searched else False,
         }
         return fields | {name: value for name, value in optional.items() if value is not None}
 
