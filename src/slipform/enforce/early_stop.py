@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from slipform.enforce.coercion import Switches
-from slipform.enforce.judging import root_types, runaway_error, violation_error
+from slipform.enforce.judging import TRIALS_ON_LOOP, root_types, runaway_error, violation_error
 from slipform.enforce.patching import patch
 from slipform.errors import EnforcementError, JsonEnforcementError, RunawayError
 from slipform.ir import CompletionChunk, ModelResponse
@@ -20,6 +20,7 @@ from slipform.text.resolve import ResolveCache, resolve
 from slipform.text.runaway import MAX_PERIODIC, Runaway, RunawayDetector
 from slipform.text.tracker import Mismatch
 from slipform.text.tree import PENDING
+from slipform.text.work import bounded_work
 
 
 class EarlyStop:
@@ -118,7 +119,10 @@ class EarlyStop:
         value, open_path = self._parser.value, self._parser.open_path
         if value is PENDING:
             return
-        left = patch(value, schema, self._switches).violations
+        with bounded_work(self._length, TRIALS_ON_LOOP) as budget:
+            left = patch(value, schema, self._switches).violations
+        if not budget.allows_trials:
+            return  # what patches would leave is not known
         certain = [violation for violation in left if _is_finished(violation, open_path)]
         if certain:
             self._end(violation_error(certain))

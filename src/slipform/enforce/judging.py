@@ -23,6 +23,7 @@ from slipform.errors import (
     RunawayError,
     SchemaViolationError,
     TruncatedError,
+    WorkLimitError,
 )
 from slipform.ir import RESERVED_TOOL, FinishReason, ModelNote, ModelResponse, ModelWarning, Opaque, ToolCall
 from slipform.schema import Schema, Violation
@@ -30,8 +31,8 @@ from slipform.schema.document import followed, lookup, reference_of, with_plain_
 from slipform.text.loads import Loaded, LoadWarning, encode_answer, left_out, load, type_of
 from slipform.text.repair.tokens import RepairEdit
 from slipform.text.runaway import Runaway, is_periodic, runaway_in
-from slipform.text.strict import compact_json, conflicting_keys
-from slipform.text.work import current_budget
+from slipform.text.strict import compact_json, conflicting_keys, parse
+from slipform.text.work import bounded_work, current_budget
 
 _MOST_NODES = 100
 _LONGEST_EXCERPT = 40
@@ -48,7 +49,7 @@ class SchemaHint:
     frozenset({'array'})
     """
 
-    __slots__ = ("_counted", "_lift", "_schema", "_switches")
+    __slots__ = ("_counted", "_lift", "_root_types", "_schema", "_switches")
 
     def __init__(
         self, schema: Schema[Any], lift: Callable[[Any], Any] | None = None, switches: Switches | None = None
@@ -58,11 +59,15 @@ class SchemaHint:
         self._switches = switches
         self._counted: tuple[Any, int] | None = None
         """The value whose violations were counted last, and their number."""
+        self._root_types: frozenset[str] | None = frozenset()
+        """Empty while nobody has asked."""
 
     @property
     def root_types(self) -> frozenset[str] | None:
         """The JSON types the value itself may have; most answers are read without asking."""
-        return None if self._lift else root_types(self._schema.document)
+        if self._root_types is not None and not self._root_types:
+            self._root_types = None if self._lift else root_types(self._schema.document)
+        return self._root_types
 
     def fits(self, value: Any) -> bool:
         """Whether a value fits."""
@@ -238,6 +243,48 @@ __all__ = [
     "judge_value",
     "violation_error",
 ]
+
+
+SMALL_ANSWER: Final = 4_096
+"""Characters of an answer that is judged in little time, whatever it is."""
+LONG_ANSWER: Final = 1 << 18
+"""Characters of an answer that takes milliseconds to judge even where nothing is wrong with it."""
+_FEW_CALLS: Final = 8
+TRIALS_ON_LOOP: Final = 200_000
+"""Units of work for patches that are tried on an event loop, while an answer grows."""
+
+
+def is_quickly_judged(response: ModelResponse, standard: Requirement) -> bool:
+    """Whether an answer is judged in little time: it is small, or valid as it was written.
+
+    >>> ints = Requirement(Schema.of(list[int]))
+    >>> [is_quickly_judged(ModelResponse(text=text), ints) for text in ("[1", "[" + "1," * 3_000 + "1]", "[" * 5_000)]
+    [True, True, False]
+    """
+    text = answer_text(response)
+    calls = [call for call in response.tool_calls if call.name != RESERVED_TOOL]
+    size = len(text) + sum([len(call.arguments) for call in calls])
+    if size < SMALL_ANSWER and len(calls) <= _FEW_CALLS:
+        return True
+    if size >= LONG_ANSWER:
+        return False
+    if calls:
+        return all(
+            is_valid_as_written(call.arguments, standard.tools[call.name])
+            for call in calls
+            if call.name in standard.tools
+        )
+    if standard.schema is None:
+        return not standard.must_call
+    return is_valid_as_written(text, standard.schema, response.lift)
+
+
+def is_valid_as_written(text: str, schema: Schema[Any], lift: Callable[[Any], Any] | None = None) -> bool:
+    """Whether a text is JSON that fits, with nothing around it."""
+    try:
+        return schema.fits(lifted(parse(text), lift))
+    except ValueError:
+        return False
 
 
 def judge(response: ModelResponse, standard: Requirement) -> Verdict:
@@ -486,6 +533,14 @@ def judge_arguments(name: str, arguments: str, standard: Requirement, finish: Fi
 
 def _judge_missing_call(text: str, response: ModelResponse, standard: Requirement) -> Verdict:
     """A tool had to be called and the model wrote text: text that is one tool's arguments is that call."""
+    try:
+        with bounded_work(len(text)):
+            return _find_call(text, response, standard)
+    except WorkLimitError as error:
+        return Verdict(candidate=text, error=error)
+
+
+def _find_call(text: str, response: ModelResponse, standard: Requirement) -> Verdict:
     plain = dataclasses.replace(standard, validators=(), checks=())
     said = response.replace(lift=None)
     held = {name: _judge_text(text, said, plain, standard.tools[name]) for name in standard.must_call}

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final
 
-from slipform.enforce.judging import Requirement, judge_arguments
+from slipform.enforce.judging import SMALL_ANSWER, Requirement, is_valid_as_written, judge_arguments
 from slipform.enforce.kept_calls import renamed
 from slipform.enforce.release import ReleaseGate
 from slipform.ir import ModelResponse, ToolCall, ToolDelta
@@ -16,8 +16,6 @@ from slipform.schema.limits import json_text
 MOST_FOLLOWED = 1 << 16
 """Bytes of a schema that a growing text is held to, piece by piece on the event loop."""
 _NO_EXTRA: Final[dict[str, Any]] = {}
-_LONGEST = 1 << 18
-"""Characters of arguments that are judged on the event loop; longer ones leave when the whole answer is judged."""
 
 
 class LiveCall:
@@ -193,9 +191,12 @@ class LiveCalls:
         if live.gate is None:
             return "" if live.call.pieces else "{}"
         text = "".join(live.call.pieces)
-        if len(text) > _LONGEST or (text and live.gate.is_open):
+        if text and live.gate.is_open:
             return None
-        verdict = judge_arguments(str(live.call.name), text, self._standard)
+        name = str(live.call.name)
+        if len(text) >= SMALL_ANSWER and not is_valid_as_written(text, self._standard.tools[name]):
+            return None
+        verdict = judge_arguments(name, text, self._standard)
         if not verdict.ok:
             if live.gate.complete:
                 self.fault = live

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from slipform.enforce.coercion import PatchableFaults, Switches
-from slipform.enforce.judging import Requirement, judge
+from slipform.enforce.judging import TRIALS_ON_LOOP, Requirement, judge
 from slipform.ir import ModelResponse
 from slipform.ir.response import StreamFault, StreamFigures
 from slipform.schema import Schema
@@ -36,6 +36,7 @@ from slipform.text.scanner import (
 from slipform.text.strict import compact_json
 from slipform.text.tracker import Mismatch, Tracker
 from slipform.text.tree import Frame
+from slipform.text.work import bounded_work
 
 MAX_DEPTH = 256
 
@@ -297,9 +298,11 @@ class ReleaseGate:
         """Whether the judge, too, finds what is wrong at the fault's place; if not, the text is no longer followed."""
         if self.fault is None:
             return False
-        verdict = judge(ModelResponse(text=self.closed_text()), standard)
+        text = self.closed_text()
+        with bounded_work(len(text), TRIALS_ON_LOOP) as budget:
+            verdict = judge(ModelResponse(text=text), standard)
         path = self.fault.path
-        for violation in verdict.violations:
+        for violation in verdict.violations if budget.allows_trials else ():
             steps = violation.steps or ()
             inside, around = steps[: len(path)] == path, violation.closest and path[: len(steps)] == steps
             if inside or around:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from slipform.enforce.judging import SMALL_ANSWER, is_quickly_judged
 from slipform.enforce.live_calls import MOST_FOLLOWED
 from slipform.enforce.loop import enforce, unjudged
 from slipform.enforce.plan import Outcome, Plan
@@ -26,7 +27,7 @@ from slipform.ir.request import is_heavy
 from slipform.ir.response import ChunkSink
 from slipform.providers.concurrency import off_loop
 from slipform.schema import OutputStrategy
-from slipform.schema.limits import LARGE_BYTES, json_text
+from slipform.schema.limits import json_text
 
 Mode: TypeAlias = Literal["auto", "live", "buffer"]
 """`live`: pieces leave as they become certain. `buffer`: all at the end. `auto`: JSON live where the channel is held to
@@ -109,6 +110,14 @@ def _takes_long(response: ModelResponse, request: ModelRequest, plan: Plan) -> b
     return request.response_format is not None and is_heavy(ModelRequest("", (), request.response_format))
 
 
+async def _judge(call: EnforcedCall, response: ModelResponse, request: ModelRequest, plan: Plan, heavy: bool) -> None:
+    """Judge an answer: on the event loop only if that takes little time."""
+    if (heavy and _takes_long(response, request, plan)) or not is_quickly_judged(response, plan.standard):
+        await off_loop(call.answer, response)
+    else:
+        call.answer(response)
+
+
 async def run_async(
     request: ModelRequest,
     plan: Plan,
@@ -141,10 +150,10 @@ async def run_async(
         except BaseException as error:  # noqa: BLE001 — as in `run`
             call.fail(error)
         else:
-            if (heavy and _takes_long(response, request, plan)) or len(response.text) >= LARGE_BYTES:
-                await off_loop(call.answer, response)
-            else:
+            if not judged or (len(response.text) < SMALL_ANSWER and not response.tool_calls and not heavy):
                 call.answer(response)
+            else:
+                await _judge(call, response, request, plan, heavy)
     return call.outcome
 
 
@@ -188,10 +197,10 @@ async def run_stream(
             call.fail(error)
         else:
             response = reader.response()
-            if (heavy and _takes_long(response, request, plan)) or len(response.text) >= LARGE_BYTES:
-                await off_loop(call.answer, response)
-            else:
+            if len(response.text) < SMALL_ANSWER and not response.tool_calls and not heavy:
                 call.answer(response)
+            else:
+                await _judge(call, response, request, plan, heavy)
     closing, outcome = call.last()
     yield outcome
     yield closing

@@ -10,6 +10,7 @@ from typing import Any, Generic, NoReturn, Self, TypeAlias, TypeVar
 from slipform.library.partial import Partial
 from slipform.library.stream_session import CallDelta, Delta, Restart, Result, Session, TextDelta
 from slipform.library.tool_loop import BlockingTools, ToolRun, run_calls
+from slipform.providers.concurrency import off_loop
 
 T = TypeVar("T")
 X = TypeVar("X")
@@ -243,5 +244,11 @@ async def _pump_async(session: Session[Any]) -> AsyncGenerator[None, None]:
             session.fail(error)
             yield
         else:
-            for _ in session.end():
-                yield
+            judging = session.end()
+            next(judging)
+            yield
+            if session.judges_quickly():
+                next(judging)
+            else:
+                await off_loop(next, judging)
+            yield

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
 
 from slipform.enforce import Outcome, Report
-from slipform.enforce.judging import NOT_TYPED
+from slipform.enforce.judging import NOT_TYPED, is_quickly_judged
 from slipform.enforce.stream import EnforcedStream
 from slipform.engine.fallback import FallbackCall
 from slipform.errors import ConfigError, EnforcementError, SlipformError
-from slipform.ir import UNRESOLVED, CompletionChunk, Lift, Message, ToolCall, Usage
+from slipform.ir import UNRESOLVED, CompletionChunk, Lift, Message, ModelResponse, ToolCall, Usage
 from slipform.ir.evidence import FieldEvidence
 from slipform.ir.reducer import JsonParser, ParserChoice, Reducer, Snapshot
 from slipform.library.partial import Memory, Partial, Path, finished_items, restore_parts
@@ -174,6 +174,8 @@ class Session(Generic[T]):
         """The items that were yielded to the caller, over all attempts."""
         self.result: Result[T] | None = None
         self._error: BaseException | None = None
+        self._finished = ModelResponse()
+        """The answer that was read last."""
         self._events: list[TextDelta | CallDelta | Restart | ToolRun] = []
         self._proceed(next(self._steps))
 
@@ -277,7 +279,7 @@ class Session(Generic[T]):
 
     def end(self) -> Iterator[None]:
         """Judge the finished answer: then the session is `over`, or has a new request. Yields before and after."""
-        response = self._reader.response()
+        response = self._finished = self._reader.response()
         if self._emulated:
             self._reducer.finish(check=False)
         else:
@@ -293,6 +295,11 @@ class Session(Generic[T]):
             self._show_whole_calls(self.call.outcome.answer.tool_calls)
             self._send(self.call.outcome)
         yield
+
+    def judges_quickly(self) -> bool:
+        """Whether the finished answer, which is to be judged next, is judged in little time."""
+        plan = self.call.plan
+        return plan.evidence is None and is_quickly_judged(self._finished, plan.standard)
 
     def fail(self, error: BaseException) -> None:
         """Continue with the next model after a failed call, or raise the error with the report so far."""

@@ -14,10 +14,10 @@ from typing import Final
 
 from slipform.errors import WorkLimitError
 
-BASE_WORK: Final = 3_000_000
+BASE_WORK: Final = 2_000_000
 WORK_PER_CHARACTER: Final = 120
 """Units that an answer may cost: so many for any, and so many more for each of its characters."""
-BASE_TRIALS: Final = 1_500_000
+BASE_TRIALS: Final = 1_000_000
 TRIALS_PER_CHARACTER: Final = 20
 """The part of them for what is only tried: other readings of an ambiguous text, and patches."""
 MAX_WORK: Final = 100_000_000
@@ -83,9 +83,10 @@ _BUDGET: Final[ContextVar[WorkBudget | None]] = ContextVar("work_budget", defaul
 
 
 @contextmanager
-def bounded_work(size: int) -> Iterator[WorkBudget]:
+def bounded_work(size: int, trials: int = MAX_TRIALS) -> Iterator[WorkBudget]:
     """Count all work inside against one budget, for an answer of `size` characters, also where this is nested.
 
+    `trials` bounds what is spent on trials further, for those who would rather not know than wait.
     Raises `WorkLimitError` at the end, too, in case somebody inside took it for a text without JSON.
 
     >>> with bounded_work(10) as budget:
@@ -98,6 +99,7 @@ def bounded_work(size: int) -> Iterator[WorkBudget]:
         yield outer
         return
     budget = WorkBudget(size)
+    budget.trial_limit = min(budget.trial_limit, trials)
     token = _BUDGET.set(budget)
     try:
         yield budget

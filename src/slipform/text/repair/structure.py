@@ -70,7 +70,7 @@ def _mismatch(m: RepairState, char: str) -> None:
     index = len(m.stack) - 1
     while index >= 0 and CLOSER[m.stack[index]] != char:
         index -= 1
-    m.work += len(m.stack) - index
+    m.work += 3 * (len(m.stack) - index)
     if index < 0:
         _unopened(m, at)
         return
