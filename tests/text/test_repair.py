@@ -31,6 +31,9 @@ class SchemaHint:
         types = schema["type"]
         self.root_types = frozenset([types] if isinstance(types, str) else types)
 
+    def fits(self, value: Any) -> bool:
+        return not violations(self.schema, value)
+
     def violations(self, value: Any) -> int:
         return len(violations(self.schema, value))
 
