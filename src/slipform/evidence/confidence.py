@@ -144,9 +144,7 @@ def _offsets(tokens: Sequence[Token] | None, text: str) -> list[int] | str:
     return [0, *accumulate(len(token.data) for token in tokens)]
 
 
-def _score(
-    tokens: Sequence[Token], offsets: list[int], places: list[int], byte_at: Callable[[int], int]
-) -> Confidence:
+def _score(tokens: Sequence[Token], offsets: list[int], places: list[int], byte_at: Callable[[int], int]) -> Confidence:
     """The score of a leaf whose characters stand at these places of the raw text; -1 for what was put in."""
     written = sorted(place for place in places if place >= 0)
     if not written:
