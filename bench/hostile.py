@@ -9,6 +9,8 @@ exits with 1 when a bar is missed. All of it stays on 127.0.0.0/8.
   streamed one. Memory stays within 150 MB of idle, and a client that pings never waits 0.5 s.
 - schemas: the costliest that are let in, and some that are not, to every way an answer can take. A client that pings
   never waits 0.5 s, and what is over a limit is told so (413).
+- texts: answers of 20 KB in 150 shapes that are costly to read, whole and streamed, and evidence of values that stand
+  in the prompt thousands of times. A client that pings never waits 0.5 s, and none costs 5 s of the processor's time.
 - long names: 500 requests with model names of 1 MB. Memory stays within 20 MB, and `/metrics` within 100 KB.
 """
 
@@ -35,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from bench._hostile_schemas import schemas
+from bench._hostile_texts import SHAPES
 from bench._soak_clients import PERSON, Address, http
 from bench.soak import sample, started
 
@@ -42,6 +45,8 @@ _SOCKETS = 1000
 _HOSTILE = "127.0.0.2"
 _BOMB_BYTES = 1 << 30
 _NAMES, _NAME_BYTES = 500, 1_000_000
+_TEXT_BYTES = 20_000
+_EVIDENCE = "evidence of numbers that are everywhere"
 _MB = 1e6
 _LONGEST = 300.0
 """Seconds for one attack; a server that takes longer has lost."""
@@ -70,6 +75,8 @@ async def _serve_upstream(ready: Connection, bombs: dict[str, bytes]) -> None:
                     _send_bomb(writer, bombs["stream" if streamed else "whole"], streamed=streamed)
                 elif b"a long one" in body:
                     await _send_long(writer)
+                elif b"a shape:" in body:
+                    _send_text(writer, _shape_text(body), streamed=streamed)
                 else:
                     _send_good(writer)
                 await writer.drain()
@@ -112,8 +119,27 @@ async def _send_long(writer: asyncio.StreamWriter) -> None:
     writer.write(b"0\r\n\r\n")
 
 
-def _send_good(writer: asyncio.StreamWriter) -> None:
-    answer = {"choices": [{"index": 0, "message": {"role": "assistant", "content": _GOOD}, "finish_reason": "stop"}]}
+def _shape_text(body: bytes) -> str:
+    """The text that a request asks for by the name of its shape; a retry has further messages after it."""
+    contents = [message["content"] for message in json.loads(body)["messages"]]
+    name = next(content for content in contents if content.startswith("a shape:")).removeprefix("a shape:")
+    return "[" + ", ".join(["1"] * 300) + "]" if name == _EVIDENCE else SHAPES[name].text(_TEXT_BYTES)
+
+
+def _send_text(writer: asyncio.StreamWriter, text: str, *, streamed: bool) -> None:
+    if not streamed:
+        _send_good(writer, text)
+        return
+    pieces = [text[at : at + 40] for at in range(0, len(text), 40)]
+    events = [{"index": 0, "delta": {"content": piece}} for piece in pieces]
+    events.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+    lines = [f"data: {json.dumps({'id': 'x', 'model': 'm', 'choices': [event]})}\n\n" for event in events]
+    data = "".join([*lines, "data: [DONE]\n\n"]).encode()
+    writer.write(_SLOW_HEAD + b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data))
+
+
+def _send_good(writer: asyncio.StreamWriter, text: str = _GOOD) -> None:
+    answer = {"choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
     body = json.dumps({"id": "x", "object": "chat.completion", "created": 0, "model": "m", **answer}).encode()
     writer.write(
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
@@ -165,6 +191,11 @@ class Server:
             if line.startswith(name):
                 return 1024.0 * int(line.split()[1])
         raise RuntimeError(f"/proc has no {name}")
+
+    def processor_seconds(self) -> float:
+        """Seconds of the processor's time so far, in all threads."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def forget_peak(self) -> None:
         """Begin to measure the peak anew."""
@@ -355,6 +386,46 @@ def _shaped(schema: dict[str, Any], *, tool: bool = False, **more: Any) -> bytes
     return json.dumps(body).encode()
 
 
+async def costly_texts(server: Server) -> bool:
+    """Answers that are costly to read, and values whose places are costly to find, one after the other."""
+    names = [name for name, shape in SHAPES.items() if "\ud83d" not in shape.unit]
+    print(f"texts: {len(names)} shapes of {_TEXT_BYTES:,} bytes, whole and streamed, and evidence", flush=True)
+    pings, asked = Calls(), Calls()
+    costs: dict[str, tuple[float, float]] = {}
+
+    def ping() -> Awaitable[tuple[int, bytes]]:
+        return http(server.address, "GET", "/healthz")
+
+    cases = [(f"{name}{', streamed' * stream}", _text_call(name, stream)) for name in names for stream in (False, True)]
+    cases.append((_EVIDENCE, _evidence_call()))
+    idle = server.memory()
+    server.forget_peak()
+    async with repeating(ping, pings, 0.005):
+        for name, body in cases:
+            count, spent = len(pings.seconds), server.processor_seconds()
+            await _timed(http(server.address, "POST", "/v1/chat/completions", body), asked)
+            costs[name] = (server.processor_seconds() - spent, max(pings.seconds[count:], default=0.0))
+    print(asked.row("asked"))
+    for name in sorted(costs, key=lambda each: -costs[each][0])[:8]:
+        print(f"  {name}: {costs[name][0]:.2f} s of the processor, longest ping {costs[name][1]:.3f} s")
+    print(f"  memory {idle / _MB:.0f} MB → {(server.memory('VmHWM') - idle) / _MB:+.0f} MB at most")
+    held = _verdict("event loop", pings.at(1) < 500 and not pings.failed, "no ping of 0.5 s")
+    held &= _verdict("no internal error", not asked.outcomes["500"], "no 500")
+    return held & _verdict("processor", max(cost for cost, _ in costs.values()) < 5, "under 5 s each")
+
+
+def _text_call(name: str, stream: bool) -> bytes:
+    return _chat(f"a shape:{name}", shaped=True, stream=stream)
+
+
+def _evidence_call() -> bytes:
+    schema = {"type": "array", "items": {"type": "integer"}}
+    numbers = {"role": "user", "content": "1 " * 25_000}
+    body = json.loads(_shaped(schema, slipform={"evidence": True}))
+    body["messages"] = [numbers, {"role": "user", "content": f"a shape:{_EVIDENCE}"}]
+    return json.dumps(body).encode()
+
+
 async def long_names(server: Server) -> bool:
     """Names as large as bodies."""
     print(f"long names: {_NAMES} requests with model names of {_NAME_BYTES / _MB:g} MB", flush=True)
@@ -395,13 +466,15 @@ async def _within(seconds: float, name: str, attack: Awaitable[bool]) -> bool:
 def main() -> int:
     """Run the attacks that the command line names, or all of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("attacks", nargs="*", choices=["slow", "bomb", "names", "schemas", []], help="all by default")
+    parser.add_argument(
+        "attacks", nargs="*", choices=["slow", "bomb", "names", "schemas", "texts", []], help="all by default"
+    )
     parser.add_argument("--seconds", type=float, default=40, help="how long the slow readers stay")
     given = parser.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     here, there = multiprocessing.Pipe()
-    chosen = given.attacks or ["slow", "bomb", "names", "schemas"]
+    chosen = given.attacks or ["slow", "bomb", "names", "schemas", "texts"]
     making = (there, "bomb" in chosen)
     upstream = multiprocessing.get_context("spawn").Process(target=_upstream, args=making, daemon=True)
     upstream.start()
@@ -409,7 +482,7 @@ def main() -> int:
         port = here.recv()
         attacks: dict[str, Callable[[Server], Awaitable[bool]]] = {
             "slow": lambda server: slow_readers(server, given.seconds), "bomb": gzip_bomb, "names": long_names,
-            "schemas": costly_schemas,
+            "schemas": costly_schemas, "texts": costly_texts,
         }  # fmt: skip
         commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
         print(f"slipform {commit.stdout.strip()}, {os.cpu_count()} cores", flush=True)
