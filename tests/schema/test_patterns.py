@@ -42,9 +42,7 @@ OWN_PATTERNS = {
     ("evidence/dates.py", "_months_in"): "our own table of months, escaped",
     ("evidence/folding.py", "_longer_or_shorter"): "characters of the source in a class, escaped",
     ("evidence/folding.py", "_run_of"): "characters of the source in a class, escaped",
-    ("evidence/number_words.py", "find_number_words"): "our own table of number words, escaped",
     ("evidence/occurrences.py", "_written_otherwise"): "a web address, escaped",
-    ("evidence/quantities.py", "_figure_after"): "a whole number",
 }
 
 HOSTILE = [
