@@ -11,7 +11,7 @@ def main() -> None:
     """Run the command line; an error is printed in one paragraph, without a traceback."""
     command = sys.argv[1] if len(sys.argv) > 1 else None
     if command == "serve":  # before the imports below, which take longer than a supervisor may wait with its signal
-        from slipform.proxy.reload_signal import defer_reload
+        from slipform.reload_signal import defer_reload
 
         defer_reload()
     from slipform.cli.program import app

@@ -25,7 +25,7 @@ from slipform.proxy.heartbeats import TICK_SECONDS
 from slipform.proxy.http_server.server import HttpServer
 from slipform.proxy.http_server.state import ServerLimits, Trusted
 from slipform.proxy.observability.metrics import WorkerAddress
-from slipform.proxy.reload_signal import defer_reload
+from slipform.reload_signal import defer_reload
 
 _SECONDS = 30.0
 

@@ -21,8 +21,8 @@ from slipform.proxy.console.access import console_secret
 from slipform.proxy.deployment import REFUSED, Deployment, InForce, client_of, deploy, load
 from slipform.proxy.heartbeats import Heartbeats
 from slipform.proxy.observability.metrics import WorkerAddress
-from slipform.proxy.reload_signal import defer_reload
 from slipform.proxy.serve import bound_host, serve_on
+from slipform.reload_signal import defer_reload
 
 _log = logging.getLogger("slipform.server")
 _TICK = 0.1

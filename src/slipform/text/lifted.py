@@ -48,7 +48,7 @@ _JSON_IN_TEXT: Final = ("{", "[", '"')
 """What JSON in a string begins with that may be written as it grows: a number or a word may turn out to be text."""
 
 
-class Event(NamedTuple):
+class ScanEvent(NamedTuple):
     """Something that the vendor's text holds: a bracket, a key, a piece of a string, a scalar."""
 
     kind: str
@@ -57,12 +57,12 @@ class Event(NamedTuple):
     """A number as it is written."""
 
 
-Steps: TypeAlias = Generator[None, Event, None]
+ValueSteps: TypeAlias = Generator[None, ScanEvent, None]
 """Follows one value of the vendor's text."""
 Begin: TypeAlias = Callable[[], None]
 """Writes what stands before a value: its comma and its key."""
-_OPENED: Final = Event(OBJECT)
-_CLOSED: Final = Event(CLOSED)
+_OPENED: Final = ScanEvent(OBJECT)
+_CLOSED: Final = ScanEvent(CLOSED)
 
 
 class _NotLiftable(Exception):  # noqa: N818 — control flow: only the whole answer can be lifted
@@ -99,7 +99,7 @@ class LiftedText(ScanListener):
         self._written: list[str] = []
         self._sink = self._written
         """Where text is written to: what leaves, or what waits."""
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[ScanEvent] = deque()
         """Events that were read ahead, to be followed again."""
         self._steps = self._root(plan.root)
         next(self._steps)
@@ -129,31 +129,31 @@ class LiftedText(ScanListener):
     def opened(self, is_object: bool, start: int) -> bool:
         """Follow the bracket that opens a container."""
         del start
-        return self._send(_OPENED if is_object else Event(ARRAY))
+        return self._send(_OPENED if is_object else ScanEvent(ARRAY))
 
     def key(self, key: str) -> bool:
         """Follow a key."""
-        return self._send(Event(KEY, key))
+        return self._send(ScanEvent(KEY, key))
 
     def text_opened(self) -> bool:
         """Follow the quote that opens a string."""
-        return self._send(Event(TEXT_OPENED))
+        return self._send(ScanEvent(TEXT_OPENED))
 
     def text(self, text: str) -> bool:
         """Follow what an open string has grown to."""
-        return self._send(Event(TEXT, text))
+        return self._send(ScanEvent(TEXT, text))
 
     def scalar(self, value: Any) -> bool:
         """Follow the end of a string, number or literal."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return self._send(Event(SCALAR, value, "".join(self._scanner.digits) if is_number else ""))
+        return self._send(ScanEvent(SCALAR, value, "".join(self._scanner.digits) if is_number else ""))
 
     def closed(self, container: Any) -> bool:
         """Follow the bracket that closes a container."""
         del container
         return self._send(_CLOSED)
 
-    def _send(self, event: Event) -> bool:
+    def _send(self, event: ScanEvent) -> bool:
         try:
             self._steps.send(event)
         except StopIteration:
@@ -164,11 +164,11 @@ class LiftedText(ScanListener):
 
     # What follows the parts of the text.
 
-    def _root(self, plan: Plan) -> Steps:
+    def _root(self, plan: Plan) -> ValueSteps:
         first = yield from self._next()
         yield from self._value(plan, first, _nothing)
 
-    def _next(self) -> Generator[None, Event, Event]:
+    def _next(self) -> Generator[None, ScanEvent, ScanEvent]:
         """Return the next event: one that waits to be followed again, else the next of the text."""
         if self._waiting:
             return self._waiting.popleft()
@@ -177,7 +177,7 @@ class LiftedText(ScanListener):
     def _write(self, text: str) -> None:
         self._sink.append(text)
 
-    def _value(self, plan: Plan, first: Event, begin: Begin) -> Steps:
+    def _value(self, plan: Plan, first: ScanEvent, begin: Begin) -> ValueSteps:
         """Follow one value; `begin` is called before anything of it is written, and never for an absent one."""
         while isinstance(plan, Ref) and plan.target is not None:
             plan = plan.target
@@ -187,7 +187,7 @@ class LiftedText(ScanListener):
             steps = self._same(first)
         yield from steps
 
-    def _active_steps(self, plan: Plan, first: Event, begin: Begin) -> Steps | None:
+    def _active_steps(self, plan: Plan, first: ScanEvent, begin: Begin) -> ValueSteps | None:
         """Return what follows a value that is encoded; None for one that does not have the encoded shape."""
         match plan, first.kind:
             case Union(table=Table() as table), _:
@@ -211,7 +211,7 @@ class LiftedText(ScanListener):
             case _:
                 return None
 
-    def _same(self, first: Event) -> Steps:
+    def _same(self, first: ScanEvent) -> ValueSteps:
         """Copy a value that stands for itself."""
         kind = first.kind
         if kind == SCALAR:
@@ -223,7 +223,7 @@ class LiftedText(ScanListener):
         elif kind == ARRAY:
             yield from self._items(_ANY_ITEMS, _nothing)
 
-    def _string(self) -> Steps:
+    def _string(self) -> ValueSteps:
         """Copy a string as it grows."""
         self._write('"')
         length = 0
@@ -236,7 +236,7 @@ class LiftedText(ScanListener):
                 self._write('"')
                 return
 
-    def _json_in_text(self, begin: Begin) -> Steps:
+    def _json_in_text(self, begin: Begin) -> ValueSteps:
         """Write the JSON that a string holds; a string that holds none stands for itself."""
         length = 0
         is_growing = False
@@ -256,7 +256,7 @@ class LiftedText(ScanListener):
             if event.kind == SCALAR:
                 return
 
-    def _record(self, plan: Record, begin: Begin) -> Steps:
+    def _record(self, plan: Record, begin: Begin) -> ValueSteps:
         begin()
         self._write("{")
         container = _Container()
@@ -301,7 +301,7 @@ class LiftedText(ScanListener):
 
         return begin
 
-    def _field(self, entry: FieldPlan, first: Event, begin: Begin) -> Steps:
+    def _field(self, entry: FieldPlan, first: ScanEvent, begin: Begin) -> ValueSteps:
         """Follow a property that may be absent in the vendor's own way; an absent one is not written."""
         if entry.mode == "null" and first.kind == SCALAR and first.value is None:
             return
@@ -316,13 +316,13 @@ class LiftedText(ScanListener):
             self._waiting.appendleft(item)
         yield from self._value(entry.plan, first, begin)
 
-    def _extra_pairs(self, plan: Record, container: _Container, held: dict[str, str]) -> Steps:
+    def _extra_pairs(self, plan: Record, container: _Container, held: dict[str, str]) -> ValueSteps:
         """Write pairs as members of the object they belong to; one that names a listed property waits for the end."""
         listed = {plan.names.get(name, name) for name in plan.fields}
         while (event := (yield from self._next())) is not _CLOSED:
             yield from self._pair(plan.values, event, container, listed, held)
 
-    def _pairs(self, plan: Pairs, begin: Begin) -> Steps:
+    def _pairs(self, plan: Pairs, begin: Begin) -> ValueSteps:
         begin()
         self._write("{")
         container = _Container()
@@ -333,11 +333,11 @@ class LiftedText(ScanListener):
     def _pair(
         self,
         plan: Plan,
-        first: Event,
+        first: ScanEvent,
         container: _Container,
         listed: set[str] | frozenset[str],
         held: dict[str, str],
-    ) -> Steps:
+    ) -> ValueSteps:
         """Write one pair as a member: as it grows where its key comes first. The first pair of a key counts."""
         if first.kind != OBJECT:
             yield from self._skip(first)
@@ -368,7 +368,7 @@ class LiftedText(ScanListener):
         self._member(container, key)()
         self._write(text)
 
-    def _items(self, plan: Items, begin: Begin) -> Steps:
+    def _items(self, plan: Items, begin: Begin) -> ValueSteps:
         begin()
         self._write("[")
         container = _Container()
@@ -378,7 +378,7 @@ class LiftedText(ScanListener):
             yield from self._value(plan.prefix[at] if at < len(plan.prefix) else plan.rest, event, item)
         self._write("]")
 
-    def _tuple(self, plan: Tuple, begin: Begin) -> Steps:
+    def _tuple(self, plan: Tuple, begin: Begin) -> ValueSteps:
         """Write the places of a tuple in their order; one that comes early waits, and an absent one ends the array."""
         begin()
         self._write("[")
@@ -408,7 +408,7 @@ class LiftedText(ScanListener):
                     self._write(text)
         self._write("]")
 
-    def _place(self, plan: Tuple, name: str, first: Event, begin: Begin) -> Steps:
+    def _place(self, plan: Tuple, name: str, first: ScanEvent, begin: Begin) -> ValueSteps:
         entry = plan.places.get(name)
         if entry is not None:
             yield from self._field(entry, first, begin)
@@ -418,7 +418,7 @@ class LiftedText(ScanListener):
         else:
             yield from self._skip(first)
 
-    def _wrapped(self, plan: Wrapped, begin: Begin) -> Steps:
+    def _wrapped(self, plan: Wrapped, begin: Begin) -> ValueSteps:
         is_written = False
         while (event := (yield from self._next())) is not _CLOSED:
             first = yield from self._next()
@@ -430,7 +430,7 @@ class LiftedText(ScanListener):
         if not is_written:
             raise _NotLiftable
 
-    def _null_box(self, plan: NullBox, begin: Begin) -> Steps:
+    def _null_box(self, plan: NullBox, begin: Begin) -> ValueSteps:
         first = yield from self._next()
         if first is _CLOSED:
             begin()
@@ -439,7 +439,7 @@ class LiftedText(ScanListener):
         yield from self._value(plan.plan, first, begin)
         yield from self._skip_rest()
 
-    def _choice(self, plan: ChoicePlan, begin: Begin) -> Steps:
+    def _choice(self, plan: ChoicePlan, begin: Begin) -> ValueSteps:
         """Write the first item of the first alternative that holds one; null where none does."""
         is_written = False
         while (event := (yield from self._next())) is not _CLOSED:
@@ -457,7 +457,7 @@ class LiftedText(ScanListener):
             begin()
             self._write("null")
 
-    def _union(self, table: Table, first: Event, begin: Begin) -> Steps:
+    def _union(self, table: Table, first: ScanEvent, begin: Begin) -> ValueSteps:
         if first.kind != OBJECT:
             plan = table.by_kind.get(_KINDS.get(first.kind) or kind_of(first.value))
         else:
@@ -466,9 +466,9 @@ class LiftedText(ScanListener):
             plan = chosen[0]
         yield from self._value(SAME if plan is None else plan, first, begin)
 
-    def _choose(self, table: Table, chosen: list[Plan | None]) -> Steps:
+    def _choose(self, table: Table, chosen: list[Plan | None]) -> ValueSteps:
         """Read an object until it is known which alternative it is; what was read is followed again."""
-        read: list[Event] = []
+        read: list[ScanEvent] = []
         known: dict[str, Any] = {}
         open_key: str | None = None
         depth = 0
@@ -496,17 +496,17 @@ class LiftedText(ScanListener):
         self._waiting.extendleft(reversed(read))
         chosen.append(plan)
 
-    def _skip(self, first: Event) -> Steps:
+    def _skip(self, first: ScanEvent) -> ValueSteps:
         """Read past a value."""
         with self._capturing():
             yield from self._same(first)
 
-    def _skip_rest(self) -> Steps:
+    def _skip_rest(self) -> ValueSteps:
         """Read past the remaining items of an array."""
         while (event := (yield from self._next())) is not _CLOSED:
             yield from self._skip(event)
 
-    def _read_scalar(self, first: Event, captured: list[Any]) -> Steps:
+    def _read_scalar(self, first: ScanEvent, captured: list[Any]) -> ValueSteps:
         """Read past a value, and add it to `captured` if it is a scalar."""
         event = first
         if first.kind == TEXT_OPENED:
