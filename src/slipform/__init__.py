@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from slipform.enforce import loads as loads
     from slipform.enforce import loads_report as loads_report
     from slipform.engine.setup import Options as Options
-    from slipform.engine.setup import Price as Price
     from slipform.errors import ConfigError as ConfigError
     from slipform.errors import EnforcementError as EnforcementError
     from slipform.errors import InvalidResponseFormat as InvalidResponseFormat
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
     from slipform.library.tool_loop import ToolRun as ToolRun
     from slipform.library.wrap_client import report_of as report_of
     from slipform.library.wrap_client import wrap as wrap
+    from slipform.prices import Price as Price
     from slipform.schema import JsonSchemaSpec as JsonSchemaSpec
     from slipform.schema import OutputStrategy as OutputStrategy
     from slipform.schema import ResponseFormat as ResponseFormat
@@ -89,7 +89,7 @@ _HOMES = {
     "library.async_client": ("AsyncClient",),
     "enforce": ("Budget", "Guard", "Report", "Switches", "ensure_json_only", "loads", "loads_report"),
     "engine": ("Options",),
-    "engine.setup": ("Price",),
+    "prices": ("Price",),
     "errors": (
         "ConfigError",
         "EnforcementError",

@@ -24,6 +24,7 @@
         │   └── WorkLimitError           to find or repair its JSON would take too much work
         ├── SchemaViolationError         JSON, but not valid
         ├── TruncatedError               cut off by a token limit or a broken stream
+        ├── PromptCutError               the server cut the prompt, and values were to be found in it
         ├── RunawayError                 it repeated itself without end, and was stopped
         ├── RefusalError                 the model or a filter declined
         ├── ToolLoopError                it went on calling tools until its steps or its budget were spent
@@ -307,6 +308,12 @@ class TruncatedError(EnforcementError):
     """The answer was cut off, by a token limit or by a stream that ended without its terminator."""
 
     code = "truncated"
+
+
+class PromptCutError(EnforcementError):
+    """The server cut the prompt without an error, and the values of the answer were to be found in it."""
+
+    code = "prompt_cut"
 
 
 class RunawayError(EnforcementError):

@@ -10,6 +10,7 @@ from slipform.enforce import Budget, Outcome, Plan, Report, Wording, enforce
 from slipform.enforce.prompts import first_request
 from slipform.errors import JsonEnforcementError, RefusalError, SchemaViolationError, SlipformError, UpstreamTimeout
 from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Tool, Usage
+from slipform.prices import Price
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 from tests.conftest import PERSON
 
@@ -143,7 +144,9 @@ def test_a_providers_warnings_are_in_the_report_once() -> None:
 def test_whichever_budget_ends_first_ends_the_loop_with_all_that_was_learnt(budget: Budget) -> None:
     ticks = iter(range(0, 1000, 2))
     spent = ModelResponse(text='{"name":"Ada"}', usage=Usage(input=8, output=2))
-    limited = dataclasses.replace(plan(), budget=budget, price=lambda *_: 0.01, clock=lambda: float(next(ticks)))
+    limited = dataclasses.replace(
+        plan(), budget=budget, prices={"*": Price(1000, 1000)}, clock=lambda: float(next(ticks))
+    )
     asked, error = run(limited, *[spent] * 9)
     assert len(asked) == 2
     assert isinstance(error, SchemaViolationError)

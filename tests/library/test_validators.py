@@ -119,5 +119,6 @@ def test_a_validator_that_says_nothing_sensible_is_named() -> None:
 
 
 def test_a_budget_of_money_needs_prices() -> None:
-    with pytest.raises(ConfigError, match="needs prices"):
-        Options(budget=Budget(money=1.0))
+    client = Client("fake/x", router=Router({"fake": FakeModel(['{"prices": [1], "total": 1}'])}))
+    with pytest.raises(ConfigError, match="no price for fake/x"):
+        client.ask(Order, "Read it.", options=Options(budget=Budget(money=1.0)))

@@ -225,7 +225,7 @@ def test_sums_do_not_overflow(tmp_path: Path) -> None:
 async def test_a_call_that_is_cancelled_while_it_reserves_holds_nothing(tmp_path: Path) -> None:
     budget = KeyBudget(max_tokens=1_000)
     ledger = SpendLedger(tmp_path / "l.db")
-    spending = Spending({}, ledger, Settings())
+    spending = Spending(lambda _: None, ledger, Settings())
     caller = Caller("ada", id="k", budget=budget)
     for number in range(40):
         call = CallSpending(spending, caller, CallRecord("r"))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from slipform.config import PriceSettings, read_settings
-from slipform.engine.setup import price_of
+from slipform.config import read_settings
 from slipform.errors import ConfigError
+from slipform.prices import Price, price_of
 from slipform.runner.datasets import make_job, plan
 from slipform.testing import FakeModel
 from tests.conftest import PERSON
@@ -53,10 +53,10 @@ def test_an_estimate_finds_the_mistakes_a_run_would(tmp_path: Path) -> None:
 
 def test_prices_are_found_by_name_and_then_by_pattern() -> None:
     prices = {
-        "a/*": PriceSettings(input=1, output=1),
-        "a/b": PriceSettings(input=2, output=2),
-        "*": PriceSettings(input=3, output=3),
+        "a/*": Price(input=1, output=1),
+        "a/b": Price(input=2, output=2),
+        "*": Price(input=3, output=3),
     }
     found = [price_of(prices, name) for name in ("a/b", "a/c", "x/y")]
     assert [price and price.input for price in found] == [2, 1, 3]
-    assert price_of({"a/[b]": PriceSettings(input=1, output=1)}, "a/b") is None
+    assert price_of({"a/[b]": Price(input=1, output=1)}, "a/b") is None

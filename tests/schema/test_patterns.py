@@ -31,7 +31,7 @@ ENGINE = "schema/patterns.py"
 
 OWN_PATTERNS = {
     ("schema/lowering/dialects.py", "fit_name"): "the alphabet of a dialect's names",
-    ("engine/setup.py", "_fits"): "the operator's price table, escaped but for its stars",
+    ("prices.py", "_fits"): "the operator's price table, escaped but for its stars",
     ("proxy/calls/endpoints.py", "_pattern"): "our own table of endpoints",
     ("providers/catalog.py", "_glob"): "the operator's and the catalog's globs",
     ("text/reasoning.py", "_closing"): "our own table of markers, and tags of the text, escaped",

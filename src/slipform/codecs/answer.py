@@ -154,6 +154,20 @@ def usage_of(
     return Usage(input_, output, cached, reasoning, total)
 
 
+_USUAL_TIERS: Final = frozenset({"auto", "default", "standard"})
+
+
+def at_tier(usage: Usage | None, tier: Any) -> Usage | None:
+    """The usage with the vendor's service tier, where calls at that tier have another price than usual.
+
+    >>> at_tier(Usage(3, 2), "flex").service_tier, at_tier(Usage(3, 2), "default").service_tier
+    ('flex', None)
+    """
+    if usage is None or not isinstance(tier, str) or tier in _USUAL_TIERS:
+        return usage
+    return usage.replace(service_tier=tier)
+
+
 def build_answer(
     plan: SchemaChannel,
     parts: Sequence[Part],

@@ -219,13 +219,14 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
         return None
     fresh, read = count(usage.get("inputTokens")), count(usage.get("cacheReadInputTokens"))
     written = count(usage.get("cacheWriteInputTokens"))
-    return usage_of(
+    total = usage_of(
         None if fresh is None else fresh + (read or 0) + (written or 0),
         count(usage.get("outputTokens")),
         read,
         None,
         count(usage.get("totalTokens")),
     )
+    return total.replace(cache_write=written) if written else total
 
 
 class ConverseEvents:

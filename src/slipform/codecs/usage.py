@@ -9,11 +9,13 @@ from typing import Any
 import orjson
 
 from slipform.codecs import SPOKEN_BY, Codec, find_codec
+from slipform.codecs.answer import at_tier
 from slipform.codecs.framing import SniffingDecoder
 from slipform.errors import UpstreamError
 from slipform.ir import Usage
 from slipform.ir.response import NO_USAGE
 
+_TIER = re.compile(rb'"service_tier"\s*:\s*"(\w{1,32})"')
 _OBJECT = re.compile(rb"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})")
 """An object with objects in it, which hold none in turn."""
 _PIECES = 3
@@ -161,8 +163,15 @@ def usage_in(api: str, said: bytes, *, with_input: bool = False) -> Usage | None
         except (AttributeError, TypeError):  # no vendor's: they may hold what they like
             continue
         if found is not None and (found.input is not None or (found.output is not None and not with_input)):
-            return found
+            return at_tier(found, _service_tier(said))
     return None
+
+
+def _service_tier(answer: bytes) -> str | None:
+    """Return the tier that an answer, or the end of a stream, says it was served at."""
+    at = answer.rfind(b'"service_tier"')
+    tier = _TIER.match(answer, at) if at >= 0 else None
+    return None if tier is None else tier[1].decode()
 
 
 def usage_place(api: str, piece: bytes) -> int:

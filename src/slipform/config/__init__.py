@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 
 from slipform.config.load import read_model
 from slipform.errors import ConfigError
+from slipform.prices import Price
 
 FILE_NAME = "slipform.yaml"
 Positive: TypeAlias = Annotated[float, Field(gt=0)]
@@ -133,6 +134,10 @@ class PriceSettings(_Block):
 
     input: Annotated[float, Field(ge=0)]
     output: Annotated[float, Field(ge=0)]
+    cached: Annotated[float, Field(ge=0)] | None = None
+    """For input tokens read from the vendor's cache; as `input` by default."""
+    cache_write: Annotated[float, Field(ge=0)] | None = None
+    """For input tokens written to the vendor's cache; as `input` by default."""
 
 
 class Patches(_Block):
@@ -164,7 +169,7 @@ class Enforcement(_Block):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     """For all calls of one answer together."""
     max_cost: Positive | None = None
-    """Needs `prices` for the models in use."""
+    """Needs a known price for the models in use: one that ships with slipform, or one in `prices`."""
     max_calls: Annotated[int, Field(ge=1)] = 24
     """Upstream calls for one request in all: over the models of a fallback list, their attempts and the transport
     retries together, on top of the budgets of each."""
@@ -336,7 +341,7 @@ class Settings(_Block):
     schemas: str | None = None
     """A folder of named schemas."""
     prices: dict[str, PriceSettings] = {}
-    """By `provider/model`; `*` matches any characters."""
+    """By `provider/model`; `*` matches any characters. Other models have the prices that ship with slipform."""
     providers: dict[str, ProviderSettings] = {}
     """By name, as in `name/model`. Vendors whose key is in the environment need no entry."""
     output: Output = Output()
@@ -360,6 +365,11 @@ class Settings(_Block):
             else:
                 models[name] = [each.model if isinstance(each, AliasTarget) else each for each in listed]
         return models
+
+    @property
+    def own_prices(self) -> dict[str, Price]:
+        """The prices of the settings, as calls are priced by them."""
+        return {name: Price(**price.model_dump()) for name, price in self.prices.items()}
 
     @property
     def first_model(self) -> str:

@@ -11,6 +11,7 @@ import msgspec
 from slipform.enforce.judging import Requirement, SchemaHint, Verdict, answer_text, judge, judge_value
 from slipform.enforce.kept_calls import with_kept_calls
 from slipform.enforce.plan import Attempt, Budget, Formatter, Outcome, Plan, Report, Steps
+from slipform.enforce.prompt_cut import prompt_cut, prompt_cut_error
 from slipform.enforce.prompts import (
     SMALL,
     Parts,
@@ -39,6 +40,7 @@ from slipform.ir import RESERVED_TOOL, DowngradeWarning, ModelRequest, ModelResp
 from slipform.ir.logprobs import LOGPROBS, cut_logprobs, fit_logprobs
 from slipform.ir.parts import with_content
 from slipform.ir.request import CallCount, Guard
+from slipform.prices import AnyPrice, find_price
 from slipform.schema import OutputStrategy, Schema
 from slipform.text.loads import load
 
@@ -85,10 +87,9 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
         except SlipformError as error:
             error.report = report
             if _is_out_of_time(error, plan, started):
-                raise _out_of_time(error, verdict, report, plan) from error
+                raise _out_of_time(error, verdict, report, plan, request) from error
             raise
-        if turn.before is not None:
-            response = with_kept_calls(turn.before, turn.wrong, response)
+        response = _received(response, turn, plan, report)
         verdict = _judged(response, turn, standard)
         seconds = plan.clock() - sent
         if verdict.doubt is not None and not calls.is_spent:
@@ -102,7 +103,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             return Outcome(verdict.value, verdict.candidate, _with_calls(response, verdict), report, verdict.typed)
         ended = plan.budget.spent_by(report, plan.clock() - started)
         if verdict.hopeless or ended or calls.is_spent or _is_cut_again(report):
-            failure = _failure(verdict, report, ended, plan.guard)
+            failure = _failure(verdict, report, ended, plan, request)
             if calls.is_spent and not verdict.hopeless and ended is None:
                 calls.explain_limit(failure)
             if plan.on_failure == "raw" and not isinstance(failure, RefusalError | InvalidResponseFormat):
@@ -110,6 +111,18 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             raise failure
         if turn.before is None or verdict.wrong_calls:
             turn = _next(request, response, verdict, len(report.attempts), plan)
+
+
+def _received(response: ModelResponse, turn: _Turn, plan: Plan, report: Report) -> ModelResponse:
+    """Return the answer with the calls that were not asked for again; raises if the prompt of its values was cut."""
+    cut = prompt_cut(turn.request, response.usage)
+    if cut is not None:
+        if plan.evidence is not None:
+            error = prompt_cut_error(cut)
+            error.report = report
+            raise error
+        response = response.replace(warnings=(*response.warnings, cut))
+    return response if turn.before is None else with_kept_calls(turn.before, turn.wrong, response)
 
 
 def _first_turn(request: ModelRequest, plan: Plan) -> tuple[_Turn, tuple[ModelWarning, ...]]:
@@ -158,8 +171,17 @@ def unjudged(request: ModelRequest, plan: Plan) -> Steps:
     """The steps of a call whose answer nobody judges."""
     began = plan.clock()
     response = yield request
-    attempt = Attempt("ok", plan.strategy, request.model, usage=response.usage, seconds=plan.clock() - began)
-    return Outcome(response.text, response.text, response, Report((attempt,), response.warnings))
+    attempt = Attempt(
+        "ok",
+        plan.strategy,
+        request.model,
+        usage=response.usage,
+        seconds=plan.clock() - began,
+        price=_price(request.calls, plan),
+    )
+    cut = prompt_cut(request, response.usage)
+    warnings = response.warnings if cut is None else (*response.warnings, cut)
+    return Outcome(response.text, response.text, response, Report((attempt,), warnings))
 
 
 def _guarded(request: ModelRequest, plan: Plan) -> tuple[ModelRequest, tuple[ModelWarning, ...]]:
@@ -265,6 +287,11 @@ def _parts(verdict: Verdict, plan: Plan) -> Parts | None:
     return parts_of(verdict.value, verdict.violations, plan.schema.document) if verdict.violations else None
 
 
+def _price(calls: CallCount | None, plan: Plan) -> AnyPrice | None:
+    """Return the price of the model that the last request went to."""
+    return None if calls is None else find_price(plan.prices, calls.model, calls.price_list)
+
+
 def _recorded(
     report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
 ) -> Report:
@@ -283,7 +310,7 @@ def _recorded(
         verdict.violations,
         response.usage,
         seconds,
-        plan.price(model, response.usage) if plan.price else None,
+        _price(turn.request.calls, plan),
         asked,
         response.stream,
     )
@@ -305,15 +332,21 @@ def _as_it_is(response: ModelResponse, error: EnforcementError, report: Report) 
     return Outcome(text, text, response, report.replace(warnings=(*report.warnings, warning)))
 
 
-def _failure(verdict: Verdict, report: Report, ended: str | None, guard: Guard) -> EnforcementError:
-    error = verdict.error or EnforcementError("The answer could not be judged")
-    if guard.response_format_fail_hard and not isinstance(error, RefusalError):
+def _failure(
+    verdict: Verdict, report: Report, ended: str | None, plan: Plan, request: ModelRequest
+) -> EnforcementError:
+    error = verdict.error or EnforcementError("The answer could not be validated")
+    if plan.guard.response_format_fail_hard and not isinstance(error, RefusalError):
         error = as_invalid_format(error)
     error.report = report
     count = len(report.attempts)
     if not isinstance(error, RefusalError):
         tried = "1 attempt" if count == 1 else f"{count} attempts"
-        error.message = f"Failed to produce schema-valid JSON after {tried}: {error.message}"
+        wanted = "schema-valid JSON"
+        if request.response_format is None and request.json_mode:
+            wanted = "JSON"
+            error.hint = (error.hint or "").replace(" relax the schema,", "")
+        error.message = f"Failed to produce {wanted} after {tried}: {error.message}"
     if ended is not None and ended != "attempts":
         error.hint = f"The budget of {ended} is spent; allow more of it. {error.hint or ''}".strip()
     error.details.setdefault("attempts", count)
@@ -330,10 +363,12 @@ def _is_out_of_time(error: SlipformError, plan: Plan, started: float) -> bool:
     return plan.clock() - started >= seconds - 0.01
 
 
-def _out_of_time(error: SlipformError, verdict: Verdict | None, report: Report, plan: Plan) -> SlipformError:
+def _out_of_time(
+    error: SlipformError, verdict: Verdict | None, report: Report, plan: Plan, request: ModelRequest
+) -> SlipformError:
     """Return the failure of a call whose time budget ran out: what was wrong with its last answer, if it had one."""
     if verdict is not None:
-        return _failure(verdict, report, "seconds", plan.guard)
+        return _failure(verdict, report, "seconds", plan, request)
     error.message = f"No complete answer within {plan.budget.seconds:g} s"
     error.hint = "Raise `enforcement.max_seconds`, or the call's `timeout`."
     return error

@@ -20,6 +20,7 @@ from slipform.ir.logprobs import LOGPROBS, fit_logprobs
 from slipform.ir.parts import with_content
 from slipform.ir.request import Guard
 from slipform.ir.response import StreamFigures
+from slipform.prices import AnyPrice, Price, cost_of
 from slipform.schema import OutputStrategy, Schema, Violation
 from slipform.text.repair.tokens import RepairEdit
 
@@ -41,7 +42,8 @@ class Attempt(msgspec.Struct, frozen=True):
     violations: tuple[Violation, ...] = ()
     usage: Usage = _NOTHING
     seconds: float | None = None
-    cost: float | None = None
+    price: AnyPrice | None = None
+    """What its model costs, where that is known."""
     asked: str | None = None
     """What the model was told in a retry; with the text, also the last message of the first request."""
     stream: StreamFigures | None = None
@@ -50,6 +52,11 @@ class Attempt(msgspec.Struct, frozen=True):
     """What the model answered, kept only for evidence."""
     parts: Parts | None = None
     """Which parts of the answer before were asked for, where it was not the whole; kept only for evidence."""
+
+    @property
+    def cost(self) -> float | None:
+        """What it cost, where the price and the tokens are known."""
+        return None if self.price is None else cost_of(self.price, self.usage)
 
     @property
     def patches(self) -> tuple[PatchEdit, ...]:
@@ -97,16 +104,20 @@ class Report(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, **changes)
 
     @property
+    def tokens(self) -> Usage:
+        """Tokens over all attempts."""
+        if len(self.attempts) == 1 and not self.samples and self.attempts[0].usage.total is not None:
+            return self.attempts[0].usage
+        total = _NOTHING
+        for attempt in (*self.attempts, *self.samples):
+            total += attempt.usage
+        return total
+
+    @property
     def usage(self) -> Usage:
         """Tokens over all attempts, and what they cost where prices are known."""
-        if len(self.attempts) == 1 and not self.samples and self.attempts[0].usage.total is not None:
-            total = self.attempts[0].usage
-        else:
-            total = _NOTHING
-            for attempt in (*self.attempts, *self.samples):
-                total += attempt.usage
         cost = self.cost
-        return total if cost is None else total.replace(cost=cost)
+        return self.tokens if cost is None else self.tokens.replace(cost=cost)
 
     @property
     def cost(self) -> float | None:
@@ -166,12 +177,12 @@ class Budget:
 
     def spent_by(self, report: Report, seconds: float) -> str | None:
         """Which limit is reached, if any."""
-        usage = report.usage
+        tokens = report.tokens
         limits = (
             ("attempts", self.attempts, len(report.attempts)),
             ("seconds", self.seconds, seconds),
-            ("tokens", self.tokens, usage.total if usage.total is not None else usage.output or 0),
-            ("money", self.money, report.cost or 0),
+            ("tokens", self.tokens, tokens.total if tokens.total is not None else tokens.output or 0),
+            ("money", self.money, 0 if self.money is None else report.cost or 0),
         )
         return next((name for name, limit, used in limits if limit is not None and used >= limit), None)
 
@@ -212,8 +223,8 @@ class Plan:
     """Whether the provider knows the guard's options, and is told them."""
     keep_text: bool = False
     """Whether the report keeps what the model wrote."""
-    price: Callable[[str, Usage], float | None] | None = None
-    """What a call to a model cost, where that is known."""
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    """The caller's own prices, by `provider/model`."""
     backoff_seconds: float = 0
     """How long whoever drives the loop waits before each further call."""
     checks: tuple[Callable[[Any], Sequence[Violation]], ...] = ()

@@ -132,6 +132,8 @@ async def run_async(
     begin = functools.partial(start, request, plan, judged=judged, streaming=streaming, limit=limit)
     call = await off_loop(begin) if heavy_start else begin()
     while call.outcome is None:
+        calls = call.asked.calls
+        sent = time.monotonic()
         try:
             if call.attempt > 1 and plan.backoff_seconds:
                 await asyncio.sleep(plan.backoff_seconds)
@@ -148,8 +150,12 @@ async def run_async(
                 async with _time_limit(limit):
                     response = await answer
         except BaseException as error:  # noqa: BLE001 — as in `run`
+            if calls is not None:
+                calls.waited_seconds += time.monotonic() - sent
             call.fail(error)
         else:
+            if calls is not None:
+                calls.waited_seconds += time.monotonic() - sent
             if not judged or (len(response.text) < SMALL_ANSWER and not response.tool_calls and not heavy):
                 call.answer(response)
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -13,11 +13,12 @@ from slipform.codecs import BoundCodec, Capabilities
 from slipform.codecs.schema_channel import wraps_root
 from slipform.enforce import Formatter, Guard, Plan, Wording
 from slipform.engine.drive import AsyncModel, Model
-from slipform.engine.setup import LOCAL, Options, Price, cost_of, price_of
+from slipform.engine.setup import LOCAL, Options
 from slipform.errors import ConfigError, SlipformError
-from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, NamedTool, Usage
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, NamedTool
 from slipform.ir.request import is_heavy
 from slipform.ir.response import ChunkSink
+from slipform.prices import AnyPrice, Price, find_price, is_known
 from slipform.providers import Provider
 from slipform.providers.concurrency import off_loop
 from slipform.providers.http import HttpProvider
@@ -80,8 +81,14 @@ class ModelRoute:
         """Who is sent this request, under the provider's own name for the model; counted as a call."""
         route = self if request.model == self.name else ModelRoute(self.router, request.model)  # a formatter's
         if request.calls is not None:
-            request.calls.add(f"{route.provider.name}/{route.model}")
+            request.calls.model = f"{route.provider.name}/{route.model}"
+            request.calls.price_list = price_list(route.provider)
+            request.calls.add(request.calls.model)
         return route.provider, request.replace(model=route.model)
+
+    def price(self, prices: Mapping[str, Price]) -> AnyPrice | None:
+        """What its model costs: by these prices, else by the list that ships with slipform."""
+        return model_price(prices, self.provider, self.model)
 
     def plan(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
         """How the answer to a request for this model is to be enforced, by what the model can do.
@@ -94,6 +101,8 @@ class ModelRoute:
 
             plan = self.plan(request, dataclasses.replace(options, evidence=None), schema)
             return with_evidence(plan, request, wanted_evidence)
+        if options.budget.money is not None:
+            _check_price(self, options)
         if (kept := self._kept(request, options, schema)) is not None:
             return kept
         wanted, provider = request.response_format, self.provider
@@ -175,7 +184,7 @@ _TIMES_TEXT = 50
 
 def _hangs_on_request(options: Options) -> bool:
     """Whether a plan hangs on nothing but the request, options and capabilities: not on the router."""
-    return not options.formatter and not options.prices
+    return not options.formatter
 
 
 def _keeps(request: ModelRequest, options: Options) -> bool:
@@ -192,7 +201,6 @@ def _planned(
     schema: Schema[Any] | None,
     capabilities: Capabilities,
 ) -> Plan:
-    _check_price(route, options)
     provider_guard = _provider_guard(route.provider)
     wanted = request.response_format
     strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
@@ -218,7 +226,7 @@ def _planned(
         guarded_decoding=provider_guard is not None,
         backoff_seconds=options.backoff_seconds,
         keep_text=options.keep_text,
-        price=_pricing(route.router, options.prices) if options.prices else None,
+        prices=options.prices,
     )
 
 
@@ -238,7 +246,7 @@ def _default_guard(options: Options, provider_guard: Guard | None) -> Guard:
 def _check_price(route: ModelRoute, options: Options) -> None:
     """Raise `ConfigError` where money is bounded and the model's price is not known: it would not be bounded."""
     name = f"{route.provider.name}/{route.model}"
-    if options.budget.money is not None and price_of(options.prices, name) is None:
+    if not is_known(route.price(options.prices)):
         raise ConfigError(
             f"There is a budget of money and no price for {name}",
             where="enforcement.max_cost",
@@ -246,14 +254,21 @@ def _check_price(route: ModelRoute, options: Options) -> None:
         )
 
 
-def _pricing(router: Router, prices: Mapping[str, Price]) -> Callable[[str, Usage], float | None]:
-    """What a call under a name of the router's cost; None where no price or no count of tokens is known."""
+def price_list(provider: Provider) -> str:
+    """Return the provider's id in the list of prices that ships with slipform; empty where that has none."""
+    listed: str = getattr(provider, "price_list", "")
+    return listed
 
-    def cost(model: str, usage: Usage) -> float | None:
-        provider, upstream = router.resolve(model)
-        return cost_of(price_of(prices, f"{provider.name}/{upstream}"), usage)
 
-    return cost
+def named_price(prices: Mapping[str, Price], router: Router, name: str) -> AnyPrice | None:
+    """Return what the model `provider/model` of a router costs."""
+    provider = router.providers.get(name.partition("/")[0])
+    return find_price(prices, name, "" if provider is None else price_list(provider))
+
+
+def model_price(prices: Mapping[str, Price], provider: Provider, model: str) -> AnyPrice | None:
+    """Return what a model of a provider costs: by these prices, else by the list that ships with slipform."""
+    return find_price(prices, f"{provider.name}/{model}", price_list(provider))
 
 
 def is_enforced(request: ModelRequest, *, tools: bool) -> bool:

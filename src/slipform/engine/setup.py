@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from slipform.codecs import find_api
 from slipform.enforce import Budget, Guard, Switches
 from slipform.enforce.validators import Validator, checked_validators
 from slipform.errors import ConfigError, RequestError
-from slipform.ir import Usage
 from slipform.ir.evidence import Evidence
 from slipform.ir.request import RequestDefaults
+from slipform.prices import Price
 from slipform.providers import Provider
 from slipform.providers.catalog import load_catalog
 from slipform.providers.concurrency import throttled
@@ -30,59 +29,7 @@ from slipform.providers.vendor_limits import MinuteLimits, SharedBudget, VendorB
 if TYPE_CHECKING:
     from slipform.config import ProviderSettings, Redis, Settings
 
-_MILLION = 1_000_000
 _BYTES_PER_TOKEN = 4
-
-
-class Priced(Protocol):
-    """What a million tokens cost; the settings have such prices, too."""
-
-    @property
-    def input(self) -> float:
-        """For what is asked."""
-        ...
-
-    @property
-    def output(self) -> float:
-        """For what is answered."""
-        ...
-
-
-P = TypeVar("P", bound=Priced)
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What a model costs for a million tokens, in the currency you think in."""
-
-    input: float
-    output: float
-
-
-def price_of(prices: Mapping[str, P], model: str) -> P | None:
-    """The price of a model: its own row first, then the first pattern that fits.
-
-    >>> price_of({"openai/*": Price(input=1, output=2)}, "openai/gpt-6-luna").output
-    2
-    """
-    if model in prices:
-        return prices[model]
-    return next((price for pattern, price in prices.items() if _fits(pattern, model)), None)
-
-
-def _fits(pattern: str, model: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), model) is not None
-
-
-def cost_of(price: Priced | None, usage: Usage) -> float | None:
-    """What a call cost, None when no price or no count of tokens is known.
-
-    >>> cost_of(Price(input=1, output=2), Usage(input=1_000_000, output=500_000))
-    2.0
-    """
-    if price is None or (usage.input is None and usage.output is None):
-        return None
-    return ((usage.input or 0) * price.input + (usage.output or 0) * price.output) / _MILLION
 
 
 def guess_tokens(text: str | bytes) -> int:
@@ -120,7 +67,8 @@ class Options:
     """The pause before an answer is asked for again; streams do not pause."""
     keep_text: bool = False
     prices: Mapping[str, Price] = field(default_factory=dict)
-    """What models cost, by `provider/model`, in which `*` stands for any run of characters; the first that fits."""
+    """What models cost, by `provider/model`, in which `*` stands for any run of characters; the first that fits.
+    Other models have the prices that ship with slipform."""
     schema_shown: bool = False
     """Whether the caller's own messages show the schema: nothing is added to them."""
     evidence: Evidence | None = None
@@ -128,12 +76,6 @@ class Options:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "validators", checked_validators(self.validators))
-        if self.budget.money is not None and not self.prices:
-            raise ConfigError(
-                "A budget of money needs prices: without them nothing would be counted",
-                where="enforcement.max_cost",
-                hint='Give `Options(prices={"openai/*": Price(input=…, output=…)})`, or `prices` in slipform.yaml.',
-            )
 
 
 def options_of(settings: Settings) -> Options:
@@ -157,7 +99,7 @@ def options_of(settings: Settings) -> Options:
         ),
         repair=given.repair,
         keep_text=settings.server.debug_traces,
-        prices={name: Price(price.input, price.output) for name, price in settings.prices.items()},
+        prices=settings.own_prices,
     )
 
 

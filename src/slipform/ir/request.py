@@ -182,10 +182,16 @@ class CallCount:
     (None, None, True)
     """
 
-    __slots__ = ("_by_model", "limit")
+    __slots__ = ("_by_model", "limit", "model", "price_list", "waited_seconds")
 
     def __init__(self, limit: int) -> None:
         self.limit: Final = limit
+        self.model = ""
+        """Where the last call went, as `provider/model`."""
+        self.price_list = ""
+        """The vendor's id in the list of prices that ships with slipform; empty where that has none."""
+        self.waited_seconds = 0.0
+        """How long whole answers, failures and pauses between attempts were waited for."""
         self._by_model: Final[dict[str, int]] = {}
 
     def add(self, model: str) -> None:

@@ -46,7 +46,7 @@ class Usage(msgspec.Struct, frozen=True):
     """Tokens spent; None means that the vendor did not report them, which is not 0.
 
     >>> Usage(input=3, output=2) + Usage(input=1, cached=1)
-    Usage(input=4, output=2, cached=1, reasoning=None, total=6, cost=None)
+    Usage(input=4, output=2, cached=1, reasoning=None, total=6, cost=None, cache_write=None, service_tier=None)
     """
 
     input: int | None = None
@@ -56,6 +56,10 @@ class Usage(msgspec.Struct, frozen=True):
     total: int | None = None
     cost: float | None = None
     """Money, where slipform knows the price; vendors tell none."""
+    cache_write: int | None = None
+    """Input tokens that the vendor wrote to its cache, where that has a price of its own."""
+    service_tier: str | None = None
+    """What the vendor calls the tier that the call was served at, where prices differ: `flex`, `priority`, `batch`."""
 
     def __add__(self, other: Usage) -> Usage:
         totals = (self._total(), other._total())
@@ -66,6 +70,8 @@ class Usage(msgspec.Struct, frozen=True):
             reasoning=_add(self.reasoning, other.reasoning),
             total=_add(*totals),
             cost=self.cost if other.cost is None else other.cost + (self.cost or 0),
+            cache_write=_add(self.cache_write, other.cache_write),
+            service_tier=self.service_tier if self.service_tier == other.service_tier else None,
         )
 
     def replace(self, **changes: Any) -> Usage:
@@ -78,7 +84,8 @@ class Usage(msgspec.Struct, frozen=True):
         >>> Usage(input=3, output=2).to_dict()
         {'input': 3, 'output': 2}
         """
-        return {name: count for name, count in msgspec.structs.asdict(self).items() if count is not None}
+        counts = msgspec.structs.asdict(self.replace(service_tier=None))
+        return {name: count for name, count in counts.items() if count is not None}
 
     def _total(self) -> int | None:
         return self.total if self.total is not None else _add(self.input, self.output)

@@ -80,6 +80,8 @@ class Vendor:
     """The models it serves; empty when any name goes."""
     own: tuple[str, ...] = ()
     """Globs on the names of its own models, by which a name without a provider is recognised."""
+    price_list: str = ""
+    """Its id in the list of prices that ships with slipform (genai-prices); empty where that has none."""
     source: str = ""
     checked: str = ""
 
@@ -416,6 +418,7 @@ _READERS: Mapping[str, Reader] = {
     "patterns": _patterns,
     "models": _plain("models", _texts),
     "own": _plain("own", _texts),
+    "price_list": _plain("price_list", _text),
     "source": _plain("source", _text),
     "checked": _plain("checked", _checked),
 }

@@ -227,6 +227,11 @@ class HttpProvider:
         return self._endpoint.url()
 
     @property
+    def price_list(self) -> str:
+        """Its id in the list of prices that ships with slipform; empty where that has none."""
+        return self._endpoint.vendor.price_list
+
+    @property
     def lessons(self) -> DowngradeStore:
         """What its vendor's refusals have taught."""
         return self._endpoint.store

@@ -14,8 +14,10 @@ from slipform.codecs.model_name import check_name
 from slipform.codecs.request_fields import read_body as read_object
 from slipform.config import ConfigReading, Settings
 from slipform.engine import tracing
+from slipform.engine.planning import price_list
 from slipform.errors import LocalModelError, RequestError, SlipformError, UnknownModelError
 from slipform.library.async_client import AsyncClient
+from slipform.prices import load_price_list
 from slipform.providers.embedded import LocalProvider
 from slipform.proxy.admission.admission import ANYBODY, Caller
 from slipform.proxy.admission.budgets import KeyBudget
@@ -176,6 +178,8 @@ class App:
             self._waiting_for = None
         # What the first call with a schema needs is loaded while nobody waits for it.
         await asyncio.to_thread(import_module, "slipform.schema.lowering.lowered")
+        if any(map(price_list, self._deployments.current.client.router.providers.values())):
+            await asyncio.to_thread(load_price_list)
 
     def _http(
         self, scope: Scope, receive: Receive, send: Send, marks: Sequence[Header] = ()

@@ -17,7 +17,7 @@ from slipform.enforce import Outcome, Plan, Report
 from slipform.engine.drive import run_async
 from slipform.engine.fallback import FallbackList, respond_async, run_first_async, with_report_of
 from slipform.engine.planning import ModelRoute
-from slipform.engine.setup import Options, cost_of, price_of, router_of
+from slipform.engine.setup import Options, router_of
 from slipform.errors import (
     EnforcementError,
     JsonEnforcementError,
@@ -81,7 +81,7 @@ class RowCaller:
         rest = b"," + as_json(more)[1:] if more else b"}"
         line = b'{"row":%d,"key":%s,"value":%s%s' % (task.number, as_json(task.key), text, rest)
         entry = JournalEntry(task.number, task.key, True, line, task.content)
-        return FinishedRow(entry, report.usage, self._cost(report))
+        return FinishedRow(entry, report.usage, report.cost)
 
     def _outcome(self, request: ModelRequest, row: Row) -> Coroutine[Any, Any, Outcome]:
         job, options, schema = self.job, self.job.options, self.plan.schema
@@ -101,28 +101,17 @@ class RowCaller:
         """Return the row as failed, with the reason."""
         report = error.report if isinstance(error.report, Report) else Report()
         entry = failure_entry(task, error, self._figures(report, seconds))
-        return FinishedRow(entry, report.usage, self._cost(report))
+        return FinishedRow(entry, report.usage, report.cost)
 
     def _figures(self, report: Report, seconds: float | None) -> dict[str, Any]:
         if not self.job.figures:
             return {}
         usage, calls = report.usage, len(report.attempts) + len(report.samples)
         figures = {
-            "calls": calls, "input": usage.input, "output": usage.output, "cost": self._cost(report),
+            "calls": calls, "input": usage.input, "output": usage.output, "cost": report.cost,
             "seconds": None if seconds is None else round(seconds, 4),
         }  # fmt: skip
         return {"figures": figures}
-
-    def _cost(self, report: Report) -> float | None:
-        """Return the cost of the attempts, each at the price of its own model; None without any price."""
-        prices = self.job.settings.prices
-        if not prices:
-            return None
-        name = self.route.router.full_name
-        made = (*report.attempts, *report.samples)
-        costs = [cost_of(price_of(prices, name(each.model)), each.usage) for each in made]
-        priced = [cost for cost in costs if cost is not None]
-        return sum(priced) if priced else None
 
 
 def row_schema(given: Any, settings: Settings) -> Schema[Any]:

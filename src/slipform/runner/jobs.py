@@ -12,9 +12,11 @@ from typing import Any
 import orjson
 
 from slipform.config import Settings
-from slipform.engine.setup import Options, cost_of, guess_tokens, price_of
+from slipform.engine.planning import named_price
+from slipform.engine.setup import Options, guess_tokens, router_of
 from slipform.errors import ConfigError
 from slipform.ir import Usage
+from slipform.prices import cost_of
 from slipform.runner.journal import JournalEntry, KeySet, content_hash, row_key
 from slipform.runner.rows import Row, Template, column_list, rows_of
 from slipform.schema import OutputStrategy, Schema
@@ -270,7 +272,7 @@ class Estimate:
     input_tokens: int
     output_tokens: int
     cost: float | None
-    """None when the settings have no price for the model."""
+    """None when no price is known for the model."""
 
 
 def estimate(job: BatchJob, survey: Survey) -> Estimate:
@@ -279,5 +281,7 @@ def estimate(job: BatchJob, survey: Survey) -> Estimate:
     instance = example(job.schema.document)
     answer = guess_tokens(instance.text) if instance is not None else schema_tokens
     usage = Usage(input=survey.prompt_tokens + survey.pending * schema_tokens, output=survey.pending * answer)
-    cost = cost_of(price_of(job.settings.prices, job.model), usage)
+    router = router_of(job.settings, keyless=True)
+    price = named_price(job.settings.own_prices, router, router.aliases.get(job.model, job.model))
+    cost = cost_of(price, usage)
     return Estimate(survey.rows, survey.pending, usage.input or 0, usage.output or 0, cost)

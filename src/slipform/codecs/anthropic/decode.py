@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.answer import Finishes, arguments_text, build_answer, count, details_of, rest_of, usage_of
+from slipform.codecs.answer import Finishes, arguments_text, at_tier, build_answer, count, details_of, rest_of, usage_of
 from slipform.codecs.anthropic.encode import NAME
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
@@ -86,12 +86,15 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     fresh = count(usage.get("input_tokens"))
     read, written = count(usage.get("cache_read_input_tokens")), count(usage.get("cache_creation_input_tokens"))
     thinking = details_of(usage, "output_tokens_details").get("thinking_tokens")
-    return usage_of(
+    total = usage_of(
         None if fresh is None else fresh + (read or 0) + (written or 0),
         count(usage.get("output_tokens")),
         read,
         count(thinking),
     )
+    if written:
+        total = total.replace(cache_write=written)
+    return at_tier(total, usage.get("service_tier"))
 
 
 class AnthropicEvents:

@@ -9,6 +9,7 @@ from slipform.codecs.answer import (
     FINISH_MISSING,
     Finishes,
     arguments_text,
+    at_tier,
     build_answer,
     count,
     details_of,
@@ -76,7 +77,7 @@ def _choice(
         finish=FINISH.get(ended or "", "unknown"),
         raw_finish=ended,
         refusal=message.get("refusal"),
-        usage=read_usage(usage),
+        usage=at_tier(read_usage(usage), data.get("service_tier")),
         model=data.get("model"),
         id_=data.get("id"),
         extra=extra,
@@ -222,7 +223,10 @@ class ChatEvents:
         elif usage or extra:
             chunks.append(
                 CompletionChunk(
-                    usage=read_usage(usage), model=data.get("model") or None, id=data.get("id") or None, extra=extra
+                    usage=at_tier(read_usage(usage), data.get("service_tier")),
+                    model=data.get("model") or None,
+                    id=data.get("id") or None,
+                    extra=extra,
                 )
             )
         if data.get("error"):
@@ -283,7 +287,7 @@ class ChatEvents:
             calls,
             FINISH.get(word, "unknown") if word else None,
             str(word) if word else None,
-            read_usage(usage) if usage else None,
+            at_tier(read_usage(usage), data.get("service_tier")) if usage else None,
             index,
             data.get("model") or None,
             data.get("id") or None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from slipform.codecs.answer import Finishes, arguments_text, build_answer, count, details_of, rest_of, usage_of
+from slipform.codecs.answer import Finishes, arguments_text, at_tier, build_answer, count, details_of, rest_of, usage_of
 from slipform.codecs.openai_responses.encode import MESSAGE, NAME
 from slipform.codecs.request_fields import tagged
 from slipform.codecs.schema_channel import SchemaChannel
@@ -55,7 +55,7 @@ def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
         finish=FINISH.get(reason or "", "unknown"),
         raw_finish=word,
         refusal="".join(refusals) or None,
-        usage=read_usage(usage),
+        usage=at_tier(read_usage(usage), data.get("service_tier")),
         model=data.get("model"),
         id_=data.get("id"),
         extra=extra,
@@ -278,7 +278,7 @@ class ResponsesEvents:
             CompletionChunk(
                 finish=FINISH.get(reason or "", "unknown"),
                 raw_finish=word,
-                usage=read_usage(usage),
+                usage=at_tier(read_usage(usage), response.get("service_tier")),
                 model=response.get("model"),
                 id=response.get("id"),
                 extra=extra,

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from slipform.codecs import make_codec
 from slipform.codecs.answer import count
 from slipform.codecs.usage import StreamMeter
-from slipform.engine.setup import Price, cost_of, price_of
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
 from slipform.ir.request import is_heavy
 from slipform.ir.response import NO_USAGE
+from slipform.prices import AnyPrice, cost_of, is_known
 from slipform.providers.concurrency import off_loop
 from slipform.providers.http import HttpProvider
 from slipform.proxy.admission import ledger as books
@@ -88,7 +88,7 @@ class Attempt:
     """One call to a vendor: what was reserved for it, and what is known of its answer."""
 
     model: str
-    price: Price | None
+    price: AnyPrice | None
     reserved: Usage = NO_USAGE
     reported: Usage = NO_USAGE
     """What the vendor has counted so far."""
@@ -122,9 +122,14 @@ class Attempt:
         input_tokens, output_tokens = count(usage.input), count(usage.output)
         if output_tokens is None and input_tokens is not None and total is not None:
             output_tokens = max(0, total - input_tokens)
+        cached = count(usage.cached)
+        written = count(usage.cache_write)
         self.reported = Usage(
             known.input if input_tokens is None else input_tokens,
             known.output if output_tokens is None else output_tokens,
+            cached=known.cached if cached is None else cached,
+            cache_write=known.cache_write if written is None else written,
+            service_tier=usage.service_tier or known.service_tier,
         )
 
     def charged(self) -> Usage:
@@ -140,7 +145,10 @@ class Attempt:
             input_tokens = max(reserved.input or 0, reported.input or 0)
             return Usage(input_tokens, max(reserved.output or 0, reported.output or 0, relayed))
         output_tokens = reported.output or relayed or reported.output
-        return Usage(reported.input or reserved.input, reserved.output if output_tokens is None else output_tokens)
+        return reported.replace(
+            input=reported.input or reserved.input,
+            output=reserved.output if output_tokens is None else output_tokens,
+        )
 
     def nanos(self, usage: Usage) -> int | None:
         """What so many tokens cost."""
@@ -171,13 +179,13 @@ class Spending:
 
     def __init__(
         self,
-        prices: Mapping[str, Price],
+        price_of: Callable[[str], AnyPrice | None],
         ledger: SpendLedger | None,
         settings: Settings,
         shared: SharedState | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.prices = prices
+        self.price_of = price_of
         self.ledger = ledger
         self.assumed_output = settings.ledger.assumed_output_tokens
         self._on_loss = settings.ledger.on_loss
@@ -421,7 +429,7 @@ class CallSpending:
         if budget is None or not budget.is_of_money:
             return
         for model in models:
-            if price_of(self._spending.prices, model) is None:
+            if not is_known(self._spending.price_of(model)):
                 raise NoPrice(
                     f"The API key {self._caller.name!r} has a budget of money, and the price of {model!r} is not known",
                     hint=f"Set it in slipform.yaml: `prices: {{{model}: {{input: …, output: …}}}}`, in money for a "
@@ -435,7 +443,7 @@ class CallSpending:
 
         `output` is what they allow the model to write; `media` are the sizes of files among them.
         """
-        attempt = Attempt(model, price_of(self._spending.prices, model))
+        attempt = Attempt(model, self._spending.price_of(model))
         budget = self._caller.budget
         if budget is not None:
             self.check_prices((model,))

@@ -20,9 +20,9 @@ from slipform.codecs.model_name import check_name, shown
 from slipform.codecs.request_fields import dumps, read_body
 from slipform.codecs.vendor_errors import openai_error
 from slipform.config import Settings
-from slipform.engine.setup import Options, Price, cost_of, price_of
+from slipform.engine.planning import model_price
+from slipform.engine.setup import Options
 from slipform.errors import RequestError, SlipformError
-from slipform.ir import Usage
 from slipform.ir.request import CallCount
 from slipform.providers.forward import Route
 from slipform.providers.http import HttpProvider
@@ -195,8 +195,8 @@ class EndpointForwarder:
         forwarded = ForwardedCall(row.usage, target.provider, route, target.body, self._said(call, target))
         calls = CallCount(self._max_calls)
         change = partial(self._changed, call, target) if _has_ids(row) else None
-        price = price_of(self._prices, f"{target.name}/{target.model}") if self._prices and row.usage else None
-        cost = None if price is None else partial(_priced, record, price)
+        price = model_price(self._prices, target.provider, target.model) if row.usage else None
+        cost = None if price is None else partial(record.add_cost, price)
         rewrite: Rewrite | None = None
         if row.owner_kind() == "response" and target.streamed:
             rewrite = ResponseMarks(target.name, {}, self._store, call.caller.id).feed
@@ -695,11 +695,6 @@ async def _pieces(call: EndpointCall, seconds: float) -> AsyncIterator[bytes]:
             raise RequestError("The client went away before the request was whole")
         yield message.get("body", b"")
         more = message.get("more_body", False)
-
-
-def _priced(record: CallRecord, price: Price, usage: Usage) -> float | None:
-    record.cost = cost_of(price, usage)
-    return record.cost
 
 
 def _failed(error: SlipformError) -> bytes:

@@ -19,13 +19,14 @@ from slipform.enforce.stream import StreamWatch
 from slipform.engine import tracing
 from slipform.engine.drive import AsyncModel, run_async, run_stream
 from slipform.engine.fallback import FallbackList, joined, run_first_async
-from slipform.engine.planning import ModelRoute
-from slipform.engine.setup import Options, Price, cost_of, price_of
+from slipform.engine.planning import ModelRoute, model_price
+from slipform.engine.setup import Options
 from slipform.errors import RequestError, SlipformError, UpstreamError
-from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning, Usage
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.request import CallCount
 from slipform.ir.response import ChunkSink, plain_chunks
+from slipform.prices import AnyPrice
 from slipform.providers.base import as_chunks
 from slipform.providers.router import Router
 from slipform.proxy.admission.spending import CallSpending, Rewrite, metered
@@ -55,7 +56,7 @@ class StreamWriter:
         send: RecordingSend,
         *,
         keep_alive: float = KEEP_ALIVE_SECONDS,
-        price: Price | None = None,
+        price: AnyPrice | None = None,
         marks: AnswerMarks | None = None,
     ) -> None:
         self.started = False
@@ -101,12 +102,12 @@ class StreamWriter:
         self._pushed(feed(texts[0], call) if len(texts) == 1 else b"".join([feed(text, call) for text in texts]))
         return None
 
-    def _with_cost(self, chunks: Sequence[CompletionChunk], price: Price) -> list[CompletionChunk]:
+    def _with_cost(self, chunks: Sequence[CompletionChunk], price: AnyPrice) -> list[CompletionChunk]:
         """The same chunks, with what they cost where they tell of tokens."""
         costed = []
         for chunk in chunks:
             if chunk.usage is not None:
-                cost = _priced(self._record, price, chunk.usage)
+                cost = self._record.add_cost(price, chunk.usage)
                 costed.append(chunk._replace(usage=chunk.usage.replace(cost=cost)))
             else:
                 costed.append(chunk)
@@ -222,7 +223,8 @@ async def answer(
     """
     record = call.record
     record.report_asked = call.asked.report
-    listed = FallbackList(router, models, CallCount(options.budget.calls))
+    call.record.calls = CallCount(options.budget.calls)
+    listed = FallbackList(router, models, call.record.calls)
     if record.trace is not None:
         options = dataclasses.replace(options, keep_text=True)
     if call.asked.max_attempts is not None:
@@ -289,8 +291,8 @@ async def _passed(
 ) -> None:
     record, calls = call.record, CallCount(options.budget.calls)
     fail = call.api.encode_stream(call.served).fail if call.served.stream else None
-    price = price_of(options.prices, f"{record.provider}/{record.upstream_model}") if options.prices else None
-    cost = None if price is None else partial(_priced, record, price)
+    price = model_price(options.prices, forwarded.provider, record.upstream_model)
+    cost = None if price is None else partial(record.add_cost, price)
     change = None if call.marks is None else partial(_marked, call.marks)
     rewrite: Rewrite | None = None if call.marks is None else call.marks.feed
     if spending is not None:
@@ -301,12 +303,6 @@ async def _passed(
 
 async def _marked(marks: AnswerMarks, _status: int, data: bytes) -> bytes:
     return marks.whole(data)
-
-
-def _priced(record: CallRecord, price: Price, usage: Usage) -> float | None:
-    """What these tokens cost, also noted for the log line."""
-    record.cost = cost_of(price, usage)
-    return record.cost
 
 
 async def _unjudged(call: Inbound, work: Awaitable[None]) -> None:
@@ -329,15 +325,14 @@ async def _whole(
         plan = await route.plan_async(request, options)
         response, extra = _learn(call, await run_async(request, plan, model))
     else:
-        began = time.monotonic()
-        response = await model.complete(request)
-        record.upstream_seconds = time.monotonic() - began
+        response = await _complete(request, model)
         record.usage = response.usage
         left_out = call.api.left_out(response)
         record.warnings += len(response.warnings) + len(left_out)
         _tell(left_out)
-        if (price := _price(route, options)) is not None:
-            response = response.replace(usage=response.usage.replace(cost=_priced(record, price, response.usage)))
+        if (price := route.price(options.prices)) is not None:
+            cost = record.add_cost(price, response.usage)
+            response = response.replace(usage=response.usage.replace(cost=cost))
     if call.turns is not None and response.tool_calls:
         await call.turns.keep(response)
     record.status = 200
@@ -347,12 +342,22 @@ async def _whole(
     await send_bytes(send, 200, body, record.headers())
 
 
+async def _complete(request: ModelRequest, model: AsyncModel) -> ModelResponse:
+    """Wait for an answer that nobody validates; how long is counted as the vendor's time."""
+    began = time.monotonic()
+    try:
+        return await model.complete(request)
+    finally:
+        if request.calls is not None:
+            request.calls.waited_seconds += time.monotonic() - began
+
+
 async def _stream(
     call: Inbound, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options, send: RecordingSend
 ) -> None:
     if call.record.enforced and call.stream_mode == "reject":
         raise RequestError("Streaming with a schema is switched off here", hint="Send the request without `stream`.")
-    writer = StreamWriter(call.api, call.served, call.record, send, price=_price(route, options), marks=call.marks)
+    writer = StreamWriter(call.api, call.served, call.record, send, price=route.price(options.prices), marks=call.marks)
     try:
         if _needs_whole(call):
             outcome = await run_async(request, await route.plan_async(request, options), model)
@@ -423,11 +428,6 @@ def _pieces(
     mode = "auto" if call.stream_mode == "reject" else call.stream_mode
     watch = call.record.stream_watch = StreamWatch(call.record.observe if call.record.is_observed else None)
     return run_stream(request, partial(route.plan_async, request, options), source, mode, writer, watch)
-
-
-def _price(route: ModelRoute, options: Options) -> Price | None:
-    """What the route's model costs, where that is known."""
-    return price_of(options.prices, f"{route.provider.name}/{route.model}") if options.prices else None
 
 
 def _shown(request: ModelRequest, route: ModelRoute) -> ModelRequest:

@@ -13,6 +13,7 @@ from typing import Any
 
 from slipform.codecs import Api, find_api
 from slipform.config import Settings
+from slipform.engine.planning import named_price
 from slipform.engine.setup import Options
 from slipform.errors import SlipformError
 from slipform.providers.http import HttpProvider
@@ -148,7 +149,10 @@ class CallRouter:
         self._frames = new_frames()
         path = ledger_path(settings, os.environ)
         ledger = None if path is None else SpendLedger(path, settings.ledger.keep_days)
-        self.spending = None if ledger is None else Spending(options.prices, ledger, settings, self._shared)
+        self.spending: Spending | None = None
+        if ledger is not None:
+            price_of = partial(named_price, options.prices, router)
+            self.spending = Spending(price_of, ledger, settings, self._shared)
         # Without keys there is nobody to tell apart.
         self.store = ResourceStore(ledger) if ledger is not None and settings.server.keys_file is not None else None
         self.endpoints = EndpointForwarder(router, settings, self.store, options)

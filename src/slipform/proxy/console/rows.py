@@ -22,10 +22,14 @@ FIELDS: Final = (
 def row_of(record: CallRecord, identity: str, *, under_way: bool = False) -> tuple[Any, ...]:
     """What the list shows of a call, in the order of `FIELDS`: the figures and names of its log line."""
     seconds, report, usage, overhead = record.seconds, record.report, record.tokens, record.overhead
-    attempts = warnings = 0
-    cost = detail = None
+    attempts = 0
+    warnings = record.warnings
+    cost = record.cost
+    detail = None
     if report is not None:
-        attempts, warnings, cost = len(report.attempts), len(report.warnings), report.cost
+        attempts = len(report.attempts)
+        warnings = len(report.warnings)
+        cost = report.cost
         detail = None if under_way or _is_plain(report) else _detail(report)
     first = record.first_byte
     return (

@@ -15,6 +15,8 @@ from slipform.enforce import Report
 from slipform.enforce.stream import StreamWatch
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelResponse, Usage
+from slipform.ir.request import CallCount
+from slipform.prices import AnyPrice, cost_of
 
 Header = tuple[bytes, bytes]
 SharedFields = tuple[str, str, str, str, str, str, bool, str, bool, float | None, int, bool]
@@ -118,8 +120,8 @@ class CallRecord(msgspec.Struct):
     """"ok", or the code of the error."""
     upstream_status: int | None = None
     """The vendor's HTTP status, when it failed."""
-    upstream_seconds: float | None = None
-    """Seconds spent waiting for the vendor, where known."""
+    calls: CallCount | None = None
+    """The calls to vendors that it took, and how long they were waited for."""
     generation: int = 1
     """The generation of the configuration that served it."""
     started: float = msgspec.field(default_factory=time.monotonic)
@@ -134,11 +136,17 @@ class CallRecord(msgspec.Struct):
             self.ended = time.monotonic()
         self.totals = (self.tokens, self.overhead)
 
+    def add_cost(self, price: AnyPrice, usage: Usage) -> float | None:
+        """Record what the tokens of an answer cost, and return it."""
+        self.cost = cost_of(price, usage)
+        return self.cost
+
     def fail(self, error: SlipformError) -> None:
         """Record why the call failed, with the report of its attempts."""
         self.outcome = error.code
         if isinstance(error.report, Report):
             self.report = error.report
+            self.cost = self.report.cost
         if isinstance(error, UpstreamError):
             self.upstream_status = error.status or 0
 
@@ -181,14 +189,9 @@ class CallRecord(msgspec.Struct):
         """Seconds that slipform itself added; None where the vendor's share is not known, as in streams."""
         if self.totals is not None:
             return self.totals[1]
-        upstream, report = self.upstream_seconds, self.report
-        if self.stream or (upstream is None and report is None):
+        if self.stream or self.calls is None:
             return None
-        if upstream is None and report is not None:
-            upstream = 0.0
-            for attempt in report.attempts:
-                upstream += attempt.seconds or 0.0
-        return max(0.0, self.seconds - (upstream or 0.0))
+        return max(0.0, self.seconds - self.calls.waited_seconds)
 
     def headers(self) -> list[Header]:
         """Return what slipform did, as response headers."""

@@ -1,0 +1,67 @@
+"""Notice a prompt that the server cut: it reports far fewer prompt tokens than the text can have."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from slipform.errors import PromptCutError
+from slipform.ir import ModelRequest, ModelWarning, Text, Usage
+
+_LEAST_BYTES: Final = 4096
+"""Shorter prompts are never cut: no server has so small a context."""
+_BYTES_PER_TOKEN: Final = 12
+"""Texts have 2 to 6 bytes a token, in every script and tokenizer that was tried."""
+_LARGEST_CUT: Final = 65_536
+"""Servers that cut prompts have small contexts (Ollama: 4,096 tokens by default); with more, nothing was cut."""
+_RUNS: Final = re.compile(r"(.)\1{3,}", re.DOTALL)
+"""Runs of one character, of which a single token may hold dozens."""
+
+
+def prompt_cut(request: ModelRequest, usage: Usage) -> ModelWarning | None:
+    """Return the warning `prompt_cut` where the server cannot have read all of the request's text.
+
+    >>> from slipform.ir import Message
+    >>> request = ModelRequest("m", (Message.user("Who wrote this? " * 5_000),))
+    >>> prompt_cut(request, Usage(input=2_048)).code, prompt_cut(request, Usage(input=20_000))
+    ('prompt_cut', None)
+    """
+    tokens = usage.input
+    if not tokens or tokens > _LARGEST_CUT:
+        return None
+    texts = _texts(request)
+    if texts is None:
+        return None
+    size = sum(map(_bytes, texts))
+    if size < _LEAST_BYTES or size <= tokens * _BYTES_PER_TOKEN:
+        return None
+    least = sum(_bytes(_RUNS.sub(r"\1", text)) for text in texts) // _BYTES_PER_TOKEN
+    if tokens >= least:
+        return None
+    about = size // 4
+    message = f"The server read {tokens:,} tokens of a prompt of about {about:,}: it cut the rest without an error."
+    return ModelWarning("prompt_cut", message, "messages")
+
+
+def prompt_cut_error(warning: ModelWarning) -> PromptCutError:
+    """Return the error for calls whose values have to be found in the prompt."""
+    return PromptCutError(
+        warning.message,
+        where=warning.path,
+        hint="Raise the server's context length (Ollama: `num_ctx`), shorten the messages, or ask another model.",
+    )
+
+
+def _texts(request: ModelRequest) -> list[str] | None:
+    """Return the texts of the messages; None where something else is among them, whose tokens nobody can estimate."""
+    texts: list[str] = []
+    for message in request.messages:
+        for part in message.parts:
+            if not isinstance(part, Text):
+                return None
+            texts.append(part.text)
+    return texts
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
