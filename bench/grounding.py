@@ -25,7 +25,7 @@ from tests.evidence.labelled import cases, leaves, score
 from slipform.evidence import ground
 from slipform.schema.document import locate
 
-SETS = ("simple", "hard", "second", "other_hand", "third", "fourth")
+SETS = ("simple", "hard", "second", "other_hand", "third", "fourth", "fifth")
 PEERS = Path(os.environ.get("SLIPFORM_EVIDENCE_PEERS", ".venv/evidence-peers/bin/python"))
 PEER_SCRIPT = Path(__file__).with_name("grounding_peers.py")
 Found = Mapping[str, Any]

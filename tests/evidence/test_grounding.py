@@ -60,10 +60,18 @@ def test_the_fourth_set_is_grounded() -> None:
     assert result.false_spans == 0, result.failed
 
 
+def test_the_fifth_set_is_grounded() -> None:
+    """Labelled before the rules about negations, identifiers and legal forms; then 53.7 %, 70.6 %, 29 of 35 false."""
+    result = score("fifth", ground)
+    assert result.precision >= 0.98, result.failed
+    assert result.recall >= 0.95, result.failed
+    assert result.false_spans == 0, result.failed
+
+
 def test_the_labelled_set_is_large_and_every_mark_is_of_a_leaf() -> None:
     every = cases("simple") + cases("hard")
     assert len(every) >= 200
-    for case in (*every, *cases("other_hand"), *cases("second"), *cases("third"), *cases("fourth")):
+    for case in (*every, *cases("other_hand"), *cases("second"), *cases("third"), *cases("fourth"), *cases("fifth")):
         assert set(case.spans) <= set(leaves(case.value)), case.name
 
 

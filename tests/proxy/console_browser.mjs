@@ -265,8 +265,8 @@ const checks = {
     const page = await open(`r/${found.id}`);
     await until(page, () => document.querySelectorAll('.tree .span').length === 2);
     const at = (path) => page.$eval(`[data-path="${path}"]`, (row) => [row.querySelector('.trust').getAttribute('aria-label'), row.querySelector('.span').textContent]);
-    assert.deepEqual(await at('$.name'), ['confidence 95 %', 'exact']);
-    assert.deepEqual(await at('$.age'), ['confidence 50 %', 'exact']);
+    assert.deepEqual(await at('$.name'), ['score 0.95', 'exact']);
+    assert.deepEqual(await at('$.age'), ['score 0.50', 'exact']);
     for (const [path, words] of [['$.name', 'Ada'], ['$.age', '36']]) {
       await page.click(`[data-path="${path}"] .span`);
       await until(page, (each) => document.querySelector('mark')?.textContent === each, words);

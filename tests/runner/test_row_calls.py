@@ -66,6 +66,18 @@ def test_results_have_evidence_from_the_prompt_or_from_a_column(tmp_path: Path) 
     assert row["evidence"]["/age"]["spans"] == [{"start": 7, "end": 9, "how": "exact"}]
 
 
+def test_listed_values_are_not_ungrounded_and_missing_texts_are(tmp_path: Path) -> None:
+    shape = {
+        "type": "object",
+        "properties": {"label": {"enum": ["good", "bad"]}, "number": {"type": "string"}, "note": {"type": "string"}},
+        "required": ["label", "number"],
+    }
+    model = FakeModel(['{"label": "good", "number": "", "note": ""}'])
+    rows = [{"text": "I love it", "shape": shape}]
+    [row] = started(tmp_path, rows, model, evidence=Evidence(), schema_column="shape")
+    assert row["ungrounded"] == ["/number"]
+
+
 def test_results_and_failures_say_what_they_took(tmp_path: Path) -> None:
     model = FakeModel(['{"age": 36}', "no"])
     [row] = started(tmp_path, [{"text": "a"}, {"text": "b"}], model, figures=True, concurrency=1)

@@ -34,23 +34,23 @@ def ground(
     config: RegistryOption = None,
 ) -> None:
     """Find each value of an answer in its source, without a model; exit code 5 if one is not there."""
-    from slipform.evidence import FieldEvidence
-    from slipform.evidence import ground as find
-    from slipform.ir.evidence import needs_a_place
+    from slipform.evidence.grounding import ground_in
+    from slipform.evidence.source_index import SourceIndex
     from slipform.schema.document import locate
     from slipform.text.loads import load
 
     value, text = load(read_text(answer), strict=True).value, read_text(source)
-    found = find(value, text, schema_for_command(schema, config).document if schema else None)
+    document = schema_for_command(schema, config).document if schema else None
+    found = ground_in(SourceIndex(text), value, document).fields()
     if as_json:
-        print_data(json_text({pointer: [span._asdict() for span in spans] for pointer, spans in found.items()}))
+        print_data(json_text({pointer: [span._asdict() for span in each.spans] for pointer, each in found.items()}))
     else:
-        for line in evidence_lines({pointer: FieldEvidence(spans) for pointer, spans in found.items()}, text):
+        for line in evidence_lines(found, text):
             print_data(line)
     absent = [
         pointer
-        for pointer, spans in found.items()
-        if not spans and needs_a_place(locate(value, pointer) if pointer else value)
+        for pointer, each in found.items()
+        if not each.spans and each.should_be_there(locate(value, pointer) if pointer else value)
     ]
     if absent:
         print_message(f"{len(absent)} of {len(found)} values are not in the source", fg="red")

@@ -15,8 +15,9 @@ from typing import Any
 
 from slipform.errors import ConfigError
 from slipform.evaluation.page import CONSOLE, OWN, whole_page
-from slipform.evidence import ground
-from slipform.ir.evidence import needs_a_place
+from slipform.evidence.grounding import ground_in
+from slipform.evidence.source_index import SourceIndex
+from slipform.ir.evidence import FieldEvidence, needs_a_place
 from slipform.runner.journal import job_of, replacing
 from slipform.runner.rows import Row, Template, as_json, as_text, column_list, rows_of
 from slipform.schema.document import locate
@@ -149,10 +150,8 @@ def _plain(result: Row) -> Row:
 
 
 def _grounded(value: Any, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    found = ground(value, text, schema)
-    return {
-        pointer: {"spans": [span._asdict() for span in spans], "confidence": None} for pointer, spans in found.items()
-    }
+    found = ground_in(SourceIndex(text), value, schema).fields()
+    return {pointer: field.to_dict() for pointer, field in found.items()}
 
 
 def _index_entry(number: int, key: str, value: Any, evidence: Mapping[str, Mapping[str, Any]]) -> list[Any]:
@@ -161,7 +160,7 @@ def _index_entry(number: int, key: str, value: Any, evidence: Mapping[str, Mappi
     for pointer, field in evidence.items():
         leaf = locate(value, pointer) if pointer else value
         says_something = needs_a_place(leaf)
-        absent += says_something and not field["spans"]
+        absent += not field["spans"] and FieldEvidence.from_dict(field).should_be_there(leaf)
         if (score := field.get("confidence")) is not None:
             scores.append(score)
         if says_something and sum(map(len, words)) < _TITLE:

@@ -32,7 +32,7 @@ from slipform.evidence.grounding import Grounding, ground_in
 from slipform.evidence.lifting import Path, scalars
 from slipform.evidence.source_index import SourceIndex
 from slipform.ir import ModelRequest, ModelResponse, ModelWarning
-from slipform.ir.evidence import Evidence, FieldEvidence, Signal, needs_a_place
+from slipform.ir.evidence import Evidence, FieldEvidence, Signal
 from slipform.ir.logprobs import LOGPROBS, tokens_of
 from slipform.schema import Schema, Violation
 from slipform.schema.document import join_pointer, locate, split_pointer
@@ -54,11 +54,11 @@ def _prompt(request: ModelRequest) -> str:
 
 
 def ungrounded(value: Any, fields: Mapping[str, FieldEvidence]) -> list[str]:
-    """The pointers of those values that should stand in the source, and do not."""
+    """The pointers of those values that should be in the source and are not, and of texts that are missing."""
     return [
         pointer
         for pointer, field in fields.items()
-        if not field.grounded and needs_a_place(locate(value, pointer) if pointer else value)
+        if not field.grounded and field.should_be_there(locate(value, pointer) if pointer else value)
     ]
 
 
@@ -82,10 +82,11 @@ class GroundedCheck:
         """What does not stand in the source and must."""
         if not self._required:
             return ()
+        fields = self.ground(value).fields()
         return [
             violation_at(_steps(value, pointer), "grounded", _NOT_THERE, value)
-            for pointer, spans in self.ground(value).spans.items()
-            if self._is_required(pointer) and pointer in ungrounded(value, {pointer: FieldEvidence(spans)})
+            for pointer in ungrounded(value, fields)
+            if self._is_required(pointer) and not fields[pointer].missing
         ]
 
     def _is_required(self, pointer: str) -> bool:
@@ -167,10 +168,9 @@ def _fields(outcome: Outcome, plan: Plan, wanted: Evidence, others: Sequence[Any
     origins = value_origins(outcome.value, outcome.report.attempts, plan)
     agreed = votes(outcome.value, others) if wanted.samples else {}
     fields: dict[str, FieldEvidence] = {}
-    grounding = check.ground(outcome.value)
-    for pointer, spans in grounding.spans.items():
+    for pointer, found in check.ground(outcome.value).fields().items():
         known = origins.get(pointer, _UNKNOWN)
-        field = FieldEvidence(spans, touched=known.touched, searched=pointer not in grounding.unsearched)
+        field = dataclasses.replace(found, touched=known.touched)
         if wanted.samples:
             field = dataclasses.replace(field, votes=agreed.get(pointer, 0), samples=len(others))
         if wanted.confidence == "logprobs":

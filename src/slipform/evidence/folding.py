@@ -101,7 +101,8 @@ def strip_marks(folded: str) -> str:
     """Folded text without accents, character by character: its length stays."""
     if folded.isascii():
         return folded
-    bare = {each: unicodedata.normalize("NFD", each)[0].translate(_STROKED) for each in set(folded) if each > "\x7f"}
+    others = [each for each in set(folded) if each > "\x7f" and not is_unspaced(each)]
+    bare = {each: unicodedata.normalize("NFD", each)[0].translate(_STROKED) for each in others}
     return replaced(folded, {each: plain for each, plain in bare.items() if each != plain})
 
 

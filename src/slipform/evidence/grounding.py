@@ -15,7 +15,7 @@ from slipform.evidence.lifting import MOST_STEPS
 from slipform.evidence.occurrences import Lookup
 from slipform.evidence.placing import Labels, Leaf, place_leaves
 from slipform.evidence.source_index import LookupBudget, SourceIndex
-from slipform.ir.evidence import Span
+from slipform.ir.evidence import FieldEvidence, Span
 from slipform.schema.document import followed, join_pointer, with_plain_references
 
 _KEY_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|\d+")
@@ -39,6 +39,22 @@ class Grounding(NamedTuple):
     spans: dict[str, tuple[Span, ...]]
     unsearched: frozenset[str] = frozenset()
     """The leaves that were not looked up, because that would have taken too much work."""
+    listed: frozenset[str] = frozenset()
+    """The leaves whose values the schema lists."""
+    missing: frozenset[str] = frozenset()
+    """The leaves that are empty texts where the schema requires one."""
+
+    def fields(self) -> dict[str, FieldEvidence]:
+        """What is known of each leaf, by JSON Pointer."""
+        return {
+            pointer: FieldEvidence(
+                spans,
+                searched=pointer not in self.unsearched,
+                listed=pointer in self.listed,
+                missing=pointer in self.missing,
+            )
+            for pointer, spans in self.spans.items()
+        }
 
 
 def ground_in(source: SourceIndex, value: Any, schema: Mapping[str, Any] | None) -> Grounding:
@@ -48,13 +64,20 @@ def ground_in(source: SourceIndex, value: Any, schema: Mapping[str, Any] | None)
     lookup = Lookup(source, budget)
     leaves: list[Leaf] = []
     unsearched: set[str] = set()
+    listed: set[str] = set()
+    missing: set[str] = set()
     for path, leaf, about in described:
         places = lookup.find(leaf, is_listed=about.is_listed)
         if places is None:
             unsearched.add(join_pointer(path))
+        if about.is_listed:
+            listed.add(join_pointer(path))
+        elif about.is_required and leaf == "":
+            missing.add(join_pointer(path))
         leaves.append(Leaf(path, leaf, about.labels, places or []))
     place_leaves(source, leaves, budget)
-    return Grounding({join_pointer(leaf.path): leaf.spans for leaf in leaves}, frozenset(unsearched))
+    spans = {join_pointer(leaf.path): leaf.spans for leaf in leaves}
+    return Grounding(spans, frozenset(unsearched), frozenset(listed), frozenset(missing))
 
 
 # -- leaves and what the schema says of them ----------------------------------------------------------
@@ -68,6 +91,7 @@ class _About(NamedTuple):
 
     labels: Labels
     is_listed: bool
+    is_required: bool = False
 
 
 def _leaves(value: Any, document: Mapping[str, Any]) -> Iterator[tuple[_Path, Any, _About]]:
@@ -75,7 +99,7 @@ def _leaves(value: Any, document: Mapping[str, Any]) -> Iterator[tuple[_Path, An
     schema = _SchemaWords(document)
     nodes = schema.in_place([document] if document else [])
     if not isinstance(value, Mapping | list | tuple):
-        yield (), value, schema.about((), nodes)
+        yield (), value, schema.about((), nodes)._replace(is_required=True)
         return
     steps: list[str | int] = []
     stack = [(_members(value), nodes)]
@@ -95,7 +119,10 @@ def _leaves(value: Any, document: Mapping[str, Any]) -> Iterator[tuple[_Path, An
             stack.append((_members(value), inner))
             continue
         left -= len(steps)
-        yield tuple(steps), value, schema.about(steps, inner)
+        about = schema.about(steps, inner)
+        if value == "" and _is_required(nodes, step):
+            about = about._replace(is_required=True)
+        yield tuple(steps), value, about
         steps.pop()
 
 
@@ -123,7 +150,7 @@ class _SchemaWords:
         name = next((step for step in reversed(path) if isinstance(step, str)), "")
         key = (name, tuple(map(id, nodes)))
         if key not in self._about:
-            self._about[key] = _About(_labels(name, nodes), any("enum" in node for node in nodes))
+            self._about[key] = _About(_labels(name, nodes), any("enum" in node or "const" in node for node in nodes))
         return self._about[key]
 
 
@@ -160,6 +187,11 @@ def _of_item(nodes: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[st
         if isinstance(items, Mapping):
             found.append(items)
     return found
+
+
+def _is_required(nodes: Sequence[Mapping[str, Any]], step: str | int) -> bool:
+    """Whether a schema requires a key; drafts before the fourth have a boolean there."""
+    return any(isinstance(names := node.get("required"), list) and step in names for node in nodes)
 
 
 def _labels(name: str, nodes: Sequence[Mapping[str, Any]]) -> Labels:

@@ -134,6 +134,11 @@ def _below_a_hundred() -> Iterator[tuple[str, int]]:
                     yield form.format(ten=stem, one=other).replace("_", " "), ten * 10 + one
 
 
+def is_number_word(word: str) -> bool:
+    """Whether a number in words may begin with this folded word."""
+    return word in _phrases()
+
+
 def han_value(signs: str) -> int | None:
     """What a number in Han signs says; None where they say none.
 

@@ -11,9 +11,10 @@ from decimal import Decimal
 from typing import Any
 
 from slipform.evidence.dates import FoundTime, Moment, moments_of
-from slipform.evidence.folding import all_words, fold, is_unspaced, strip_marks
-from slipform.evidence.quantities import find_numbers
-from slipform.evidence.resemblance import parts, same_words, shortened, similar
+from slipform.evidence.differences import has_negating_prefix, same_negations
+from slipform.evidence.folding import SourceRange, all_words, fold, is_unspaced, strip_marks
+from slipform.evidence.quantities import CURRENCIES, PERCENT, find_numbers
+from slipform.evidence.resemblance import is_of_two_names, parts, same_words, shortened, similar
 from slipform.evidence.source_index import LookupBudget, Occurrence, SourceIndex
 from slipform.evidence.transliteration import transliterated
 
@@ -23,6 +24,13 @@ _SPELLED_OUT = ({"ae": "ä", "oe": "ö", "ue": "ü"}, {"aa": "å", "ae": "æ", "
 _GROUPED = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{3})+(?![\d.])")
 _AND = ("and", "und", "et", "y", "e", "og", "och", "en", "и")
 _WEB_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?([\w-]+(?:\.[\w-]+)+(?:/\S*?[^\s/])?)/?", re.IGNORECASE)
+_COMPARED = re.compile(r"[<>≤≥≠]")
+_DASH_AT_END = re.compile(r"\w[-−–]$")
+_DASH_AFTER = re.compile(r"-(?!\w)")
+_DECIMALS_AT_END = re.compile(r"\d[.,]\d{1,2}$")
+_DECIMALS = re.compile(r"[.,]\d{1,2}(?!\d)")
+_CURRENCIES = CURRENCIES - {"no", "nr"}
+_WORD_OR_SIGN = re.compile(r"[^\W\d_]+|[^\w\s]")
 _CURRENCY_BEFORE = re.compile(r"(\S|&\w{2,8};)\s?$")
 
 
@@ -100,7 +108,11 @@ def _numbers(source: SourceIndex, value: float) -> list[Occurrence]:
 
 def _texts(source: SourceIndex, value: str, *, is_listed: bool, budget: LookupBudget) -> list[Occurrence] | None:
     """The places of a text; None when the work is spent before all ways of standing there were tried."""
-    found = [Occurrence(*place, "exact") for place in source.folded.find_exactly(value)]
+    found = [
+        Occurrence(*place, "exact")
+        for place in source.folded.find_exactly(value)
+        if not (_DASH_AT_END.search(value) and source.text[place.end : place.end + 1].isalnum())
+    ]
     moments = _moments(source, value)
     found += moments
     if _NUMERIC.fullmatch(value):
@@ -110,8 +122,9 @@ def _texts(source: SourceIndex, value: str, *, is_listed: bool, budget: LookupBu
     budget.spend(8 * source.scan_work + 10 * len(value) + _PLACE_WORK * len(found))
     if found and any(each.how != "partial" for each in found):
         whole = [_with_currency(source, value, each) for each in found if each.how != "partial"]
+        whole = [each for each in whole if not _is_of_more(source, each)]
         return _unique([each for each in whole if not _is_half_a_name(source, each)] or whole)
-    if found or is_listed:
+    if found or is_listed or _COMPARED.match(value):
         return _unique(found)
     for search in (_written_otherwise, same_words, transliterated, shortened, similar, parts):
         if budget.is_spent:
@@ -120,6 +133,13 @@ def _texts(source: SourceIndex, value: str, *, is_listed: bool, budget: LookupBu
         if found:
             return _unique(found)
     return None if budget.is_spent else []
+
+
+def _is_of_more(source: SourceIndex, place: Occurrence) -> bool:
+    """Whether a place is a part of something else: non-refundable, or two names in a list."""
+    if has_negating_prefix(source, place.start):
+        return True
+    return is_of_two_names(source, SourceRange(place.start, place.end), is_literal=True)
 
 
 def _is_half_a_name(source: SourceIndex, place: Occurrence) -> bool:
@@ -136,13 +156,27 @@ def _as_number(source: SourceIndex, value: str) -> list[Occurrence]:
         if number.end - number.start == len(value)
     }
     found = (number for reading in readings for number in source.numbers.get(reading, ()) if not number.is_weak)
-    return [Occurrence(number.start, number.end, "normalised") for number in found]
+    places = [Occurrence(number.start, number.end, "normalised") for number in found]
+    if _DECIMALS_AT_END.search(value):  # 7.00 is an amount, and not any 7
+        places = [place for place in places if _is_amount(source, place)]
+    return places
+
+
+def _is_amount(source: SourceIndex, place: Occurrence) -> bool:
+    """Whether a number has decimals, or a currency beside it."""
+    if _DECIMALS.search(source.plain, place.start, place.end):
+        return True
+    before = source.text[max(0, place.start - 8) : place.start]
+    after = source.text[place.end : place.end + 8]
+    beside = [*_WORD_OR_SIGN.findall(before)[-1:], *_WORD_OR_SIGN.findall(after)[:1]]
+    return any(unicodedata.category(each[0]) == "Sc" or each.lower() in _CURRENCIES for each in beside)
 
 
 def _folded(source: SourceIndex, value: str) -> list[Occurrence]:
     needle = fold(value)
-    if not needle:
+    if not needle or (len(needle) == 1 and needle.isalpha() and len(unicodedata.normalize("NFC", value)) > 1):
         return []
+    lowered = value.lower()
     is_one_short_word = len(needle) < 6 and not any(each.isspace() or is_unspaced(each) for each in value)
     for spelling in _spellings(needle):
         places = (
@@ -150,14 +184,31 @@ def _folded(source: SourceIndex, value: str) -> list[Occurrence]:
             if spelling is not None
             else source.folded.find(strip_marks(needle), marks=False)
         )
-        kept = [
-            Occurrence(*place, "normalised")
-            for place in places
-            if not (is_one_short_word and any(map(str.isspace, source.text[place.start : place.end])))
-        ]
+        kept = []
+        for place in places:
+            spelled = source.text[place.start : place.end]
+            is_spread = is_one_short_word and any(map(str.isspace, spelled))
+            is_said = spelled.lower() == lowered or same_negations(value, spelled)
+            if is_said and not is_spread and (end := _end_with_sign(source, value, place)):
+                kept.append(Occurrence(place.start, end, "normalised"))
         if kept:
             return [place for place in kept if not source.is_in_address(place)] or kept
     return []
+
+
+def _end_with_sign(source: SourceIndex, value: str, place: SourceRange) -> int:
+    """Where a place ends with the sign that its value ends with (40%, A-); 0 if it does not have that, or another <."""
+    if (compared := _COMPARED.match(value)) and compared[0] not in html.unescape(
+        source.text[max(0, place.start - 6) : place.start]
+    ):
+        return 0
+    if value.endswith("%"):
+        percent = PERCENT.match(source.plain, place.end)
+        return percent.end() if percent else 0
+    if _DASH_AT_END.search(value):
+        dash = _DASH_AFTER.match(source.plain, place.end)
+        return dash.end() if dash else 0
+    return place.end
 
 
 def _with_currency(source: SourceIndex, value: str, place: Occurrence) -> Occurrence:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from slipform.evidence.folding import fold
+from slipform.evidence.differences import NEGATIONS, has_negation, is_negated
+from slipform.evidence.folding import fold, word_table
 from slipform.evidence.source_index import LookupBudget, Occurrence, SourceIndex, Spot
 from slipform.ir.evidence import Span
 
@@ -23,7 +24,7 @@ Labels: TypeAlias = tuple[tuple[str, ...], ...]
 _MARGIN = 0.05
 """How much better than the next a place has to be, to be the one."""
 _MOST_TIED = 20
-_MOST_WEIGHED = 200
+_MOST_WEIGHED = 100
 _MOST_RIVALS = 40
 _MOST_CENTRES = 64
 _LABEL_REACH = 60
@@ -34,10 +35,19 @@ _MINUS_BEFORE, _MINUS_AT_END = re.compile(r"(?<![\w)%])-$"), re.compile(r"-(?![\
 _LABEL_WORD = re.compile(r"[^\W_]+")
 _LABEL_AFTER = re.compile(r"[^\W_]+(?![\w]*\s?[:=])")
 """What stands after a value may name it (3 rooms), unless it names what follows (3 rooms: 4)."""
+_TIME_WORDS = frozenset(word_table("keys")["times"])
+"""Words of keys whose values may be parts of what looks like a time of day."""
+_ABSENCE_WORDS = NEGATIONS | frozenset(word_table("keys")["absence"])
+"""Words of keys whose values may be what a text says is not so."""
+_DIGIT = re.compile(r"\d")
+_BESIDE = 0.6
+"""How near a key is at least whose word is right after a place, or right before it."""
 _WEIGHING_WORK = 20
 _READING_WORK = 200
 _NEAREST_WORK = 3_000
-"""Units of work for a place that is weighed, for one whose surroundings are read, and for those nearest to others."""
+_NEGATION_WORK = 20
+"""Units of work for a place that is weighed, for one whose surroundings are read, for those nearest to others, and for
+the words before one."""
 
 
 class Leaf:
@@ -180,12 +190,30 @@ class _Chooser:
             if len(places) <= 1:
                 return places
             return [place for place in places if self._label(place, leaf.labels) > 0]
-        if not isinstance(leaf.value, int | float) or leaf.value <= 0:
-            return places
-        self._budget.spend(len(places))
-        if not any(map(self._is_negative, places)):
+        if not isinstance(leaf.value, int | float):
+            return self._asserted(leaf)
+        self._budget.spend(2 * len(places))
+        if any(map(self._source.is_in_time, places)):
+            places = [place for place in places if not self._source.is_in_time(place) or self._is_of_time(place, leaf)]
+        if leaf.value <= 0 or not any(map(self._is_negative, places)):
             return places
         return [place for place in places if not self._is_negative(place) or self._label(place, leaf.labels) > 0]
+
+    def _asserted(self, leaf: Leaf) -> list[Occurrence]:
+        """The places that no negation is right before; if all have one, they are `partial`: fever in "no fever"."""
+        if not leaf.places or _DIGIT.search(leaf.value) or has_negation(leaf.value):
+            return leaf.places
+        self._budget.spend(_NEGATION_WORK * len(leaf.places))
+        plain = [place for place in leaf.places if not is_negated(self._source, place.start)]
+        if plain or any(word in _ABSENCE_WORDS for label in leaf.labels for word in label):
+            return plain or leaf.places
+        return [place._replace(how="partial") for place in leaf.places]
+
+    def _is_of_time(self, place: Occurrence, leaf: Leaf) -> bool:
+        """Whether a leaf can be an hour or a minute, or the place a score (21:18): its key says so, or is beside it."""
+        if any(word in _TIME_WORDS for label in leaf.labels for word in label):
+            return True
+        return self._label(place, leaf.labels) >= _BESIDE
 
     def _is_negative(self, place: Occurrence) -> bool:
         plain = self._source.plain
@@ -344,7 +372,9 @@ def _nearness(spot: Spot, anchors: Sequence[Spot]) -> float:
 
 def _nearest(numbers: Sequence[int], starts: Sequence[int], anchors: Sequence[Spot]) -> list[int]:
     """The numbers of those places that are nearest to some sorted anchors, or to the beginning without any."""
-    centres = [anchor[0] for anchor in anchors] or [0]
+    if not anchors:
+        return list(numbers[:_MOST_WEIGHED])
+    centres = [anchor[0] for anchor in anchors]
     if len(centres) > _MOST_CENTRES:
         centres = [centres[len(centres) * part // _MOST_CENTRES] for part in range(_MOST_CENTRES)]
     # From every centre outwards to both sides: the heap has the next place of each.

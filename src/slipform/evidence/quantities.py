@@ -39,13 +39,12 @@ def with_ascii_digits(text: str) -> str:
 
 _FIGURE_IN_BRACKETS = re.compile(r"[^\S\n]?\((\d{1,99})\)")
 _RUN = re.compile(r"[.\d](?:(?<=\d)|(?<![\w.,]\.)(?=\d))\d*(?:[.,']\d+|[ ]\d{3}(?!\d))*(?:[eE][-+]?\d{1,3}(?![\w.]))?")
-_CURRENCIES = frozenset(word_table("currencies")["codes"])
+CURRENCIES = frozenset(word_table("currencies")["codes"])
 _SCALES = {word: int(power) for power, words in word_table("scales").items() for word in words}
 _SCALE = re.compile(
     r"[ -]?(" + "|".join(sorted(map(re.escape, _SCALES), key=len, reverse=True)) + r")(?![a-z])", re.IGNORECASE
 )
 _NAME_BEFORE = re.compile(r"[^\W\d_]-$")
-"""What stands before the figure of a name: A-2, INV-7."""
 _ORDINAL = re.compile(r"(?:st|nd|rd|th|er|ème|e|º|ª)(?!\w)", re.IGNORECASE)
 _AFTER = re.compile(r"[^\W\d_]{1,4}(?!\w)")
 _FRACTION_SIGN = re.compile(r"[¼-¾⅐-⅞]")
@@ -56,7 +55,7 @@ _MINUS_AFTER = re.compile(r"(?<=[.,]\d\d)-(?![\w-])")
 _PLAIN_BEFORE, _PLAIN_AFTER = frozenset(" \n\t|:="), frozenset(["", "\n", "\t", "|", ";"])
 _POWER = re.compile(r"\s?[×x*.]\s?10(?:\^\(?(?P<figure>[-+]?\d{1,3})\)?|(?P<raised>[⁻⁺]?[⁰¹²³⁴-⁹]{1,3}))")
 _RAISED = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹", "-+0123456789")
-_PERCENT = re.compile(r" ?(?:%|per ?cent\b|Prozent\b|procent\b|por ciento\b|pour cent\b|per cento\b|por cento\b)")
+PERCENT = re.compile(r" ?(?:%|per ?cent\b|Prozent\b|procent\b|por ciento\b|pour cent\b|per cento\b|por cento\b)")
 
 
 def find_numbers(
@@ -68,14 +67,14 @@ def find_numbers(
     """
     spelled = [(*found, _figure_after(plain, found[0], found[2])) for found in find_number_words(text, words)]
     inside = _Inside([*taken, *((start, both) for _, start, end, both in spelled if both > end)])
-    for run in _RUN.finditer(plain):
+    for run in _runs(text, plain):
         if run[0].isdecimal() and _stands_alone(plain, run.start(), run.end()):
             is_weak = inside.covers(run.start(), run.end())
             yield Number(Decimal(run[0]).normalize(), run.start(), run.end(), is_weak)
             continue
         if _is_in_word(text, plain, run.start(), run.end()):
             continue
-        is_name = _NAME_BEFORE.search(plain, max(0, run.start() - 2), run.start()) is not None
+        is_name = _is_after_name(plain, run.start())
         for number in _readings(plain, run.start(), run.end()):
             if not (is_name and number.start == run.start()):
                 is_weak = number.is_weak or inside.covers(number.start, number.end)
@@ -83,6 +82,21 @@ def find_numbers(
     yield from _fractions(plain)
     for value, start, end, both in spelled:
         yield Number(Decimal(value).normalize(), start, both, both == end)
+
+
+def _runs(text: str, plain: str) -> Iterator[re.Match[str]]:
+    """Digits with the separators of numbers between them; those of an identifier (M8 120) do not join the next."""
+    for run in _RUN.finditer(plain):
+        blank = run[0].find(" ")
+        if blank >= 0 and (_is_after_name(plain, run.start()) or _goes_on_a_word(text, plain, run.start())):
+            yield from _RUN.finditer(plain, run.start() + blank + 1, run.end())
+        else:
+            yield run
+
+
+def _is_after_name(plain: str, start: int) -> bool:
+    """Whether a letter and a hyphen come before some digits: A-2, INV-7."""
+    return _NAME_BEFORE.search(plain, max(0, start - 2), start) is not None
 
 
 def _stands_alone(plain: str, start: int, end: int) -> bool:
@@ -114,19 +128,26 @@ class _Inside:
 
 def _is_in_word(text: str, plain: str, start: int, end: int) -> bool:
     """Whether digits are part of an identifier: `A7`, `9f2c1ab`; not `EUR5`, `5kg`, `25円`."""
+    if _goes_on_a_word(text, plain, start):
+        return True
+    after = plain[end : end + 1]
+    if not after or not (after.isalnum() or after == "_") or is_unspaced(text[end]):
+        return False
+    return not (_AFTER.match(plain, end) or _SCALE.match(plain, end))
+
+
+def _goes_on_a_word(text: str, plain: str, start: int) -> bool:
+    """Whether digits belong to what is before them: `A7`, `1.2.3`, `x_5`; not `EUR5`."""
     if start and plain[start - 1].isalnum() and not is_unspaced(text[start - 1]):
         begin = start
         while begin and plain[begin - 1].isalpha():
             begin -= 1
         prefix = plain[begin:start]
-        if (prefix != "x" and prefix.lower() not in _CURRENCIES) or (begin and plain[begin - 1].isalnum()):
+        if (prefix != "x" and prefix.lower() not in CURRENCIES) or (begin and plain[begin - 1].isalnum()):
             return True
     if start > 1 and plain[start - 1] in "._" and plain[start - 2].isalnum():
         return plain[start - 1] == "_" or plain[start - 2].isdigit()
-    after = plain[end : end + 1]
-    if not after or not (after.isalnum() or after == "_") or is_unspaced(text[end]):
-        return False
-    return not (_AFTER.match(plain, end) or _SCALE.match(plain, end))
+    return False
 
 
 def _readings(plain: str, start: int, end: int) -> Iterator[Number]:
@@ -224,7 +245,7 @@ def _with_surroundings(plain: str, value: Decimal, start: int, end: int, sign: s
     if power := _POWER.match(plain, end):
         exponent = int(power["figure"] or power["raised"].translate(_RAISED))
         yield Number(signed.scaleb(exponent).normalize(), begin, power.end(), False)
-    if percent := _PERCENT.match(plain, end):
+    if percent := PERCENT.match(plain, end):
         yield Number((signed / 100).normalize(), begin, percent.end(), False)
 
 

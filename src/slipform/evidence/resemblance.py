@@ -11,26 +11,39 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from slipform.evidence.dates import moments_of
+from slipform.evidence.differences import (
+    LEGAL_FORMS,
+    SMALL_WORDS,
+    as_scanned,
+    can_be_reordered,
+    has_negation,
+    is_same_sentence,
+    likeness,
+    word_after,
+    word_before,
+)
 from slipform.evidence.folding import SourceRange, fold, strip_marks
 from slipform.evidence.source_index import WORD, LookupBudget, Occurrence, SourceIndex, folded_word, folded_words
+from slipform.ir.evidence import How
 
 _IN_WORDS = re.compile(r"[^@/\\\\0-9]+")
 """Values whose parts mean something by themselves: no address, no identifier, nothing with numbers."""
 _NAME_AFTER = re.compile(r" (?:[A-Z]\. )?[^\W\d_a-z][^\W\d_]*[^\W\d_A-Z]")
 _NAME_BEFORE = re.compile(r"(?<![.!?:] )(?<!\w)[^\W\d_a-z][^\W\d_]*[^\W\d_A-Z] $")
+_NAMES_APART = re.compile(r"[,;\n]")
+_FIELD_START = re.compile(r"(?:^|[\n\t:;|(\"*•-])[ \t]*$")
 _INITIAL_BEFORE = re.compile(r"(?<!\w)[^\W\d_a-z]\. ?$")
 _SHORTEST_FUZZY = 9
 """Letters that a value needs before one of them may be wrong: shorter words that differ in one are other words."""
-_SHORTEST_DIFFERENT = 7
-"""Letters of a word in a name before one of them may be wrong."""
 _MOST_EDITS = 0.12
 _MOST_EDITS_IN_SENTENCES = 0.25
 _MOST_SEEDS = 40
 _SEED_WORK = 300
 """Units of work for a place that is looked at."""
+_SWAP = 2
+"""Edits that it takes to swap two letters."""
 _MORE_IF_MISREAD = 2
 """Edits more than else where all of them are such as scanners make."""
-_MISREAD = (("rn", "m"), ("vv", "w"), ("cl", "d"), ("0", "o"), ("1", "l"), ("i", "l"), ("5", "s"), ("8", "b"))
 _ONE_GAP = re.compile(r"[\w'’-]+\s[\w'’-]+")
 _SHORTENED = re.compile(r"[./]")
 
@@ -38,7 +51,7 @@ _SHORTENED = re.compile(r"[./]")
 def same_words(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
     """The words of a name in another order, or with an initial between them."""
     words = folded_words(value)
-    if not 2 <= len(words) <= 5 or any(word.isdigit() for word in words):
+    if not 2 <= len(words) <= 5 or any(word.isdigit() for word in words) or not can_be_reordered(words):
         return
     index = source.words_by_text
     rarest = min(words, key=lambda word: len(index.get(word, ())))
@@ -57,7 +70,9 @@ def same_words(source: SourceIndex, value: str, budget: LookupBudget) -> Iterato
         spelled_there = source.text[start:end]
         if any(len(source.word(number)) > 2 for number in between) or "\n\n" in spelled_there:
             continue
-        if between and "," in spelled_there:  # Grade A, B
+        if between and ("," in spelled_there or has_negation(spelled_there)):  # Grade A, B
+            continue
+        if is_of_two_names(source, SourceRange(start, end)):
             continue
         yield Occurrence(start, end, "fuzzy" if between else "normalised")
 
@@ -96,6 +111,8 @@ def _is_word_for(source: SourceIndex, number: int, wanted: str) -> bool:
         return True
     if not word or len(word) >= len(wanted) or word[0] != wanted[0] or not (word + wanted).isalpha():
         return False
+    if word in SMALL_WORDS or has_negation(wanted) or wanted.endswith("less"):  # "with" is not short for "without"
+        return False
     end = source.words[number][1]
     if not _SHORTENED.match(source.text, end):
         return len(word) >= 3 and wanted.startswith(word)
@@ -124,11 +141,16 @@ def similar(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[O
             place = source.whole_words(found_at)
             edits += (found_at.start - place.start) + (place.end - found_at.end)
             spelled = source.text[place.start : place.end]
-            is_misread = _as_scanned(needle) == _as_scanned(strip_marks(fold(spelled)))
-            is_near = edits <= most and _same_numbers(value, spelled)
-            if is_misread or (is_near and (is_sentence or _may_be_typo(words, spelled))):
+            folded = strip_marks(fold(spelled))
+            is_misread = as_scanned(needle) == as_scanned(folded)
+            is_swapped = edits <= _SWAP and sorted(folded) == sorted(needle)
+            is_near = (edits <= most or is_swapped) and _same_numbers(value, spelled)
+            how: How | None = "fuzzy" if is_misread else None
+            if is_near and not is_misread:
+                how = likeness(value, spelled)
+            if how is not None:
                 best = min(best, edits)
-                found.append((edits, Occurrence(*place, "fuzzy")))
+                found.append((edits, Occurrence(*place, how)))
                 break
     yield from (occurrence for edits, occurrence in found if edits == best)
 
@@ -162,24 +184,29 @@ def _windows(source: SourceIndex, needle: str, most: int, budget: LookupBudget) 
 
 
 def parts(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
-    """The longest run of a value's words that stands in the source, if that is at least half of the value."""
-    words = [match.span() for match in WORD.finditer(value)]
-    total = sum(end - start for start, end in words)
-    if not 2 <= len(words) <= 12 or not _IN_WORDS.fullmatch(value) or moments_of(value):
+    """The longest run of a value's words that is in the source, if that is at least half of the value.
+
+    What companies' names have in common, as GmbH, does not count.
+    """
+    if not _IN_WORDS.fullmatch(value) or moments_of(value):
         return
+    words = list(WORD.finditer(value))
+    if not 2 <= len(words) <= 12:
+        return
+    lengths = [0 if folded_word(word[0]) in LEGAL_FORMS else len(word[0]) for word in words]
     for count in range(len(words) - 1, 0, -1):
         for first in range(len(words) - count + 1):
-            run = words[first : first + count]
-            if sum(end - start for start, end in run) * 2 < total or (count == 1 and run[0][1] - run[0][0] < 5):
+            own = lengths[first : first + count]
+            if sum(own) * 2 < sum(lengths) or max(own) < (5 if sum(map(bool, own)) == 1 else 1):
                 continue
             budget.spend(source.scan_work + _SEED_WORK)
             if budget.is_spent:
                 return
-            places = source.folded.find(fold(value[run[0][0] : run[-1][1]]))
+            run = SourceRange(words[first].start(), words[first + count - 1].end())
             found = [
                 Occurrence(*place, "partial")
-                for place in places
-                if not _goes_on_otherwise(source, place, after=first + count < len(words), before=first > 0)
+                for place in source.folded.find(fold(value[run.start : run.end]))
+                if not _goes_on_otherwise(source, place, value, run)
             ]
             found = [place for place in found if not source.is_in_address(place)]
             if found:
@@ -187,29 +214,41 @@ def parts(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occ
                 return
 
 
-def _goes_on_otherwise(source: SourceIndex, place: SourceRange, *, after: bool, before: bool) -> bool:
-    """Whether another name stands where the rest of the value should: Anna Nowak is not Anna Kowalska."""
-    follows = after and _NAME_AFTER.match(source.text, place.end)
-    earlier = source.text[max(0, place.start - 40) : place.start]
-    return bool(follows or (before and (_NAME_BEFORE.search(earlier) or _INITIAL_BEFORE.search(earlier))))
-
-
-def _as_scanned(folded: str) -> str:
-    """A folded text in which letters that scanners take for each other are the same."""
-    for seen, meant in _MISREAD:
-        folded = folded.replace(seen, meant)
-    return folded
-
-
-def _may_be_typo(words: list[str], found: str) -> bool:
-    """Whether words that differ are long, or have the same letters: Meyer is not a misspelled Meier."""
-    others = folded_words(found)
-    if len(others) != len(words):
+def _goes_on_otherwise(source: SourceIndex, place: SourceRange, value: str, run: SourceRange) -> bool:
+    """Whether something else is where the rest of a value should: Anna Nowak, the right kidney for the left."""
+    before, after = value[: run.start].strip(), value[run.end :].strip()
+    if has_negation(before) or has_negation(after) or is_same_sentence(source, place, before, after):
         return True
-    differing = [(one, other) for one, other in zip(words, others, strict=True) if one != other]
-    return all(
-        min(len(one), len(other)) >= _SHORTEST_DIFFERENT or sorted(one) == sorted(other) for one, other in differing
+    if after and (_NAME_AFTER.match(source.text, place.end) or _is_other(word_after(source, place.end))):
+        return True
+    if not before:
+        return False
+    earlier = source.text[max(0, place.start - 40) : place.start]
+    return bool(
+        _NAME_BEFORE.search(earlier) or _INITIAL_BEFORE.search(earlier) or _is_other(word_before(source, place.start))
     )
+
+
+def _is_other(word: str) -> bool:
+    """Whether a word beside a place says more about it than where it is in the sentence."""
+    return has_negation(word) or (word.isalpha() and word not in SMALL_WORDS)
+
+
+def is_of_two_names(source: SourceIndex, place: SourceRange, *, is_literal: bool = False) -> bool:
+    """Whether a place is the end of one name in a list and the beginning of the next: Eva Berg, Jan Holm.
+
+    One end of a name beside it will do, unless the place is literally the value.
+    """
+    text = source.text
+    if not _NAMES_APART.search(text, place.start, place.end):
+        return False
+    earlier = text[max(0, place.start - 40) : place.start]
+    begins_before = bool(_INITIAL_BEFORE.search(earlier) or _NAME_BEFORE.search(earlier))
+    begins_before = begins_before and word_before(source, place.start) not in SMALL_WORDS
+    goes_on = _NAME_AFTER.match(text, place.end) is not None
+    if is_literal:
+        return begins_before and goes_on
+    return begins_before or (goes_on and not _FIELD_START.search(earlier))
 
 
 def _same_numbers(value: str, found: str) -> bool:

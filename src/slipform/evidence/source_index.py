@@ -148,6 +148,18 @@ class SourceIndex:
         return list(find_times(self.plain))
 
     @cached_property
+    def _time_starts(self) -> list[int]:
+        return [time.start for time in self.times]
+
+    def is_in_time(self, place: Occurrence) -> bool:
+        """Whether a place is a part of a time of day."""
+        at = bisect_right(self._time_starts, place.start) - 1
+        if at < 0:
+            return False
+        time = self.times[at]
+        return place.end <= time.end and place.end - place.start < time.end - time.start
+
+    @cached_property
     def numbers(self) -> dict[Decimal, list[Number]]:
         """The numbers of the text by value."""
         taken = _joined([(found.start, found.end) for found in self.dates if found.year and found.day])

@@ -42,7 +42,8 @@ class Evidence:
     """Further answers to the same request, at temperature 1, that each value is compared with; each is a model call."""
     require_grounded: Sequence[str] = ()
     """Places whose values must stand in the source: JSON Pointers, `*` for any key or item. One that does not is a
-    violation, and the model is asked again. Null, booleans and empty strings need not stand there."""
+    violation, and the model is asked again. Null, booleans, empty strings and values that the schema lists (`enum`,
+    `const`) need not be there."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "require_grounded", _pointers(self.require_grounded))
@@ -123,6 +124,10 @@ class FieldEvidence:
     """What slipform did to it."""
     searched: bool = True
     """Whether it was looked up in the source; not where that would take too much work."""
+    listed: bool = False
+    """Whether the schema lists its values (`enum`, `const`): they are the schema's words, and need not be there."""
+    missing: bool = False
+    """Whether it is an empty text where the schema requires one."""
 
     @property
     def ambiguous(self) -> bool:
@@ -133,6 +138,14 @@ class FieldEvidence:
     def grounded(self) -> bool:
         """Whether it stands in the source, and not only a part of it."""
         return any(span.how != "partial" for span in self.spans)
+
+    def should_be_there(self, leaf: Any) -> bool:
+        """Whether the value that this is known of should be in its source; so should one that is `missing`.
+
+        >>> FieldEvidence().should_be_there("Rome"), FieldEvidence(listed=True).should_be_there("positive")
+        (True, False)
+        """
+        return self.missing or (needs_a_place(leaf) and not self.listed)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON: `spans` and `confidence` always, the rest where it says something."""
@@ -147,6 +160,8 @@ class FieldEvidence:
             "samples": self.samples or None,
             "touched": list(self.touched) or None,
             "searched": None if self.searched else False,
+            "listed": self.listed or None,
+            "missing": self.missing or None,
         }
         return fields | {name: value for name, value in optional.items() if value is not None}
 

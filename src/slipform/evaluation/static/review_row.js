@@ -5,11 +5,15 @@ import { isContainer, isEmpty, leavesOf, pointerOf, typed, unitsOf } from './rev
 const HUES = 8;
 const HOW = { exact: 'to the letter', normalised: 'written otherwise', fuzzy: 'nearly', partial: 'a part of it' };
 
+/** Whether a value should be in its source: not null, booleans, listed values, and empty texts that may be left out. */
+function shouldBeThere(evidence, value) {
+  return evidence.missing || (!evidence.listed && value !== null && value !== '' && typeof value !== 'boolean' && !isContainer(value));
+}
+
 /** How much a value needs a look: its score, or what its place in the source says where there is none. */
 export function doubt(evidence, value) {
   if (typeof evidence.confidence === 'number') return evidence.confidence;
-  const says = value !== null && value !== '' && typeof value !== 'boolean' && !isContainer(value);
-  return evidence.spans.length || !says ? 1 : 0;
+  return evidence.spans.length || !shouldBeThere(evidence, value) ? 1 : 0;
 }
 
 /** The evidence of a row with its places in the units of strings. */
@@ -62,7 +66,7 @@ export function rowView(actions) {
     const hows = new Set(found.spans.map((span) => span.how));
     return [
       score(found),
-      says && !mark ? h('span', { class: 'tag bad' }, 'not in the source') : null,
+      says && !mark ? h('span', { class: 'tag bad' }, found.missing ? 'missing' : 'not in the source') : null,
       found.spans.some((span) => span.ambiguous) ? h('span', { class: 'tag warn' }, `${found.spans.length} places`) : null,
       ...['fuzzy', 'partial'].filter((how) => hows.has(how)).map((how) => h('span', { class: 'tag warn' }, HOW[how])),
       ...(found.touched || []).map((what) => h('span', { class: 'tag muted' }, what)),

@@ -38,12 +38,19 @@ function typeOf(schema, depth = 0) {
 }
 
 /** How sure the model was, and the way to where the value stands; that it stands nowhere is said too. */
-function proof(found, name, onEvidence) {
+/** The mark of a value without a place; none for what need not be in the source. */
+function absence(found, value) {
+  if (found.missing) return h('span.none', { title: 'The schema requires a text, and it is empty' }, 'missing');
+  if (found.listed || value === null || value === '' || typeof value === 'boolean') return null;
+  return h('span.none', { title: 'It is not in the source text' }, 'not found');
+}
+
+function proof(found, name, value, onEvidence) {
   const { spans = [], confidence, votes, samples, reason } = found;
-  const sure = typeof confidence === 'number' ? `${Math.round(100 * confidence)} %` : '';
+  const sure = typeof confidence === 'number' ? confidence.toFixed(2) : '';
   const from = votes === undefined || votes === null ? found.signal || '' : `${votes} of ${samples} answers agree`;
-  return [sure ? h('span.trust', { role: 'img', title: `${from} ${sure}`, 'aria-label': `confidence ${sure}` }, width(h('i'), confidence), sure) : reason ? h('span.type', { title: reason }, 'no score') : null,
-    spans.length ? h('button.span', { title: 'Show where it stands', 'aria-label': `Where ${name} stands: ${spans[0].how}`, onclick: () => onEvidence && onEvidence(found) }, spans[0].how, spans.length > 1 ? ` ×${spans.length}` : '') : h('span.none', { title: 'It does not stand in the source text' }, 'not found')];
+  return [sure ? h('span.trust', { role: 'img', title: `score ${sure} ${from}; not a probability of being right`, 'aria-label': `score ${sure}` }, width(h('i'), confidence), sure) : reason ? h('span.type', { title: reason }, 'no score') : null,
+    spans.length ? h('button.span', { title: 'Show where it stands', 'aria-label': `Where ${name} stands: ${spans[0].how}`, onclick: () => onEvidence && onEvidence(found) }, spans[0].how, spans.length > 1 ? ` ×${spans.length}` : '') : absence(found, value)];
 }
 
 const SIGNS = { violated: ['✗', 'violated'], patched: ['✎', 'patched'] };
@@ -64,7 +71,7 @@ export function tree(schema, value, { marks = new Map(), before = undefined, evi
     return h('li', { role: 'treeitem', 'aria-level': depth, 'data-path': path, ...(nested.length ? { 'aria-expanded': 'true' } : {}), class: `${given !== undefined ? 'filled' : ''}${given !== undefined && was === undefined && before !== undefined ? ' fresh' : ''}` },
       h('span.line', h('span.key', {}, name), h('span.type', {}, typeOf(resolved)),
         shown ? h('span.value', {}, shown.length > LONGEST ? `${shown.slice(0, LONGEST)}…` : shown) : null,
-        found ? proof(found, name, onEvidence) : null, hot ? h('span.hot', { title: `${hot.said} calls. ${hot.why}` }, h('span.bar', { role: 'img', 'aria-label': 'how often it was wrong' }, width(h('i'), hot.share)), percent(hot.share)) : null,
+        found ? proof(found, name, given, onEvidence) : null, hot ? h('span.hot', { title: `${hot.said} calls. ${hot.why}` }, h('span.bar', { role: 'img', 'aria-label': 'how often it was wrong' }, width(h('i'), hot.share)), percent(hot.share)) : null,
         sign ? h('span', { class: `mark ${meaning}`, title: meaning, role: 'img', 'aria-label': meaning }, sign) : null),
       heat && resolved.description ? h('p.label', {}, String(resolved.description).slice(0, LONGEST)) : null, nested.length ? h('ul', { role: 'group' }, nested) : null);
   }
