@@ -102,9 +102,20 @@ def test_prompted_and_json_mode_switch_the_vendor_s_json_mode_on_where_there_is_
     prompted, _ = encode(codec, response_format=SHAPE.with_strategy(OutputStrategy.PROMPTED))
     plain, _ = encode(codec)
     assert asked == prompted != plain
-    none, lost = encode(codec, replace(ALL, json_mode=False), json_mode=True)
+    none, lost = encode(codec, replace(ALL, json_mode=False, forced_tool=False), json_mode=True)
     assert none == plain
     assert paths(lost) == ["json_mode"]
+
+
+@pytest.mark.covers("S1-17", "S1-25", "S1-35")
+@pytest.mark.parametrize("codec", [name for name in CODECS if name != "ollama"])  # it cannot force a tool
+def test_json_mode_is_a_forced_tool_where_there_is_no_mode_for_it(codec: str) -> None:
+    body, lost = encode(codec, replace(ALL, json_mode=False), json_mode=True)
+    assert '"output"' in json.dumps(body)
+    assert paths(lost) == []
+    beside_tools, lost = encode(codec, replace(ALL, json_mode=False), json_mode=True, tools=(WEATHER,))
+    assert '"output"' not in json.dumps(beside_tools)
+    assert "json_mode" in paths(lost)
 
 
 @pytest.mark.covers("S3-59")

@@ -104,7 +104,8 @@ def expected_usage(api: str, raw: dict[str, Any] | None) -> Usage:
         read, written = get("cache_read_input_tokens"), get("cache_creation_input_tokens")
         input_ = raw["input_tokens"] + (read or 0) + (written or 0)
         thinking = sub.get("output_tokens_details", {}).get("thinking_tokens")
-        return Usage(input_, raw["output_tokens"], read, thinking, input_ + raw["output_tokens"])
+        total = input_ + raw["output_tokens"]
+        return Usage(input_, raw["output_tokens"], read, thinking, total, cache_write=written or None)
     if api == "gemini-generate-content":
         thoughts, said = get("thoughtsTokenCount"), get("candidatesTokenCount")
         output = None if thoughts is None and said is None else (thoughts or 0) + (said or 0)
@@ -112,7 +113,8 @@ def expected_usage(api: str, raw: dict[str, Any] | None) -> Usage:
         return Usage(prompt, output, get("cachedContentTokenCount"), thoughts, get("totalTokenCount"))
     if api == "bedrock-converse":
         input_ = raw["inputTokens"] + get("cacheReadInputTokens", 0) + get("cacheWriteInputTokens", 0)
-        return Usage(input_, raw["outputTokens"], get("cacheReadInputTokens"), None, get("totalTokens"))
+        read, written = get("cacheReadInputTokens"), get("cacheWriteInputTokens")
+        return Usage(input_, raw["outputTokens"], read, None, get("totalTokens"), cache_write=written or None)
     if api == "cohere-v2":
         tokens = raw["tokens"]
         input_, output = int(tokens["input_tokens"]), int(tokens["output_tokens"])

@@ -39,6 +39,7 @@ DIALECTS: dict[str, dict[str, Any]] = {
     "json_schema": {"json_schema": PERSON},
     "json_schema with a name": {"json_schema": {"name": "person", "schema": PERSON}},
     "Ollama's format": {"format": PERSON},
+    "the Responses API's text.format": {"text": {"format": {"type": "json_schema", "name": "p", "schema": PERSON}}},
     "the same twice": {"guided_json": PERSON, "response_format": {"type": "json_object", "schema": PERSON}},
     "beside JSON mode": {"guided_json": PERSON, "response_format": {"type": "json_object"}},
 }
@@ -57,7 +58,7 @@ def test_a_schema_in_another_servers_field_is_enforced_and_the_field_is_not_sent
     assert reply.headers["x-slipform-attempts"] == "2"
     sent = vendor.requests[0].json()
     assert sent["response_format"]["json_schema"]["schema"]["properties"] == PERSON["properties"]
-    assert not {"guided_json", "structured_outputs", "json_schema", "format"} & set(sent)
+    assert not {"guided_json", "structured_outputs", "json_schema", "format", "text"} & set(sent)
 
 
 @pytest.mark.parametrize("fields", DIALECTS.values(), ids=DIALECTS.keys())

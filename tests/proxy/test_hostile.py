@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
+import urllib.error
+import urllib.request
 from typing import Any
 
 import pytest
@@ -360,3 +363,12 @@ def test_an_answer_that_breaks_off_is_visibly_unfinished(how: str) -> None:
         wire = connect()
         wire.say(GET)
         assert wire.hear_all().endswith(b"5\r\nbegun\r\n")
+
+
+def test_a_client_that_sends_all_of_a_body_that_is_too_large_still_reads_the_error() -> None:
+    with proxied({"fake": FakeModel([ADA])}, {"server": {"max_body_bytes": 2000}}) as address:
+        request = urllib.request.Request(f"{address}/v1/chat/completions", b"x" * 30_000_000, method="POST")
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(request, timeout=30)
+    assert caught.value.code == 413
+    assert json.load(caught.value)["error"]["code"] == "too_large"

@@ -154,7 +154,7 @@ def usage_of(
     return Usage(input_, output, cached, reasoning, total)
 
 
-_USUAL_TIERS: Final = frozenset({"auto", "default", "standard"})
+_PRICED_TIERS: Final = frozenset({"batch", "fast", "flex", "priority"})
 
 
 def at_tier(usage: Usage | None, tier: Any) -> Usage | None:
@@ -163,7 +163,7 @@ def at_tier(usage: Usage | None, tier: Any) -> Usage | None:
     >>> at_tier(Usage(3, 2), "flex").service_tier, at_tier(Usage(3, 2), "default").service_tier
     ('flex', None)
     """
-    if usage is None or not isinstance(tier, str) or tier in _USUAL_TIERS:
+    if usage is None or not isinstance(tier, str) or tier not in _PRICED_TIERS:
         return usage
     return usage.replace(service_tier=tier)
 

@@ -1,8 +1,8 @@
 """Read the fields by which other servers' clients ask for a shape, as the fields of OpenAI's API that was called.
 
-vLLM, llama.cpp, Ollama, Together, Cohere and OpenAI's own older API each have a field of their own for a JSON Schema.
-`read_foreign` puts that schema where `serve_decode` looks for it, removes the foreign field, and names what it could
-not keep; two places that differ are refused, with both their names.
+vLLM, llama.cpp, Ollama, Together, Cohere, OpenAI's Responses API and its older API each have a field of their own for
+a JSON Schema. `read_foreign` puts that schema where `serve_decode` looks for it, removes the foreign field, and names
+what it could not keep; two places that differ are refused, with both their names.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def read_foreign(api: str, data: dict[str, Any]) -> ForeignReading | None:
     """
     wanted = data.get("response_format")
     is_own = wanted is None or (api != "openai-responses" and _is_own(wanted))
-    if is_own and _FIELDS.isdisjoint(data) and not ("tool_choice" in data and _is_without_tools(data)):
+    has_foreign = not _FIELDS.isdisjoint(data) or (api != "openai-responses" and _text_format(data) is not None)
+    if is_own and not has_foreign and not ("tool_choice" in data and _is_without_tools(data)):
         return None
     reading = _Reader(api, data)
     return reading.read()
@@ -89,6 +90,14 @@ def grammar_field(data: Mapping[str, Any]) -> str | None:
         if found is not None:
             return f"structured_outputs.{found}"
     return next((name for name in GRAMMARS if data.get(name) is not None), None)
+
+
+def _text_format(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the shape that a request asks for in the field of the Responses API."""
+    held = data.get("text")
+    wanted = held.get("format") if isinstance(held, Mapping) else None
+    is_shape = isinstance(wanted, Mapping) and wanted.get("type") in ("json_schema", "json_object")
+    return wanted if is_shape else None
 
 
 def _is_own(wanted: Any) -> bool:
@@ -186,6 +195,20 @@ class _Reader:
         if form == "json" or isinstance(form, Mapping):
             yield _Shape("format", None if form == "json" else form)
             del data["format"]
+
+        if self._api != "openai-responses" and (responses_format := _text_format(data)) is not None:
+            yield self._responses_shape(responses_format)
+
+    def _responses_shape(self, wanted: Mapping[str, Any]) -> _Shape:
+        """The shape in the field of the Responses API."""
+        rest = {name: value for name, value in self._data.pop("text").items() if name != "format"}
+        if rest:
+            self._data["text"] = rest
+        if wanted["type"] == "json_object":
+            return _Shape("text.format", None)
+        schema = mapping(wanted.get("schema"), "text.format.schema")
+        name = text(wanted.get("name") or _NAME, "text.format.name")
+        return _Shape("text.format.schema", schema, name, wanted.get("strict"))
 
     def _vllm_shapes(self, outputs: Mapping[str, Any]) -> Iterator[_Shape]:
         where = "structured_outputs"

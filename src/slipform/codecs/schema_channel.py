@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -55,6 +55,15 @@ def choose_channel(
         out.lose("reasoning", "This model does not reason on demand.")
     reasoning = request.reasoning if request.reasoning and capabilities.reasoning else {}
     if wanted is None:
+        if forces_object(request, capabilities):
+            # Arguments of a call are always JSON: the strongest JSON-only mode that this API has.
+            return SchemaChannel(
+                OutputStrategy.TOOL,
+                reasoning=reasoning,
+                tools=(_OBJECT_TOOL,),
+                tool_choice=_forced(request, out),
+                parallel_tool_calls=False,
+            )
         if request.json_mode and not capabilities.json_mode:
             out.lose("json_mode", "This API has no JSON mode; only the prompt asks for JSON.")
         json_object = request.json_mode and capabilities.json_mode
@@ -90,6 +99,13 @@ def choose_channel(
     return SchemaChannel(
         strategy, name, shape.schema, shape.strict, False, reasoning, tools, choice, parallel, shape.lift, (), lifts
     )
+
+
+def forces_object(request: ModelRequest, capabilities: Capabilities) -> bool:
+    """Whether JSON without a schema is asked for by a tool, since the API has no mode for it."""
+    if request.response_format is not None or not request.json_mode or capabilities.json_mode:
+        return False
+    return capabilities.forced_tool and not request.tools and not request.reasoning
 
 
 def serving_strategy(
@@ -157,6 +173,11 @@ def _output_tool(wanted: ResponseFormat, shape: WireSchema) -> Tool:
     text = f"Give the final answer, {wanted.json_schema.name}, as the arguments of this tool."
     description = f"{text} {described}" if isinstance(described, str) else text
     return Tool(RESERVED_TOOL, shape.schema, description, strict=True if shape.strict else None)
+
+
+_OBJECT_TOOL: Final = Tool(
+    RESERVED_TOOL, {"type": "object"}, "Give the whole answer, a JSON object, as the arguments of this tool."
+)
 
 
 def _forced(request: ModelRequest, out: Encoding) -> ToolChoice:

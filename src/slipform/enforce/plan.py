@@ -284,6 +284,11 @@ class Outcome(msgspec.Struct, frozen=True):
         return said if said == "pause" or (said == "length" and is_any_text) else "stop"
 
     @property
+    def _has_value(self) -> bool:
+        """Whether the text was read as JSON: an answer that nobody validates has its text for a value."""
+        return self.value is not self.text and self.is_valid
+
+    @property
     def answer(self) -> ModelResponse:
         """The last answer with its text in the caller's shape, and with the usage of all attempts."""
         said = self.response
@@ -301,7 +306,7 @@ class Outcome(msgspec.Struct, frozen=True):
             said.warnings,
             _extra(said, self.text) if LOGPROBS in said.extra else said.extra,
             with_content(said.parts, self.text, calls) if said.parts else (),
-            content_resolved=said.content_resolved if self.typed is NOT_TYPED else self.value,
+            content_resolved=said.content_resolved if calls or not self._has_value else self.value,
             stopped=said.stopped,
         )
 

@@ -6,14 +6,24 @@ The `extra` of a part, a message, a tool or a call is keyed by the name of a cod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, TypeAlias
+from operator import attrgetter
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+
+
+def record_repr(kind: str, names: Iterable[str], values: Iterable[object]) -> str:
+    """Return the `repr` of a record with some of its fields.
+
+    >>> record_repr("Point", ("x",), (1,))
+    'Point(x=1)'
+    """
+    return f"{kind}({', '.join(f'{name}={value!r}' for name, value in zip(names, values, strict=True))})"
 
 
 class Unresolved(Enum):
@@ -55,6 +65,11 @@ class ToolCall:
     extra: Mapping[str, Any] = field(default_factory=dict)
     arguments_resolved: Any = field(default=UNRESOLVED, compare=False, repr=False)
 
+    @property
+    def view(self) -> Any:
+        """The value of the arguments if it is known, else their text."""
+        return self.arguments if self.arguments_resolved is UNRESOLVED else self.arguments_resolved
+
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
@@ -95,7 +110,7 @@ Part: TypeAlias = Text | Media | ToolCall | ToolResult | Reasoning | Opaque
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message of a conversation.
+    """One message of a conversation; `content_resolved` is the value of its text, where that was read as JSON.
 
     >>> Message.user("Ada is 36").text
     'Ada is 36'
@@ -105,6 +120,15 @@ class Message(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...]
     name: str | None = None
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    content_resolved: Any = UNRESOLVED
+
+    def __eq__(self, other: object) -> bool:
+        return _compared_values(self) == _compared_values(other) if isinstance(other, Message) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it holds mappings
+
+    def __repr__(self) -> str:
+        return record_repr("Message", _COMPARED, _compared_values(self))
 
     def __post_init__(self) -> None:
         if type(self.parts) is not tuple:  # a list is accepted
@@ -135,6 +159,11 @@ class Message(msgspec.Struct, frozen=True):
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
     @property
+    def view(self) -> Any:
+        """The value of the text if it is known, else the text."""
+        return self.text if self.content_resolved is UNRESOLVED else self.content_resolved
+
+    @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The tool calls among the parts, in order."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
@@ -143,3 +172,8 @@ class Message(msgspec.Struct, frozen=True):
     def tool_results(self) -> tuple[ToolResult, ...]:
         """The results of tools among the parts, in order."""
         return tuple(part for part in self.parts if isinstance(part, ToolResult))
+
+
+_COMPARED: Final = ("role", "parts", "name", "extra")
+"""The fields that are compared and shown; `content_resolved` follows from the text."""
+_compared_values: Final = attrgetter(*_COMPARED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 
 from slipform.errors import RequestError, SlipformError
-from slipform.ir.messages import Message
+from slipform.ir.messages import Message, record_repr
 from slipform.schema.limits import is_heavy_text, json_text
 from slipform.schema.spec import OutputStrategy, ResponseFormat
 from slipform.text.fence import DEFAULT_MAX_PREFIX_CHARS, JsonFenceDetector
@@ -339,15 +339,6 @@ _COMPARED: Final = tuple(
     name for name in ModelRequest.__struct_fields__ if name not in ("calls", "tells_schema", "frame")
 )
 _compared_values: Final = attrgetter(*_COMPARED)
-
-
-def record_repr(kind: str, names: Iterable[str], values: Iterable[object]) -> str:
-    """Return the `repr` of a record with some of its fields.
-
-    >>> record_repr("Point", ("x",), (1,))
-    'Point(x=1)'
-    """
-    return f"{kind}({', '.join(f'{name}={value!r}' for name, value in zip(names, values, strict=True))})"
 
 
 def is_heavy(request: ModelRequest) -> bool:

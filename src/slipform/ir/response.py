@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from slipform.errors import EnforcementError
-from slipform.ir.messages import UNRESOLVED, Media, Message, Opaque, Part, Reasoning, Text, ToolCall
-from slipform.ir.request import ModelWarning, record_repr
+from slipform.ir.messages import UNRESOLVED, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, record_repr
+from slipform.ir.request import ModelWarning
 from slipform.schema.lowering.lift_plan import LiftPlan
 
 
@@ -174,7 +174,13 @@ class ModelResponse(msgspec.Struct, frozen=True):
     @property
     def message(self) -> Message:
         """The assistant's message, as it is sent back in the next request."""
-        return Message("assistant", self.parts or _parts(self.reasoning, self.text, self.tool_calls))
+        parts = self.parts or _parts(self.reasoning, self.text, self.tool_calls)
+        return Message("assistant", parts, content_resolved=self.content_resolved)
+
+    @property
+    def view(self) -> Any:
+        """The value of the text if it is known, else the text."""
+        return self.text if self.content_resolved is UNRESOLVED else self.content_resolved
 
 
 _COMPARED: Final = tuple(

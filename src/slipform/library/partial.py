@@ -243,7 +243,11 @@ def _validated(value: Any, kind: Kind) -> Any:
 
 
 def restore_parts(built: Any, kind: Kind, memory: Memory) -> None:
-    """Put the parts that callers already have into a new object, where they equal its own."""
+    """Put the parts that callers already have into a new object, where they equal its own.
+
+    Parts that are read of older partials from now on are those of the new object.
+    """
+    memory.finished = built
     attributes = _attributes(kind)
     for step, (_, old) in memory.parts.items():
         new = _get_part(built, step, attributes)

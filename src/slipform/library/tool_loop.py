@@ -296,7 +296,7 @@ def reply_message(outcome: Outcome) -> Message:
         kept = [calls.get(part.id) if isinstance(part, ToolCall) else part for part in parts]
         return Message("assistant", tuple(part for part in kept if part is not None))
     before = tuple(part for part in parts if not isinstance(part, Text | ToolCall))
-    return Message("assistant", (*before, Text(answer.text)))
+    return Message("assistant", (*before, Text(answer.text)), content_resolved=answer.content_resolved)
 
 
 def _parts(run: ToolRun) -> tuple[Text | Media, ...]:

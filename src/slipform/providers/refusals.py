@@ -10,6 +10,7 @@ import re
 from typing import Literal, NamedTuple, TypeAlias
 
 from slipform.codecs import Capabilities
+from slipform.codecs.schema_channel import forces_object
 from slipform.ir import ModelRequest
 from slipform.providers.retry import Lesson
 from slipform.schema import OutputStrategy
@@ -183,6 +184,8 @@ def channel_of(request: ModelRequest, capabilities: Capabilities) -> Channel:
     """The channel that `auto` uses for this request; none where the caller or the settings insist on one."""
     wanted = request.response_format
     if wanted is None:
+        if forces_object(request, capabilities):
+            return "tool"
         return "json_mode" if request.json_mode and capabilities.json_mode else "none"
     if wanted.strategy is not OutputStrategy.AUTO or capabilities.strategy is not OutputStrategy.AUTO:
         return "none"  # an error says that it does not work, nothing replaces it

@@ -383,8 +383,24 @@ class ServerConnection(asyncio.Protocol):
         if self._refusal:
             self.write(self._refusal)
         self._queue.clear()
-        self._transport.close()
+        if self._incoming is not None and not self._incoming.body_complete and not self.state.closing:
+            self._close_after_body()
+        else:
+            self._transport.close()
         self.due = self.state.loop.time() + self.state.limits.head_seconds
+
+    def _close_after_body(self) -> None:
+        """Close for writing, and read on without looking until the client closes or its time is up.
+
+        Closing with unread bytes resets the connection, and many clients that are still sending then never see the
+        response (https://httpwg.org/specs/rfc9112.html#persistent.tear-down).
+        """
+        if self._transport.is_closing():
+            return
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        self._transport.write_eof()
 
     def finish(self) -> None:
         """Close after the current response, or now when there is none."""
