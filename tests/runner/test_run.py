@@ -307,7 +307,7 @@ def test_whatever_is_no_json_after_the_retries_is_one_kind_of_error(tmp_path: Pa
 
 
 def test_the_report_of_a_run_has_the_warnings_of_its_answers(tmp_path: Path) -> None:
-    model = FakeModel(['{"a": 1} or {"a": 2}', '{"a": 3}'])
+    model = FakeModel(['{"a": 1} or {"a": 2}', '{"a": 1} or {"a": 2}', '{"a": 3}'])
     files = letters(tmp_path, "a.txt", "b.txt")
     report = run_report("Tell me.", files, settings=ON, router=fake_router(model), concurrency=1)
     assert [warning.code for warning in report.warnings[files[0]]] == ["several_candidates"]

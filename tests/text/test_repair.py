@@ -76,6 +76,7 @@ def test_corpus_is_large_and_covers_every_kind_of_edit() -> None:
         "missing_bracket",
         "missing_colon",
         "missing_comma",
+        "missing_item",
         "missing_quote",
         "missing_value",
         "nan",

@@ -157,6 +157,10 @@ class Patches(_Block):
     """Add a missing key that can have one value only."""
     fill_defaults: bool = False
     """Add a missing key with its schema's `default`."""
+    drop_nulls: bool = True
+    """Leave out an optional key that is null where null is not allowed."""
+    unwrap: bool = True
+    """Take the answer out of a key, or a tool call, that is written around it."""
 
 
 class Enforcement(_Block):

@@ -48,6 +48,8 @@ _WITH_UNIT = re.compile(r"(?:[€$£¥]\s*)?([+-]?[0-9][0-9,._ ]*)\s*(?:%|[^\W\d
 _WORDS = {"true": True, "false": False}
 _NOTHING = frozenset({"null", "none", "n/a", ""})
 _MOST_DIGITS = 400
+NUMBER_AS_TEXT = "number as text"
+OUT_OF_LIST = "the one value of a list"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def coercions(value: Any, types: frozenset[str], *, units: bool = False) -> Iter
 def _out_of_list(value: Any) -> Iterator[Coerced]:
     """`[7]` where 7 is wanted."""
     if isinstance(value, str | int | float | dict) or value is None:
-        yield Coerced(value, "the one value of a list", "medium")
+        yield Coerced(value, OUT_OF_LIST, "medium")
 
 
 def _from_number(value: float, types: frozenset[str]) -> Iterator[Coerced]:
@@ -88,9 +90,9 @@ def _from_number(value: float, types: frozenset[str]) -> Iterator[Coerced]:
         yield Coerced(int(value), "whole number")
     if "string" in types:
         if isinstance(value, int):
-            yield Coerced(str(value), "number as text")
+            yield Coerced(str(value), NUMBER_AS_TEXT)
         elif math.isfinite(value):
-            yield Coerced(repr(value), "number as text", "medium")
+            yield Coerced(repr(value), NUMBER_AS_TEXT, "medium")
 
 
 def _from_text(value: str, types: frozenset[str], *, units: bool) -> Iterator[Coerced]:
@@ -180,6 +182,15 @@ class Switches:
     """Give a missing key its schema's `default`."""
     fill_constants: bool = True
     """Give a missing key the one value that its schema allows there."""
+    drop_nulls: bool = True
+    """Leave out an optional key that is null where null is not allowed."""
+    unwrap: bool = True
+    """Take the answer out of a key, or a tool call, that is written around it."""
+
+    @classmethod
+    def none(cls) -> Switches:
+        """No patches at all."""
+        return cls(False, False, False, fill_constants=False, drop_nulls=False, unwrap=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +256,7 @@ class PatchableFaults:
     def of_scalar(self, value: Any, alternatives: list[Alternative], *, optional: bool) -> bool:
         """Whether a whole scalar in the wrong place may be patched; `optional` says that its key may be left out."""
         switches = self._switches
-        if value is None and optional:
+        if value is None and optional and switches.drop_nulls:
             return True
         types = _wanted_types(alternatives)
         if types is None:
@@ -286,7 +297,7 @@ class PatchableFaults:
         """The same for an object or array where none may stand."""
         types = _wanted_types(alternatives)
         # At the root the answer may stand under a key of its own.
-        return root or types is None or (self._switches.wrap_scalars and "array" in types)
+        return (root and self._switches.unwrap) or types is None or (self._switches.wrap_scalars and "array" in types)
 
     def of_closed_container(self) -> bool:
         """The same for a container that lacks something."""
@@ -492,9 +503,7 @@ def branch_fixes(
     mended = _mended(found, union, switches, patch)
     if mended is not None and mended.edits:
         yield tuple(
-            dataclasses.replace(
-                edit, steps=(*steps, *edit.steps), source=(*steps, *edit.source) if edit.op == "move" else ()
-            )
+            dataclasses.replace(edit, steps=(*steps, *edit.steps), source=(*steps, *edit.source) if edit.source else ())
             for edit in mended.edits
         )
 

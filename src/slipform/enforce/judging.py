@@ -13,7 +13,8 @@ import msgspec
 import orjson
 
 from slipform.enforce.coercion import Switches, json_size, validation_work
-from slipform.enforce.patching import Patched, patch, patch_for_type
+from slipform.enforce.doubts import doubt, dropped_data, first_doubt
+from slipform.enforce.patching import Patched, patch, patch_as_written, patch_for_type
 from slipform.enforce.validators import Validator, complaints
 from slipform.errors import (
     EmptyAnswerError,
@@ -28,10 +29,10 @@ from slipform.errors import (
 from slipform.ir import RESERVED_TOOL, FinishReason, ModelNote, ModelResponse, ModelWarning, Opaque, ToolCall
 from slipform.schema import Schema, Violation
 from slipform.schema.document import followed, lookup, reference_of, with_plain_references
-from slipform.text.loads import Loaded, LoadWarning, encode_answer, left_out, load, type_of
+from slipform.text.loads import UNFINISHED_REASONING, Loaded, encode_answer, left_out, load, type_of
 from slipform.text.repair.tokens import RepairEdit
 from slipform.text.runaway import Runaway, is_periodic, runaway_in
-from slipform.text.strict import compact_json, conflicting_keys, parse
+from slipform.text.strict import compact_json, parse
 from slipform.text.work import bounded_work, current_budget
 
 _MOST_NODES = 100
@@ -176,12 +177,20 @@ class Verdict(msgspec.Struct, frozen=True):
     """The model's calls of the caller's tools, with their arguments mended."""
     wrong_calls: Mapping[str, tuple[Violation, ...]] = msgspec.field(default_factory=dict)
     """What is wrong with the arguments of which call."""
+    doubtful_calls: Mapping[str, tuple[Violation, ...]] = msgspec.field(default_factory=dict)
+    """Why the arguments of which call may not be what was meant."""
 
     def doubted(self) -> Verdict:
-        """The same verdict as a failure."""
+        """The same verdict as a failure; its violations say what its warnings did."""
         found = (self.doubt,) if self.doubt is not None else ()
         return msgspec.structs.replace(
-            self, violations=found, error=violation_error(found) if found else None, doubt=None, typed=NOT_TYPED
+            self,
+            violations=found,
+            error=violation_error(found) if found else None,
+            warnings=tuple([warning for warning in self.warnings if warning.informs]),
+            doubt=None,
+            typed=NOT_TYPED,
+            wrong_calls=self.doubtful_calls,
         )
 
     @property
@@ -295,8 +304,11 @@ def judge(response: ModelResponse, standard: Requirement) -> Verdict:
     """
     own_calls = [call for call in response.tool_calls if call.name != RESERVED_TOOL] if response.tool_calls else []
     text = answer_text(response)
+    answers = [call.arguments for call in response.tool_calls if call.name == RESERVED_TOOL]
     if own_calls and not standard.calls:
-        text = text if text.strip() else own_calls[0].arguments
+        if not text.strip():
+            answers = [call.arguments for call in own_calls]
+            text = answers[0]
         own_calls = []
     if isinstance(response.stopped, RunawayError):
         # What had closed before it went on without end is an answer.
@@ -315,7 +327,24 @@ def judge(response: ModelResponse, standard: Requirement) -> Verdict:
         return _judge_missing_call(text, response, standard)
     if standard.schema is None:
         return Verdict(value=text, candidate=text)
-    return _judge_text(text, response, standard, standard.schema)
+    verdict = _judge_text(text, response, standard, standard.schema)
+    return _with_other_calls(verdict, answers) if len(answers) > 1 and verdict.ok else verdict
+
+
+def _with_other_calls(verdict: Verdict, answers: Sequence[str]) -> Verdict:
+    """The verdict on the first of several calls that each give the answer; in doubt where they differ."""
+    if all(_plain_value(each) == _plain_value(answers[0]) for each in answers[1:]):
+        return verdict
+    told = ModelWarning("several_calls", f"The model gave {len(answers)} different answers; this is the first.")
+    return msgspec.structs.replace(verdict, warnings=(*verdict.warnings, told), doubt=doubt("several_calls"))
+
+
+def _plain_value(text: str) -> Any:
+    """The value of a JSON text; of another text, the text."""
+    try:
+        return parse(text)
+    except ValueError:
+        return text
 
 
 def _calls_vendor_tool(response: ModelResponse) -> bool:
@@ -341,6 +370,9 @@ def _judge_text(text: str, response: ModelResponse, standard: Requirement, schem
         if loaded.edits and not standard.repair:
             load(text[loaded.start : loaded.end], strict=True)  # raises: it is not valid as it stands
     except JsonEnforcementError as error:
+        if response.finish != "length" and error.details.get("reason") == UNFINISHED_REASONING:
+            # Half a thought is neither shown to the model again nor given to a formatter.
+            return Verdict(violations=(_UNFINISHED,), error=error)
         return Verdict(
             candidate=text, error=_endless(text) or (was_truncated() if response.finish == "length" else error)
         )
@@ -358,6 +390,9 @@ def _judge_text(text: str, response: ModelResponse, standard: Requirement, schem
     if loaded.start == 0 and loaded.end == len(text):
         return verdict
     return _without_surroundings(verdict, text, left_out(text, loaded.start, loaded.end), standard)
+
+
+_UNFINISHED = Violation("", "", "reasoning", "the answer ended in its reasoning: reason briefly, then write the JSON")
 
 
 def _without_surroundings(
@@ -444,7 +479,9 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
     patched: Patched | None = None
     found: Sequence[Violation] = ()
     if not schema.fits(value):
-        patched = patch(value, schema, standard.switches)
+        # What was lifted has other places than the text.
+        source = loaded.source if value is loaded.value else ""
+        patched = patch_as_written(value, source, schema, standard.switches)
         value, found = patched.value, patched.violations
     candidate, text = _encoded(value)
     if candidate == loaded.source and ":\\" not in candidate:
@@ -452,6 +489,7 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
         notes = loaded.notes
     else:
         notes = loaded.warnings_for(text if value is loaded.value else None)
+    notes = (*notes, *dropped_data(patched)) if patched is not None else notes
     typed = NOT_TYPED
     if not found:
         typed, said = schema.read(value, text)
@@ -469,18 +507,9 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
         tuple(found),
         tuple([ModelWarning(note.kind, note.message) for note in notes]) if notes else (),
         violation_error(found) if found else None,
-        None if found or not notes else _doubt(notes, loaded.source),
+        None if found or not notes else first_doubt(notes, loaded.source, patched),
         NOT_TYPED if found else typed,
     )
-
-
-def _doubt(notes: Sequence[LoadWarning], source: str) -> Violation | None:
-    """Why a valid value may lack what the model wrote: one key was given several values."""
-    if not any(note.kind == "duplicate_key" for note in notes) or not (keys := conflicting_keys(source)):
-        return None
-    named = ", ".join(f'"{key}"' for key in keys)
-    message = f"one object has the key {named} more than once, with different values"
-    return Violation("", "", "duplicate_key", message, steps=())
 
 
 def _own_checks(value: Any, typed: Any, standard: Requirement) -> list[Violation]:
@@ -495,6 +524,8 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
     """Arguments of the caller's own tools are repaired, validated and patched like any other answer."""
     mended: list[ToolCall] = []
     wrong: dict[str, tuple[Violation, ...]] = {}
+    doubtful: dict[str, tuple[Violation, ...]] = {}
+    warnings: tuple[ModelWarning, ...] = ()
     repairs: tuple[RepairEdit, ...] = ()
     for call in calls:
         if call.name not in standard.tools:
@@ -507,6 +538,9 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
         verdict = judge_arguments(call.name, call.arguments, standard, response.finish if call is calls[-1] else "stop")
         repairs += verdict.repairs
         if verdict.ok:
+            warnings += tuple([warning for warning in verdict.warnings if not warning.informs])
+            if verdict.doubt is not None:
+                doubtful[call.id] = (verdict.doubt,)
             mended.append(dataclasses.replace(call, arguments=verdict.candidate, arguments_resolved=verdict.value))
         else:
             found = verdict.violations or (Violation("", "", "json", str(verdict.error), steps=()),)
@@ -519,9 +553,12 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
         candidate=response.text,
         repairs=repairs,
         violations=found,
+        warnings=warnings,
         error=was_truncated() if cut else error,
+        doubt=next(iter(doubtful.values()))[0] if doubtful and error is None else None,
         tool_calls=tuple(mended),
         wrong_calls=wrong,
+        doubtful_calls=doubtful,
     )
 
 

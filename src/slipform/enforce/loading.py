@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeVar, overload
 from typing_extensions import TypeForm
 
 from slipform.enforce.coercion import Switches
+from slipform.enforce.doubts import dropped_data
 from slipform.enforce.judging import SchemaHint, violation_error
-from slipform.enforce.patching import Patched, patch, patch_for_type
+from slipform.enforce.patching import Patched, patch_as_written, patch_for_type
 from slipform.errors import JsonEnforcementError
 from slipform.schema import JsonSchemaSpec, ResponseFormat, Schema
 from slipform.text.loads import LoadWarning, encode_answer, left_out, load, only_json, value_of
@@ -86,12 +87,12 @@ def loads_report(
     if wanted is None:
         warnings = (*loaded.warnings, *_json_in_string(loaded.value))
         return LoadReport(loaded.value, loaded.start, loaded.end, loaded.edits, warnings, left_out=spans)
-    none = Switches(coerce=False, drop_extra=False, rename_keys=False)
-    patched = patch(loaded.value, wanted, none if strict else None)
+    patched = patch_as_written(loaded.value, loaded.source, wanted, Switches.none() if strict else None)
     if patched.violations:
         raise violation_error(patched.violations)
     made = patched if patched.edits else None
-    return LoadReport(patched.value, loaded.start, loaded.end, loaded.edits, loaded.warnings, made, spans)
+    warnings = (*loaded.warnings, *dropped_data(made))
+    return LoadReport(patched.value, loaded.start, loaded.end, loaded.edits, warnings, made, spans)
 
 
 def _json_in_string(value: Any) -> tuple[LoadWarning, ...]:

@@ -6,6 +6,8 @@ is missing stays missing.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +15,8 @@ import msgspec
 
 from slipform.enforce.coercion import (
     ABSENT,
+    NUMBER_AS_TEXT,
+    OUT_OF_LIST,
     UNIONS,
     Accepted,
     Fix,
@@ -73,7 +77,8 @@ def fixes(violation: Violation, context: PatchContext) -> Iterator[Fix]:
     if violation.keyword == "required":
         yield from _missing(violation, found, holder, context)
         return
-    if found is None and steps and isinstance(steps[-1], str) and _is_optional(violation, document):
+    is_null_member = found is None and steps and isinstance(steps[-1], str)
+    if is_null_member and switches.drop_nulls and _is_optional(violation, document):
         yield (PatchEdit("remove", steps, "null for an optional key"),)
     accepted = context.reader.accepted(path)
     if switches.coerce:
@@ -86,12 +91,19 @@ def fixes(violation: Violation, context: PatchContext) -> Iterator[Fix]:
 
 def _drop(violation: Violation, steps: Steps, found: Any, reader: SchemaReader) -> Iterator[Fix]:
     if violation.keyword == "additionalProperties":
-        yield (PatchEdit("remove", steps, "a key the schema forbids"),)
+        yield (_dropped(steps, found),)
     elif isinstance(found, dict):
         # The validator names the object, not its keys: those that the schema nowhere speaks of go.
         extra = [key for key in found if key not in reader.property_names]
         if extra:
-            yield tuple(PatchEdit("remove", (*steps, key), "a key the schema forbids") for key in extra)
+            yield tuple(_dropped((*steps, key), found[key]) for key in extra)
+
+
+def _dropped(steps: Steps, found: Any) -> PatchEdit:
+    """The edit that drops a key; one that holds records loses more than a value."""
+    if isinstance(found, dict | list) and found:
+        return PatchEdit("remove", steps, "a key the schema forbids, with the data it holds", "high")
+    return PatchEdit("remove", steps, "a key the schema forbids")
 
 
 def _missing(violation: Violation, found: Any, holder: Mapping[str, Any], context: PatchContext) -> Iterator[Fix]:
@@ -182,12 +194,60 @@ def patch(value: Any, schema: Schema[Any], switches: Switches | None = None) -> 
         return _patch_invalid(Patched(value, (), tuple(found)), schema, switches or Switches(), 0)
 
 
+def patch_as_written(value: Any, source: str, schema: Schema[Any], switches: Switches | None = None) -> Patched:
+    """`patch`, where a number that becomes text keeps the spelling of `source`, the JSON text of the value.
+
+    >>> patch_as_written([1.1], "[1.10]", Schema.of({"items": {"type": "string"}})).value
+    ['1.10']
+    """
+    patched = patch(value, schema, switches)
+    if not source or not any(edit.reason == NUMBER_AS_TEXT for edit in patched.edits):
+        return patched
+    try:
+        spellings = json.loads(source, parse_int=_Spelling, parse_float=_Spelling)
+    except (ValueError, RecursionError):
+        return patched
+    edits = [_respelled(edit, patched.edits[:place], spellings) for place, edit in enumerate(patched.edits)]
+    written, made = apply(value, edits)
+    left = tuple(schema.validate(written))
+    return Patched(written, made, left) if len(left) <= len(patched.violations) else patched
+
+
+class _Spelling(str):
+    """A number of a JSON text, as it is written there."""
+
+    __slots__ = ()
+
+
+def _respelled(edit: PatchEdit, before: Sequence[PatchEdit], spellings: Any) -> PatchEdit:
+    """The edit with the number's own spelling, where it is known which number of the text it was."""
+    if edit.reason != NUMBER_AS_TEXT:
+        return edit
+    steps = edit.steps
+    for earlier in reversed(before):
+        count = len(earlier.steps)
+        if steps[:count] != earlier.steps or earlier.op == "remove":
+            continue
+        if earlier.source:
+            steps = (*earlier.source, *steps[count:])
+        elif earlier.reason == OUT_OF_LIST:
+            steps = (*earlier.steps, 0, *steps[count:])
+        else:
+            return edit
+    spelling = at(spellings, steps)
+    return dataclasses.replace(edit, value=str(spelling), risk="low") if isinstance(spelling, _Spelling) else edit
+
+
 def _patch_invalid(start: Patched, schema: Schema[Any], allowed: Switches, wrapped: int) -> Patched:
     """`patch`, for a value whose violations are known; `wrapped` is how many keys were taken off around it."""
     trials = _Trials(schema, start)
     if not trials.charge(start.violations):
         return start
-    if wrapped < _MOST_WRAPPED and (unwrapped := _unwrapped(start.value, schema, allowed, wrapped)) is not None:
+    if (
+        allowed.unwrap
+        and wrapped < _MOST_WRAPPED
+        and (unwrapped := _unwrapped(start.value, schema, allowed, wrapped)) is not None
+    ):
         return unwrapped
     reader = SchemaReader(schema.document)
     for _ in range(_MOST_ROUNDS):
@@ -230,7 +290,7 @@ def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches, wrapped: int)
     if not isinstance(inner, dict | list) or (isinstance(properties, dict) and key in properties):
         return None
     found = schema.validate(inner)
-    edit = PatchEdit("replace", (), f"the whole answer stood under the key {key!r}", "medium", inner)
+    edit = PatchEdit("replace", (), f"the whole answer stood under the key {key!r}", "medium", inner, (key,))
     if not found:
         return Patched(inner, (edit,))
     mended = _patch_invalid(Patched(inner, (), tuple(found)), schema, allowed, wrapped + 1)

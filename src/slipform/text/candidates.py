@@ -30,7 +30,8 @@ class Candidate(NamedTuple):
     """A part of a text that may be its JSON, unrepaired.
 
     `kind` is `whole`, `fenced`, `lines` (fenced as JSON Lines), `tagged`, `bare`, `sequence` (several values in a
-    row), `weak` (it may be prose) or `thought` (found only in a reasoning block that never closed).
+    row), `weak` (it may be prose), `struck` (struck out, quoted or folded away: not the answer while there is another)
+    or `thought` (found only in a reasoning block that never closed).
     """
 
     start: int
@@ -59,6 +60,8 @@ class Candidates(NamedTuple):
     found: list[RepairedCandidate]
     given_up: list[GivenUp]
     source: RepairSource
+    skipped: int = -1
+    """Where the first list of numbers, or empty container, is that begins a line and ranks after all other JSON."""
 
 
 _MARKER: Final = re.compile(
@@ -85,14 +88,14 @@ _STATEMENT: Final = re.compile(r"(?:[:=(]|\bis|\bare|\breturns?|\A|\n)[ \t]*\Z")
 _WORD: Final = re.compile(r"[^\W\d_]")
 _PLACEHOLDER: Final = re.compile(r"['`]\s*+[{\[]|\[\s*+[^\W\d][^\[\]{}\",:]*+\]|\((?!\s*+[\"'\d\[{-])")
 _NOTHING: Final = re.compile(r"\s*+\Z")
-_FIRST_ITEM: Final = rf"(?<=[\[\s])(?:{LAX_STRING}|{NUMBER}|true|false|null){SPACE}"
+_FIRST_ITEM: Final = rf"(?<=[\[\s])(?:{LAX_STRING}|{NUMBER}|true|false|null|-?Infinity|NaN){SPACE}"
 _BEGUN: Final = re.compile(
     rf"[\[\s]*+(?:\{{{SPACE}(?:[\"“](?![^\"”\n]{{0,60}}+[\"”]\s++\w)|\\|{QUOTED_KEY}{SPACE}[:：]"
-    rf"|[A-Za-z_$][\w$]{{0,40}}+{SPACE}:{SPACE}(?:[\"{{\[]|{NUMBER}{SPACE},))|{_FIRST_ITEM},)"
+    rf"|[A-Za-z_$][\w$]{{0,40}}+{SPACE}:(?!:|//))|{_FIRST_ITEM},)"
     rf"|\[\s*+\[[\[\s]*+{_FIRST_ITEM}\]",
     re.DOTALL,
 )
-"""A bracket with a quoted key (not `{"name" is one}`), or a first item and its comma: JSON, however it goes on."""
+"""A bracket with a key (not `{"name" is one}`), or a first item and its comma: JSON, however it goes on."""
 _MEMBERS_LISTED: Final = re.compile(
     rf"\[{SPACE}(?:[A-Za-z_$][\w$-]{{0,40}}+|{QUOTED_KEY}){SPACE}[:：](?=[^\]\n]{{0,400}}[{{\"\[])"
 )
@@ -126,12 +129,22 @@ def find_candidates(text: str, *, nan: NanPolicy, include_cited: bool = False) -
     """
     search = _Search(text, nan)
     search.run()
-    order = {"whole": 0, "fenced": 1, "lines": 1, "tagged": 1, "bare": 2, "sequence": 2, "weak": 3, "cited": 4}
+    order = {
+        "whole": 0,
+        "fenced": 1,
+        "lines": 1,
+        "tagged": 1,
+        "bare": 2,
+        "sequence": 2,
+        "weak": 3,
+        "struck": 4,
+        "cited": 5,
+    }
     matches = (each for each in search.matches if include_cited or each.kind != "cited")
     ranked = sorted(matches, key=lambda each: order[each.kind])
     if not ranked:
         ranked = [RepairedCandidate("thought", each.repaired) for each in reversed(search.reasoning_matches)]
-    return Candidates(ranked, search.given_up, search.source)
+    return Candidates(ranked, search.given_up, search.source, search.skipped)
 
 
 class _Search:
@@ -145,6 +158,7 @@ class _Search:
         self.reasoning_matches: list[RepairedCandidate] = []
         self.given_up: list[GivenUp] = []
         self.failures = 0
+        self.skipped = -1
         self.wordless = _WORD.search(text) is None
         self.first = len(text) - len(text.lstrip())
         self.is_final = False
@@ -224,10 +238,7 @@ class _Search:
         if (after := _quoted_alone(text, at)) >= 0:
             return after
         if kind == "bare" and (citation := _CITATION.match(text, at)):
-            if self.wordless or (at <= self.first and only_comments(text, citation.end())):
-                kind = "bare"
-            else:
-                kind = "weak" if _is_stated(text, at, citation.end()) else "cited"
+            kind = self._citation_kind(citation)
             if kind == "cited" and "," not in citation.group():
                 return citation.end()
         repaired = self._repair(at, len(text), many=kind == "bare")
@@ -241,8 +252,35 @@ class _Search:
             kind = "weak"
         if kind == "bare" and _is_placeholder(repaired):
             kind = "weak"
+        if kind == "bare" and (restart := _restart(text, at, repaired)) >= 0:
+            self.given_up.append(GivenUp(at, CannotRepair(at, "it breaks off and begins again")))
+            return restart
+        if kind in ("bare", "tagged") and _is_struck(text, at, repaired.end):
+            return self._add_struck(at, repaired)
         self._add("sequence" if repaired.parts and kind == "bare" else kind, repaired)
         return max(repaired.end, at + 1)
+
+    def _add_struck(self, at: int, repaired: Repaired) -> int:
+        """Add one document that is struck out, without those that follow it; return where it ends."""
+        alone = self._repair(at, len(self.text), many=False)
+        repaired = repaired if isinstance(alone, CannotRepair) else alone
+        self._add("struck", repaired)
+        return max(repaired.end, at + 1)
+
+    def _citation_kind(self, citation: re.Match[str]) -> str:
+        """Return what a list of numbers, or an empty container, is in this place."""
+        at, end = citation.span()
+        if self.wordless or (at <= self.first and only_comments(self.text, end)):
+            return "bare"
+        if "," in citation.group() or not citation.group()[1:-1].strip():
+            self._skip_citation(at)
+        return "weak" if _is_stated(self.text, at, end) else "cited"
+
+    def _skip_citation(self, at: int) -> None:
+        """Record a list of numbers, or an empty container, if it begins a line."""
+        line = self.text[max(0, at - 40) : at].rpartition("\n")[2]
+        if not line.strip() and (self.skipped < 0 or at < self.skipped):
+            self.skipped = at
 
     def _can_open_json(self, at: int) -> bool:
         """`can_open_json`, which says the same of all square brackets in a run."""
@@ -323,6 +361,40 @@ class _Search:
 
 
 _LEAD_BLANK: Final = re.compile(r"\s*+")
+_FIRST_KEY: Final = re.compile(r"[\[\s]*+\{\s*+(\"[^\"\\\n]{1,60}+\")\s*+:")
+_BEGINS_LINE: Final = re.compile(r"\n\s*+(?:```\w*+\s*+)?+(\[?+\s*+\{\s*+(\"[^\"\\\n]{1,60}+\")\s*+:)")
+_STRUCK_BEFORE: Final = re.compile(r"(?:~~|<(?:del|s|strike)>)\s*+\Z")
+_STRUCK_AFTER: Final = re.compile(r"\s*+(?:~~|</(?:del|s|strike)>)")
+_FOLD: Final = re.compile(r"<(/?)details\b", re.IGNORECASE)
+_MAX_FOLD: Final = 4_000
+"""Characters before a candidate in which the beginning of a folded block is looked for."""
+
+
+def _is_struck(text: str, at: int, end: int) -> bool:
+    """Whether JSON is struck out, quoted from elsewhere, removed in a diff, or in a folded block."""
+    if _STRUCK_BEFORE.search(text[max(0, at - 20) : at]):
+        return _STRUCK_AFTER.match(text, end) is not None
+    line = text[max(0, at - 20) : at].rpartition("\n")[2].strip()
+    if line:
+        return line.strip("> ") == "" or (line == "-" and text.find("\n+", end) >= 0)
+    folds = [match.group(1) for match in _FOLD.finditer(text, max(0, at - _MAX_FOLD), at)]
+    return bool(folds) and not folds[-1]
+
+
+def _restart(text: str, at: int, repaired: Repaired) -> int:
+    """Return where a document that broke off begins again on a line of its own; -1 where it does not.
+
+    It was read to the end all the same, with the quotes of the second beginning inside one long string.
+    """
+    if not any(edit.kind == "unescaped_quote" for edit in repaired.edits):
+        return -1
+    first = _FIRST_KEY.match(text, at)
+    if first is None:
+        return -1
+    for match in _BEGINS_LINE.finditer(text, first.end(), repaired.end):
+        if match.group(2) == first.group(1):
+            return match.start(1)
+    return -1
 
 
 def _quoted_alone(text: str, at: int) -> int:

@@ -90,7 +90,9 @@ def load_scalar(text: str, hint: Hint) -> Loaded | None:
         distinct = [each for each in loaded if each.value != loaded[0].value]
         if distinct:
             message = f"The text holds {len(distinct) + 1} answers; this is the first."
-            return loaded[0]._replace(notes=(LoadWarning("several_candidates", loaded[0].start, message),))
+            return loaded[0]._replace(
+                notes=(LoadWarning("several_candidates", loaded[0].start, message, is_doubt=True),)
+            )
         return loaded[0]
     return _as_text(text, start, end) if accepts(hint, "string") else None
 

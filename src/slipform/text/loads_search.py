@@ -8,11 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from slipform.errors import JsonEnforcementError
 from slipform.text.candidates import Candidates, GivenUp, RepairedCandidate, find_candidates
-from slipform.text.loads import OPENING_BRACKET, Hint, Loaded, LoadWarning, accepts, load, type_of
+from slipform.text.loads import (
+    OPENING_BRACKET,
+    UNFINISHED_REASONING,
+    Hint,
+    Loaded,
+    LoadWarning,
+    accepts,
+    load,
+    type_of,
+)
 from slipform.text.loads_scalar import load_valid_scalar
 from slipform.text.reasoning import call_arguments
 from slipform.text.repair import NanPolicy, Repaired, RepairSource, not_json, repair_at
@@ -20,24 +29,53 @@ from slipform.text.repair.continuation import REASON as CONTINUED
 from slipform.text.repair.machine import CannotRepair
 from slipform.text.repair.tokens import RepairEdit, apply_edits
 
+_CLASSES: Final = {"bare": 1, "sequence": 1, "weak": 2, "struck": 3, "cited": 3}
 _IN_PROSE: Final = frozenset({"bare", "sequence", "weak", "cited"})
 _MAX_PATCHED: Final = 20
 """How many candidates of a text are judged with their patches; those after them as they are."""
 _MAX_EXPLAINED: Final = 200
 """How many candidates have their violations counted and their other readings tried; those after them fit or do not."""
+_MAX_CUE: Final = 120
+"""Characters before a candidate in which a heading, or words that set it aside, are looked for."""
 _UNCOUNTED: Final = 1_000_000
 """The violations of a candidate whose violations are not counted."""
 CORRECTION: Final = re.compile(
-    r"\b(?:correct(?:ed|ion)|instead|final (?:answer|result|version|output|response|json)|actually|revised|updated"
-    r"|fixed|sorry|apolog\w+|my mistake|second thought|scratch that|better|improved|wait|oops"
+    r"\b(?:correct(?:ed|ion)|instead(?! of)|final (?:answer|result|version|output|response|json)|actually|revised"
+    r"|updated|fixed|sorry|apolog\w+|my mistake|second thought|scratch that|better|improved|wait|oops"
     r"|should (?:be|read|have been)"
-    r"|(?:is|was|'s) (?:wrong|incorrect|not right|not correct)|let me (?:fix|correct|redo|try again)"
+    r"|(?:is|was|'s) (?:wrong|incorrect|not right|not correct)|let me (?:fix|correct|redo|restart|try again)"
     r"|korrigiert\w*|berichtigt\w*|stattdessen|endgültig\w*|corrig\w+|plutôt|réponse finale|corregid\w+|respuesta final"
     r"|en su lugar|corrett\w+|risposta finale|resposta final|исправлен\w*|итоговый)"
     r"|更正|修正|改正|订正|訂正|最终|最終|수정|정정",
     re.IGNORECASE,
 )
 """Between two candidates: the second replaces the first."""
+_OPENING_FENCE: Final = r"(?:```+[\w ]*+|~~~+[\w ]*+)?+\s*+\Z"
+LABEL: Final = re.compile(
+    r"(?:\A|[\n.!?)#*:]|[,;] )[ \t#*_>(-]*(final\w*|(?:my|the) answer is|answer|result|output|response|solution|after"
+    r"|new|now|(?:v|version|revision|attempt|take|try) ?\d+)[ \t*_)]*[:：=]?[ \t*_]*\s*+" + _OPENING_FENCE,
+    re.IGNORECASE,
+)
+"""Right before a candidate: a heading that makes it the answer, unless the candidate before has the same."""
+_NOUN: Final = r"(?:answer|version|value|draft|attempt|try|guess|result|output|json|one|thought)"
+REPLACED: Final = re.compile(
+    r"(?:\b(?:instead of|rather than|in place of|not|replac(?:es?|ed|ing)|supersed(?:es?|ed|ing)"
+    r"|(?:first|initially|originally|previously|earlier) (?:thought|wrote|said|had|answered|gave|got)"
+    r"|anstatt|statt|au lieu de|en lugar de|invece di)(?: (?:it|of|that|was|is))?"
+    r"|(?:\A|[\n.!?(])[ \t#*_>(-]*(?:(?:the|my|an?) )?"
+    rf"(?:(?:before|draft|old|original|previous|earlier|initial|wrong|incorrect)(?: {_NOUN})?|first {_NOUN})"
+    r"[ \t]*(?:[:：=]|\*\*|\n|is\b|was\b))"
+    r"[ \t*_:：=\"'`(-]{0,8}+\s*+" + _OPENING_FENCE,
+    re.IGNORECASE,
+)
+"""Right before a candidate: another one takes its place."""
+REJECTED: Final = re.compile(
+    r"[\s`*~,.;)\"']{0,8}(?:(?:that|this|it|which|but that) )?(?:(?:is|was|'s|would be) (?:wrong|incorrect|not right"
+    r"|not correct|my first|the first|the old|a draft|only a draft|outdated|no longer)|would not (?:do|work|fit)"
+    r"|as I (?:first|initially|originally)|(?:is|was) what I (?:first|initially|originally))",
+    re.IGNORECASE,
+)
+"""Right after a candidate: it is not the answer."""
 EXAMPLE: Final = re.compile(
     r"(?:\b(?:examples?|e\.g\.|for instance|such as|sample|format|template|beispiel|exemple|ejemplo|esempio|exemplo)"
     r"|例|示例)[^\n{}\[\]]{0,30}\Z",
@@ -54,6 +92,9 @@ def search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
         if not matches.given_up and (scalar := load_valid_scalar(text, hint)) is not None:
             return scalar
         raise not_json(text, matches.given_up[0].error if matches.given_up else _failure_reason(matches.source, nan))
+    first = matches.found[0]
+    if first.kind == "thought":
+        raise not_json(text, CannotRepair(first.repaired.start, UNFINISHED_REASONING))
     if hint is None:
         return _first(text, matches, nan)
     return _choose(text, matches, hint, nan)
@@ -61,20 +102,31 @@ def search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
 
 def _first(text: str, matches: Candidates, nan: NanPolicy) -> Loaded:
     """Return the first candidate; of several values in a row the first, unless they are written as a list."""
-    candidates, given_up, source = matches
+    candidates, given_up = matches.found, matches.given_up
     first = candidates[0]
     repaired, count = first.repaired, _count(candidates) + len(given_up)
+    is_doubt = any(each.repaired.value != repaired.value for each in candidates[1:] if _class(each) == _class(first))
     if given_up and first.kind in _IN_PROSE and given_up[0].start < repaired.start:
         raise not_json(text, given_up[0].error)
     if repaired.parts and first.kind != "lines":
         if not _is_joined(repaired):
             count += len(repaired.parts) - 1
-            repaired = repair_at(source, *repaired.parts[0], nan=nan, many=False)
+            is_doubt = True
+            repaired = repair_at(matches.source, *repaired.parts[0], nan=nan, many=False)
         elif first.kind in _IN_PROSE and (text[: repaired.start] + text[repaired.end :]).strip():
             raise not_json(text, CannotRepair(repaired.parts[1][0], CONTINUED))
     several = f"The text holds {count} pieces of JSON; this is the first." if count > 1 else ""
-    notes = _notes(first, repaired, several)
+    if not several and 0 <= matches.skipped < repaired.start:
+        several = "The text holds a list of numbers, or an empty value, before this JSON."
+    notes = _notes(first, repaired)
+    if several:
+        notes = (LoadWarning("several_candidates", repaired.start, several, is_doubt), *notes)
     return _loaded(repaired, notes + _unreadable(given_up) if given_up else notes)
+
+
+def _class(candidate: RepairedCandidate) -> int:
+    """Return how much speaks for a candidate by the place where it stands, 0 being most."""
+    return _CLASSES.get(candidate.kind, 0)
 
 
 def _is_joined(repaired: Repaired) -> bool:
@@ -102,14 +154,34 @@ def _failure_reason(source: RepairSource, nan: NanPolicy) -> CannotRepair:
     return CannotRepair(first.start(), "what looks like it is part of a sentence or of a closed reasoning block")
 
 
+class _Ranked(NamedTuple):
+    """One reading of a candidate: how badly it fits, the least being best."""
+
+    rank: tuple[int, ...]
+    loaded: Loaded
+    place: int
+    """The class of its candidate."""
+
+    @property
+    def fits(self) -> bool:
+        return self.rank[0] == 0
+
+    @property
+    def cues(self) -> int:
+        """What the words around its candidate say for it."""
+        return -self.rank[3]
+
+
 def _choose(text: str, matches: Candidates, hint: Hint, nan: NanPolicy) -> Loaded:
     """Return the candidate with the fewest violations after patches, then one after a correction, then the first."""
     candidates = matches.found
     given_up = list(matches.given_up)
     corrections = _corrections(text, candidates)
     is_corrected = any(corrections.values())
-    ranked: list[tuple[tuple[int, ...], Loaded]] = []
+    ranked: list[_Ranked] = []
     for order, candidate in enumerate(candidates):
+        if not is_corrected and _needs_no_more(ranked, candidate, order):
+            continue
         for loaded in _interpretations(matches.source, candidate, hint, order):
             if nan == "refuse" and (undefined := _nan_edit(loaded)) and _violations(loaded.value, hint, order):
                 error = CannotRepair(undefined.position, _not_a_number(undefined))
@@ -117,18 +189,37 @@ def _choose(text: str, matches: Candidates, hint: Hint, nan: NanPolicy) -> Loade
                 continue
             rank = _rank(loaded.value, hint, order)
             if rank[0] == 0 or candidate.kind != "cited":
-                ranked.append(((*rank[:3], -corrections[candidate.repaired.start], *rank[3:], order), loaded))
-        if ranked and ranked[0][0][0] == 0 and not is_corrected:
-            break
+                full = (*rank[:3], -corrections.get(loaded.start, 0), *rank[3:], order)
+                ranked.append(_Ranked(full, loaded, _class(candidate)))
     if accepts(hint, "array") and (joined := _joined(text, candidates)) is not None:
         rank = _rank(joined.value, hint, 0)
         if rank[0] == 0:
-            ranked.append(((*rank[:3], 0, *rank[3:], len(candidates)), joined))
+            ranked.append(_Ranked((*rank[:3], 0, *rank[3:], len(candidates)), joined, 0))
     if not ranked:
         raise not_json(text, given_up[0].error if given_up else _failure_reason(matches.source, nan))
-    _, best = min(ranked, key=lambda each: each[0])
-    return best._replace(
-        notes=(*_several(candidates, given_up, best, corrections), *best.notes, *_unreadable(given_up))
+    best = min(ranked, key=lambda each: each.rank)
+    several = _several(candidates, given_up, best, is_doubt=_has_rival(best, ranked))
+    return best.loaded._replace(notes=(*several, *best.loaded.notes, *_unreadable(given_up)))
+
+
+def _needs_no_more(ranked: list[_Ranked], candidate: RepairedCandidate, order: int) -> bool:
+    """Whether a candidate cannot be chosen, and would not put the choice in doubt: an earlier one fits."""
+    if not ranked or not ranked[0].fits:
+        return False
+    best = ranked[0]
+    return (
+        order >= _MAX_EXPLAINED
+        or _class(candidate) > best.place
+        or _has_rival(best, ranked)
+        or (candidate.repaired.value == best.loaded.value)
+    )
+
+
+def _has_rival(best: _Ranked, ranked: list[_Ranked]) -> bool:
+    """Whether another value fits as well, and neither its place nor the words around it decide."""
+    return best.fits and any(
+        each.fits and each.place == best.place and each.cues == best.cues and each.loaded.value != best.loaded.value
+        for each in ranked
     )
 
 
@@ -149,17 +240,30 @@ def _rank(value: Any, hint: Hint, order: int) -> tuple[int, ...]:
 
 
 def _corrections(text: str, candidates: list[RepairedCandidate]) -> dict[int, int]:
-    """Return for the start of each candidate how many corrections precede it; an example counts as one less."""
+    """Return for the start of each piece of JSON how many corrections precede it; an example or a draft has less."""
     counts: dict[int, int] = {}
-    corrected, end = 0, 0
-    for candidate in sorted(candidates, key=lambda each: each.repaired.start):
-        start = candidate.repaired.start
-        if end and CORRECTION.search(text, end, start):
+    corrected, last, label = 0, 0, ""
+    for start, end, is_struck in sorted(_pieces(candidates)):
+        before = text[max(last, start - _MAX_CUE) : start]
+        heading = LABEL.search(before)
+        earlier = label
+        label = heading.group(1).lower() if heading else ""
+        if last and (CORRECTION.search(text, last, start) or (label and label != earlier)):
             corrected += 1
-        is_example = EXAMPLE.search(text[max(end, start - 60) : start]) is not None
-        counts[start] = corrected - is_example
-        end = candidate.repaired.end
+        is_replaced = is_struck or REPLACED.search(before) is not None or REJECTED.match(text, end) is not None
+        counts[start] = corrected - (is_replaced or EXAMPLE.search(before) is not None)
+        last = end
     return counts
+
+
+def _pieces(candidates: list[RepairedCandidate]) -> Iterator[tuple[int, int, bool]]:
+    """Yield where each piece of JSON begins and ends, also those in a row, and whether it is struck out."""
+    for kind, repaired in candidates:
+        if repaired.parts and not _is_joined(repaired):
+            for start, end in repaired.parts:
+                yield start, end, kind == "struck"
+        else:
+            yield repaired.start, repaired.end, kind == "struck"
 
 
 def _nan_edit(loaded: Loaded) -> RepairEdit | None:
@@ -171,18 +275,21 @@ def _not_a_number(edit: RepairEdit) -> str:
 
 
 def _several(
-    candidates: list[RepairedCandidate], given_up: list[GivenUp], best: Loaded, corrections: dict[int, int]
+    candidates: list[RepairedCandidate], given_up: list[GivenUp], best: _Ranked, *, is_doubt: bool
 ) -> tuple[LoadWarning, ...]:
-    count = _count(candidates) + len(given_up) - sum(each.start == best.start for each in given_up)
-    if len(candidates) == 1 and (parts := candidates[0].repaired.parts) and not isinstance(best.value, list):
+    loaded = best.loaded
+    count = _count(candidates) + len(given_up) - sum(each.start == loaded.start for each in given_up)
+    if len(candidates) == 1 and (parts := candidates[0].repaired.parts) and not isinstance(loaded.value, list):
         count = len(parts)
-    if count < 2 or (best.edits and best.edits[0].after == "["):
+    if count < 2 or (loaded.edits and loaded.edits[0].after == "["):
         return ()
-    chosen = (
-        "it follows a correction" if corrections.get(best.start, 0) > 0 else "it fits best, or is the first that does"
-    )
+    chosen = "it fits best, or is the first that does"
+    if is_doubt:
+        chosen = "it is the first that fits; nothing says which of them is meant"
+    elif best.cues > 0:
+        chosen = "it follows a correction"
     message = f"The text holds {count} pieces of JSON; this one is taken because {chosen}."
-    return (LoadWarning("several_candidates", best.start, message),)
+    return (LoadWarning("several_candidates", loaded.start, message, is_doubt),)
 
 
 def _joined(text: str, candidates: list[RepairedCandidate]) -> Loaded | None:
@@ -233,18 +340,16 @@ def _loaded(repaired: Repaired, notes: tuple[LoadWarning, ...]) -> Loaded:
 
 def _unreadable(given_up: list[GivenUp]) -> tuple[LoadWarning, ...]:
     return tuple(
-        LoadWarning("unreadable", each.start, f"Other JSON in the text cannot be read: {each.error.reason}.")
+        LoadWarning(
+            "unreadable", each.start, f"Other JSON in the text cannot be read: {each.error.reason}.", is_doubt=True
+        )
         for each in given_up[:1]
     )
 
 
-def _notes(candidate: RepairedCandidate, repaired: Repaired, several: str = "") -> tuple[LoadWarning, ...]:
+def _notes(candidate: RepairedCandidate, repaired: Repaired) -> tuple[LoadWarning, ...]:
     notes: list[LoadWarning] = []
     start = repaired.start
-    if several:
-        notes.append(LoadWarning("several_candidates", start, several))
-    if candidate.kind == "thought":
-        notes.append(LoadWarning("thought", start, "The JSON stands in a reasoning block that was never closed."))
     if candidate.kind in ("weak", "cited"):
         notes.append(LoadWarning("weak", start, "The JSON stands in a sentence and may be part of it."))
     if repaired.hinted:

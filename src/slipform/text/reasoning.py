@@ -136,6 +136,53 @@ def answer_span(text: str) -> tuple[int, int]:
     return start, max(start, closing)
 
 
+def without_template(text: str) -> str:
+    r"""Return a text without what its chat template left in it; every position stays what it was.
+
+    Markers that end a turn are cut off at the end of the text, and with them the turns that a model invents after its
+    own. Reasoning before the final channel becomes blanks where only the names of the channels are left of the markers.
+
+    >>> without_template('{"a": 36<|im_end|>'), without_template("analysisMaybe 1?assistantfinal2").strip()
+    ('{"a": 36', '2')
+    """
+    if "<" in text and (turn := _NEXT_TURN.search(text)) is not None:
+        text = text[: turn.start()]
+    if (ending := _ENDING.search(text, max(0, len(text) - _MAX_TAG))) is not None:
+        text = text[: ending.start()]
+    final = text.rfind(_FINAL_CHANNEL)
+    if final >= 0 and (_BEFORE_ANSWER.match(text, final) or is_open_channel(text[:final])):
+        final += len(_FINAL_CHANNEL)
+        text = " " * final + text[final:]
+    return text
+
+
+def is_open_channel(text: str) -> bool:
+    """Whether a text is reasoning of which only the channel's name is left, and no final channel follows.
+
+    >>> is_open_channel("analysisWe need a city."), is_open_channel("analysis: none")
+    (True, False)
+    """
+    return _STRIPPED_CHANNEL.match(text) is not None and _FINAL_CHANNEL not in text
+
+
+_END_MARKERS: Final = (
+    "<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<|return|>", "<|eom_id|>", "<|eot|>",
+    "<|end_of_turn|>", "<|END_OF_TURN_TOKEN|>", "<end_of_turn>", "</s>", "<eos>", "<eot>",
+    "<｜end▁of▁sentence｜>", "<|assistant_end|>", "[/INST]",
+)  # fmt: skip
+"""What templates of chats end a turn with."""
+_END_MARKER: Final = "|".join(map(re.escape, _END_MARKERS))
+_ENDING: Final = re.compile(rf"\s*+(?:(?:{_END_MARKER})\s*+)++\Z")
+_NEXT_TURN: Final = re.compile(
+    rf"(?:{_END_MARKER})\s*+"
+    r"(?:(?:<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>|<\|start\|>)\s*+(?:user|human|system)\b|<\|user\|>|\[INST\])"
+)
+"""The end of a turn and the beginning of the user's next one, which the model invents."""
+_FINAL_CHANNEL: Final = "assistantfinal"
+_STRIPPED_CHANNEL: Final = re.compile(r"\s*+analysis(?=[A-Z])")
+_BEFORE_ANSWER: Final = re.compile(r"assistantfinal\s*+(?:json\s*+)?[{\[\"`]")
+
+
 def has_marker(text: str, start: int, stop: int) -> bool:
     """Whether a part of a text contains any marker."""
     return _MARKER.search(text, start, stop) is not None

@@ -50,7 +50,7 @@ _EXTRA_SAMPLING = ("min_p", "repeat_penalty")
 
 _KNOWN_EXTRA = frozenset({*_EXTRA_SAMPLING, "n"})
 
-_AS_WRITTEN = Switches(coerce=False, drop_extra=False, rename_keys=False, fill_constants=False)
+_AS_WRITTEN = Switches.none()
 
 HookFactory: TypeAlias = Callable[[Guard], StopHook | None]
 

@@ -12,10 +12,18 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
-from slipform.text.repair.continuation import BRACKET_EDITS, CONTINUES, IS_KEY, REASON, RepairPass, whole_reading
+from slipform.text.repair.continuation import (
+    BRACKET_EDITS,
+    CONTINUES,
+    IS_KEY,
+    REASON,
+    Reading,
+    RepairPass,
+    whole_reading,
+)
 from slipform.text.repair.layers import Layer, layer_kind, remove_layer
 from slipform.text.repair.machine import CannotRepair, RepairState
-from slipform.text.repair.tokens import QUOTED_KEY_AHEAD, SPACE, RepairEdit, apply_edits
+from slipform.text.repair.tokens import GOES_ON, QUOTED_KEY_AHEAD, SPACE, RepairEdit, apply_edits
 from slipform.text.repair.values import read
 from slipform.text.strict import parse
 from slipform.text.work import bounded_work, current_budget, spend
@@ -149,6 +157,10 @@ def repair_at(
         if reading is None:
             raise CannotRepair(at, REASON)
         return Repaired(*reading[:5])
+    if plain.end < end and GOES_ON.match(cleaned, plain.end, end):
+        reading = whole_reading(cleaned, end, plain.end, plain.edits, read_changed, check)
+        if reading is not None and not _loses_text(reading, plain.end):
+            return Repaired(*reading[:5])
     if check is None or not m.choices or (violations := check(plain.value)) == 0:
         return plain
     return _best_reading(plain, violations, m.choices, check, read_once)
@@ -182,6 +194,11 @@ def _continues_at(text: str, end: int, plain: Repaired, m: RepairState) -> int:
     if len(m.roots) > 1 and any(edit[0] == "extra_bracket" and edit[1] >= m.roots[0][1] for edit in m.edits):
         return m.roots[1][0]
     return -1
+
+
+def _loses_text(reading: Reading, at: int) -> bool:
+    """Whether a reading leaves out words after `at`."""
+    return any(edit.kind in ("stray_text", "ellipsis", "truncated") and edit.position >= at for edit in reading.edits)
 
 
 def _bracket_cost(repaired: Repaired) -> int:

@@ -185,11 +185,11 @@ class RepairState:
         self.edit(kind, self.position, self.text[self.position], "")
         self.position += 1
 
-    def drop_commas(self) -> None:
-        """Remove commas that separate nothing."""
+    def drop_commas(self, kind: str = "extra_comma") -> None:
+        """Remove commas that separate nothing; `kind` is "missing_item" where an item may be lost between them."""
         match = COMMAS.match(self.text, self.position, self.end)
         run = match.group() if match else self.text[self.position]
-        self.edit("extra_comma", self.position, run, "")
+        self.edit(kind, self.position, run, "")
         self.position += len(run)
 
     def push(self, frame: str) -> None:

@@ -25,6 +25,8 @@ from slipform.text.repair.tokens import (
 )
 
 _NEXT: Final = re.compile(rf"{SPACE}([,}}\])])?+")
+_HALF_QUOTES: Final = ('"', "'", "“", "”", "‘", "’")
+"""At the end of a key that has no quote before it."""
 _MORE_AHEAD: Final = re.compile(
     rf"{SPACE}(?:(\{{){SPACE}(?:[\"'“}}‘`]|[A-Za-z_$][\w$]*+\s*+:|\\\")"
     rf"|(\[){SPACE}(?:[\"'“{{\[\d\-]|\]|(?:true|false|null)\b))"
@@ -141,6 +143,8 @@ def reopen(m: RepairState, comma: int) -> None:
     if m.last_before(at, "{") >= 0:
         m.edit("extra_comma", comma, m.text[comma], "")
         m.comma = -1
+    elif m.text[comma] != ",":
+        m.edit("punctuation", comma, m.text[comma], ",")
 
 
 def after_root(m: RepairState) -> None:
@@ -356,8 +360,8 @@ def _bare_key(m: RepairState, at: int) -> None:
         _no_key(m, at)
         return
     name = m.text[at : match.end() - 1].rstrip()
-    if name.endswith(('"', "'", "”")):
-        m.edit("missing_quote", at, name, quoted(name[:-1]))
+    if name.endswith(_HALF_QUOTES):
+        m.edit("missing_quote", at, name, quoted(name[:-1].rstrip()))
     else:
         m.edit("unquoted_key", at, name, quoted(name))
     m.position = at + len(name)
@@ -382,7 +386,7 @@ def _no_key(m: RepairState, at: int) -> None:
     m.work += BARE_WORK * len(scalar.before)
     word = scalar.before.partition(":")[0].rstrip() if ":" in scalar.before else scalar.before
     if word and _COLON_AHEAD.match(m.text, at + len(word), m.end):
-        is_half_quoted = word.endswith(('"', "'"))
+        is_half_quoted = word.endswith(_HALF_QUOTES)
         m.edit(
             "missing_quote" if is_half_quoted else "unquoted_key",
             at,

@@ -16,8 +16,9 @@ CERTAIN: Final = frozenset({
 """Kinds that write the same value as JSON; every other kind is a guess at what was meant."""
 
 
-_OTHER_ESCAPES: Final = frozenset("bfnrtux\n\r\t")
-"""After a backslash: it is an escape in JSON or in other languages."""
+_MISSPELT_NUMBER: Final = re.compile(r"[-+]?+(?:0_*+[0-9]|(?!0[xX]).*(?:[.eE+-]\Z|[.][eE]|,))|,")
+"""A leading zero, a point or an exponent without digits, commas: not one number and nothing else."""
+_PLAIN_KEY: Final = re.compile(r"[\w$.-]++")
 _QUOTES_WITHIN: Final = re.compile(r"(?:\"\"(?!\")|''(?!')|[bBfFrR])")
 """The beginning of a string in two quotes, or of one with a letter before it."""
 
@@ -38,21 +39,22 @@ class RepairEdit(NamedTuple):
     def certain(self) -> bool:
         """Whether the edit writes the same value as JSON, and is not a guess at what was meant.
 
-        To read a valid escape as a backslash, because others beside it are none, is a guess; so is a comment with one
-        quote, which may be a string that lost its first one, a key of several words, quotes within quotes, commas
-        within a number, and what other languages have: their escapes, and letters before a quote.
+        Certain means that there is one reading only. Guesses are: a backslash that JSON has no escape for, or that was
+        escaped because of others beside it; a comment with one quote, which may be a string that lost its first one; a
+        key that is not a plain name; quotes within quotes; letters before a quote; a number with a leading zero,
+        with commas, or with a point or an exponent that no digits follow.
         """
         kind, before = self.kind, self.before
         if kind == "comment":
             return before.count('"') % 2 == 0
         if kind == "unquoted_key":
-            return " " not in before and "&" not in before
+            return _PLAIN_KEY.fullmatch(before) is not None
         if kind == "wrong_quote":
             return _QUOTES_WITHIN.match(before) is None or self.after == '""'
         if kind == "bad_escape":
-            return len(before) > 1 and before[1] not in _OTHER_ESCAPES
+            return before[1:] == self.after
         if kind == "number":
-            return "," not in before
+            return _MISSPELT_NUMBER.match(before) is None
         return kind in CERTAIN
 
 
@@ -120,11 +122,18 @@ _QUOTES: Final = "\"'`“”„‟‘’‚‛«»＂＇"
 _MARK: Final = rf"""(?:\\"|&quot;|&#34;|&#x22;|[{_QUOTES}]{{1,3}})"""
 _KEY_STRING: Final = rf'"[^"\\\x00-\x1f]*+(?:{ESCAPE}[^"\\\x00-\x1f]*+){{0,40}}+"'
 """A string with few escapes: a search from every quote of a text may not go on to the end of the text each time."""
-QUOTED_KEY: Final = rf"""(?:{_KEY_STRING}|{_MARK}[^"'`“”:,{{}}\[\]\n]{{0,120}}+{_MARK})"""
+QUOTED_KEY: Final = rf"""(?:{_KEY_STRING}|{_MARK}(?:[^"'`“”‘’:,{{}}\[\]\n]|[‘’](?!\s*+[:：])){{0,120}}+{_MARK})"""
 BARE_KEY: Final = r"[A-Za-z_$\u00aa-\uffff][\w$ .-]{0,60}+"
 KEY_AHEAD: Final = re.compile(rf"{SPACE}(?:{QUOTED_KEY}|{BARE_KEY}){SPACE}[:：](?!//)")
 """A key and its colon, recognised within a bounded number of characters."""
 QUOTED_KEY_AHEAD: Final = re.compile(rf"{SPACE}{QUOTED_KEY}{SPACE}[:：]")
+_ANY_QUOTE: Final = "[\"'“”‘’`]"
+GOES_ON: Final = re.compile(
+    rf"\s*+[,;]?+\s*+(?:({_ANY_QUOTE}?+[^\W\d][\w$-]{{0,40}}+{_ANY_QUOTE}?+)\s*+(?::(?!//)|=>?)"
+    rf"|({_ANY_QUOTE}[^\W\d][\w$-]{{0,40}}+{_ANY_QUOTE}))"
+    rf"\s*+(?:[\"'“”‘’{{\[]|[-+.]?\d|(?:true|false|null|True|False|None)\b)[^}}\]]{{0,400}}+[}}\]]"
+)
+"""After a document: a key and its value, however they are quoted, and a bracket that closes them."""
 PREFIX: Final = re.compile(r"[bBuUrRfF]{1,2}(?=([\"'])[^\"'\n]*+\1\s*+[,:}\])])")
 """The letters before a Python string: b'…', u"…"."""
 INVISIBLE: Final = re.compile(

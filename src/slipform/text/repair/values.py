@@ -27,8 +27,11 @@ from slipform.text.repair.tokens import (
     KEY_AHEAD,
     LAX_THEN,
     PREFIX,
+    QUOTED_KEY,
     QUOTED_KEY_AHEAD,
+    SCALAR,
     SINGLE_THEN,
+    SPACE,
     STRICT_KEY,
     STRICT_THEN,
 )
@@ -43,6 +46,8 @@ _WORDS_BEFORE: Final = re.compile(
     r"(?!true\b|false\b|null\b)[^\W\d_]++(?:[ \t]++[^\W\d_]++){0,3}+:?+\s++(?=\{\s*+[\"'}])"
 )
 """Words between two objects of an array."""
+_ASSIGNED: Final = re.compile(rf"{QUOTED_KEY}{SPACE}=>?{SPACE}{SCALAR}{SPACE}[,}}]")
+"""A quoted key, an equals sign in place of its colon, and a value."""
 _VALUE_STARTS: Final = frozenset("{[-+.0123456789")
 
 
@@ -208,7 +213,7 @@ def _member_among_items(m: RepairState, at: int) -> bool:
     elif m.comma >= 0 and len(m.stack) > 1 and m.stack[-2] == "{":
         m.edit_before("missing_bracket", m.comma, "", "]")
         m.stack.pop()
-    elif m.comma < 0 and m.edits and m.edits[-1][0] == "extra_comma" and m.stack[-2:-1] == ["{"]:
+    elif m.comma < 0 and m.edits and m.edits[-1][0] == "missing_item" and m.stack[-2:-1] == ["{"]:
         _, comma, run, _ = m.edits.pop()
         m.edit("missing_bracket", comma, "", "]")
         if len(run) > 1:
@@ -269,7 +274,7 @@ def _value_missing(m: RepairState, char: str) -> None:
     elif not m.stack:
         raise CannotRepair(m.position, "there is no JSON value here")
     elif char == ",":
-        m.drop_commas()
+        m.drop_commas("missing_item")
     else:
         close(m, char)
 
@@ -345,7 +350,7 @@ def _no_comma(m: RepairState, char: str, at: int) -> None:
     if char == ":" and frame != "{":
         raise CannotRepair(at, "there is a colon in an array")
     if frame == "{":
-        value_begins = KEY_AHEAD.match(m.text, at, m.end) is not None
+        value_begins = (KEY_AHEAD.match(m.text, at, m.end) or _ASSIGNED.match(m.text, at, m.end)) is not None
     else:
         value_begins = (
             char in _VALUE_STARTS or delimiter_at(m.text, at, m.end) != "" or (char.isalpha() and frame == "[")

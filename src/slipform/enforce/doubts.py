@@ -1,0 +1,56 @@
+"""List the doubts: why a valid value may not be what the model meant.
+
+While attempts are left, the model is asked again and told why; after the last one the value is taken, with a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from slipform.enforce.patching import Patched
+from slipform.schema import Violation
+from slipform.schema.document import join_pointer
+from slipform.text.loads import LoadWarning
+from slipform.text.strict import conflicting_keys
+
+DOUBTS: Final[Mapping[str, str]] = {
+    "several_candidates": "the answer holds several different JSON values, and nothing says which is meant: write one",
+    "several_calls": "the answer was given several times, with different values: give it once",
+    "key_outside": "text after the JSON looks like a part of it: write everything inside one pair of brackets",
+    "ellipsis": "dots or a comment stand for data that was left out of the JSON: write all of it",
+    "unreadable": "a part of the answer looks like JSON and cannot be read: write one valid JSON value",
+    "duplicate_key": "one object has the key {keys} more than once, with different values",
+    "dropped_data": "the schema has no key {keys}, and its data would be lost: put it where the schema has a place",
+}
+"""What the model is told, by the kind of the warning. Unfinished reasoning is not among them: it is an error."""
+
+
+def dropped_data(patched: Patched | None) -> Iterator[LoadWarning]:
+    """Warn of a patch that dropped a key together with the objects or items under it."""
+    for edit in patched.edits if patched is not None else ():
+        if edit.op == "remove" and edit.risk == "high":
+            message = f"The schema has no {join_pointer(edit.steps)}: it was dropped with the data it holds."
+            yield LoadWarning("dropped_data", 0, message, is_doubt=True)
+
+
+def first_doubt(notes: Sequence[LoadWarning], source: str, patched: Patched | None) -> Violation | None:
+    """The first reason to ask again that the warnings of a valid value give; None without one.
+
+    `source` is the JSON text that the value was parsed from.
+    """
+    for note in notes:
+        keys: list[str] = []
+        if note.kind == "duplicate_key":
+            keys = conflicting_keys(source)
+        elif note.kind == "dropped_data" and patched is not None:
+            keys = [str(edit.steps[-1]) for edit in patched.edits if edit.op == "remove" and edit.risk == "high"]
+        if note.is_doubt or keys:
+            return doubt(note.kind, keys)
+    return None
+
+
+def doubt(kind: str, keys: Sequence[str] = ()) -> Violation:
+    """A doubt of this kind, as the model is told it."""
+    named = ", ".join(f'"{key}"' for key in keys)
+    return Violation("", "", kind, DOUBTS[kind].format(keys=named), steps=())
