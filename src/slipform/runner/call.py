@@ -14,6 +14,7 @@ import orjson
 from slipform.call_options import CallOptions
 from slipform.config import Settings
 from slipform.enforce import Outcome, Plan, Report
+from slipform.enforce.doubts import DOUBTS
 from slipform.engine.drive import run_async
 from slipform.engine.fallback import FallbackList, respond_async, run_first_async, with_report_of
 from slipform.engine.planning import ModelRoute
@@ -71,6 +72,8 @@ class RowCaller:
         # A lone surrogate has no UTF-8, but a JSON escape; an invalid answer that was let pass need not be JSON.
         text = outcome.text.encode("utf-8", "backslashreplace") if outcome.is_valid else as_json(outcome.value)
         more: dict[str, Any] = {"model": report.attempts[-1].model} if self.job.fallbacks else {}
+        if doubts := [warning.code for warning in report.warnings if warning.code in DOUBTS]:
+            more["warnings"] = doubts
         if report.evidence is not None:
             from slipform.evidence.collect import ungrounded
 
