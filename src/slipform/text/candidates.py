@@ -159,6 +159,7 @@ class _Search:
         self.given_up: list[GivenUp] = []
         self.failures = 0
         self.skipped = -1
+        self.has_folds = _FOLD.search(text) is not None
         self.wordless = _WORD.search(text) is None
         self.first = len(text) - len(text.lstrip())
         self.is_final = False
@@ -255,7 +256,8 @@ class _Search:
         if kind == "bare" and (restart := _restart(text, at, repaired)) >= 0:
             self.given_up.append(GivenUp(at, CannotRepair(at, "it breaks off and begins again")))
             return restart
-        if kind in ("bare", "tagged") and _is_struck(text, at, repaired.end):
+        is_folded = self.has_folds and _is_folded(text, at)
+        if kind in ("bare", "tagged") and (is_folded or _is_struck(text, at, repaired.end)):
             return self._add_struck(at, repaired)
         self._add("sequence" if repaired.parts and kind == "bare" else kind, repaired)
         return max(repaired.end, at + 1)
@@ -349,7 +351,8 @@ class _Search:
                     break
         if isinstance(repaired, CannotRepair):
             return self._give_up(start, repaired)
-        self._add("lines" if label in _LINES_LABELS else "fenced", repaired)
+        kind = "lines" if label in _LINES_LABELS else "fenced"
+        self._add("struck" if self.has_folds and _is_folded(text, start) else kind, repaired)
         closing = text.find(marker[:3], repaired.end)
         return repaired.end if closing < 0 or text[repaired.end : closing].strip() else closing + 3
 
@@ -371,12 +374,16 @@ _MAX_FOLD: Final = 4_000
 
 
 def _is_struck(text: str, at: int, end: int) -> bool:
-    """Whether JSON is struck out, quoted from elsewhere, removed in a diff, or in a folded block."""
+    """Whether JSON is struck out, quoted from elsewhere, or removed in a diff."""
     if _STRUCK_BEFORE.search(text[max(0, at - 20) : at]):
         return _STRUCK_AFTER.match(text, end) is not None
     line = text[max(0, at - 20) : at].rpartition("\n")[2].strip()
-    if line:
-        return line.strip("> ") == "" or (line == "-" and text.find("\n+", end) >= 0)
+    is_quoted = line != "" and line.strip("> ") == ""
+    return is_quoted or (line == "-" and text.find("\n+", end) >= 0)
+
+
+def _is_folded(text: str, at: int) -> bool:
+    """Whether a position is in a block that readers unfold."""
     folds = [match.group(1) for match in _FOLD.finditer(text, max(0, at - _MAX_FOLD), at)]
     return bool(folds) and not folds[-1]
 

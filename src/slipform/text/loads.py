@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
@@ -156,72 +155,12 @@ def _find_and_repair(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
         if (scalar := load_scalar(text, hint)) is not None:
             return scalar
     loaded = _load_surrounded(text, hint) or _search(text, hint, nan)
-    notes = (*loaded.notes, *_left_out_data(loaded), *_key_outside(text, loaded))
-    return loaded._replace(notes=notes) if len(notes) > len(loaded.notes) else loaded
+    if not loaded.edits and not text[: loaded.start].strip() and not text[loaded.end :].strip():
+        return loaded
+    # Imported on first use, as `_search` is.
+    from slipform.text.surroundings import doubts_around
 
-
-def _left_out_data(loaded: Loaded) -> Iterator[LoadWarning]:
-    """Warn of marks and comments in the JSON which say that data was left out there."""
-    for edit in loaded.edits:
-        if edit.kind == "ellipsis" or (edit.kind == "comment" and _SAYS_MORE.search(edit.before)):
-            message = f"{edit.before.strip()} in the JSON says that data was left out."
-            yield LoadWarning("ellipsis", edit.position, message, is_doubt=True)
-            return
-
-
-def _key_outside(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
-    """Warn of what looks like a member outside the JSON that was taken, and of brackets that close nothing."""
-    if any(note.kind == "several_candidates" for note in loaded.notes):
-        # The other pieces have keys of their own; a key may still lead to one of them.
-        opening = OPENING_BRACKET.search(text, loaded.end)
-        key = None if opening is None else _KEY_OUTSIDE.search(text, loaded.end, opening.end())
-        if key is not None:
-            yield _key_warning(key)
-        return
-    stray = _stray_bracket(text, loaded.end)
-    key = (_member_at(text, loaded.end) if stray >= 0 else None) or _KEY_OUTSIDE.search(text, loaded.end)
-    if key is None and text.find('"', 0, loaded.start) >= 0:
-        # The value's first character shows that it is a key's; what was thought before does not count.
-        key = _KEY_OUTSIDE.search(text, max(0, text.rfind("</", 0, loaded.start)), loaded.start + 1)
-        if key is not None and key.start() < answer_span(text[: loaded.start])[0]:
-            key = None
-    if key is not None:
-        message = (
-            f"{key[key.lastindex or 0]} outside the JSON that was taken looks like a key: there may be more of it."
-        )
-        yield LoadWarning("key_outside", key.start(), message, is_doubt=True)
-    elif stray >= 0:
-        message = f"{text[stray]} after the JSON that was taken closes nothing: there may be more of it."
-        yield LoadWarning("key_outside", stray, message, is_doubt=True)
-    elif (line := _LABELLED.match(text, loaded.end)) is not None:
-        message = f"{line.group(2)} after the JSON that was taken may be a key: there may be more of it."
-        yield LoadWarning("key_outside", line.start(2), message, is_doubt=bool(line.group(1)))
-
-
-def _key_warning(key: re.Match[str]) -> LoadWarning:
-    name = key[key.lastindex or 0]
-    message = f"{name} outside the JSON that was taken looks like a key: there may be more of it."
-    return LoadWarning("key_outside", key.start(), message, is_doubt=True)
-
-
-def _member_at(text: str, start: int) -> re.Match[str] | None:
-    from slipform.text.repair.tokens import GOES_ON
-
-    return GOES_ON.match(text, start)
-
-
-def _stray_bracket(text: str, start: int) -> int:
-    """Return where a bracket after the JSON closes what nothing opens; -1 without one, and for a face like `:)`."""
-    if text.find("}", start) < 0 and text.find("]", start) < 0:
-        return -1
-    depth = 0
-    for match in _BRACKET_OR_FACE.finditer(text, start):
-        if match.lastgroup is None:
-            continue
-        depth += 1 if match.group() in "{[" else -1
-        if depth < 0:
-            return match.start()
-    return -1
+    return loaded._replace(notes=(*loaded.notes, *doubts_around(text, loaded)))
 
 
 def left_out(text: str, start: int, end: int) -> tuple[tuple[int, int], ...]:
@@ -309,21 +248,6 @@ _FORMULA_ESCAPE: Final = re.compile(
 _CONTAINERS: Final = frozenset({"object", "array"})
 _OBJECT_OR_ARRAY: Final = _ContainerHint()
 UNFINISHED_REASONING: Final = "the model was still reasoning when it ended, and gave no answer"
-_SAYS_MORE: Final = re.compile(
-    r"\.{3}|…|\b\d+ (?:more|others?)\b|\b(?:more|other|remaining|further) (?:\w+ )?(?:items?|entries|rows?|records?"
-    r"|elements?|results?|objects?|values?|fields?|lines?)\b|\bsame (?:for|as|with|pattern|structure)\b"
-    r"|\band so (?:on|forth)\b|\betc\b|\bomitted\b|\babbreviated\b|\btruncated\b|\bcontinue[sd]?\b"
-    r"|\b(?:the )?rest (?:of|is|are|omitted|follows?)\b"
-    r"|\b(?:items?|entries|rows?|records?|elements?) \d+ ?(?:to|through|[-–]) ?\d+\b",
-    re.IGNORECASE,
-)
-"""In a comment: there is more data than is written."""
-_LABELLED: Final = re.compile(
-    r"\s*+(,?)\s*+([A-Za-z_][\w-]{0,40})\s*+:\s*+(?:[-+]?\d[\d.]*+|true|false|null|\"[^\"\n]*+\")\s*?(?:[,\n]|\Z)"
-)
-"""After the JSON: a name without quotes and a value, which may be a member or a line of words."""
-_BRACKET_OR_FACE: Final = re.compile(r"[:;=8][-'^]?[)(\]\[}{]|```[^`\n]*|(?P<bracket>[{}\[\]])")
-_KEY_OUTSIDE: Final = re.compile(r"(\"[^\"\\\n]{1,60}\")\s*(?::|=>)\s*(?:[\"{\[\d-]|true|false|null)")
 OPENING_BRACKET: Final = re.compile(r"[{\[]")
 _AROUND: Final = re.compile(r"(?:```+|~~~+)[\w+.#-]*|</?[A-Za-z][\w:.-]{0,40}>|\[/?[A-Z_]{2,30}\]|`")
 """What stands around JSON and says nothing: fences, tags, markers of tool calls."""

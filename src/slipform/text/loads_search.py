@@ -40,20 +40,24 @@ _MAX_CUE: Final = 120
 _UNCOUNTED: Final = 1_000_000
 """The violations of a candidate whose violations are not counted."""
 CORRECTION: Final = re.compile(
-    r"\b(?:correct(?:ed|ion)|instead(?! of)|final (?:answer|result|version|output|response|json)|actually|revised"
-    r"|updated|fixed|sorry|apolog\w+|my mistake|second thought|scratch that|better|improved|wait|oops"
+    r"\b(?:correct(?:ed|ion)|rectifi\w+|instead(?! of)|final (?:answer|result|version|output|response|json)|actually"
+    r"|revised|updated|fixed|sorry|apolog\w+|my mistake|(?:an|the) (?:error|mistake)|on reflection|second thought"
+    r"|(?:scratch|strike|ignore|disregard|forget) (?:that|this|the (?:above|previous|first))|better|improved|wait|oops"
+    r"|(?:the )?right (?:answer|one|version|value)|(?:double|re)-?check\w*|reconsider\w*|recalculat\w*"
     r"|should (?:be|read|have been)"
     r"|(?:is|was|'s) (?:wrong|incorrect|not right|not correct)|let me (?:fix|correct|redo|restart|try again)"
-    r"|korrigiert\w*|berichtigt\w*|stattdessen|endgültig\w*|corrig\w+|plutôt|réponse finale|corregid\w+|respuesta final"
-    r"|en su lugar|corrett\w+|risposta finale|resposta final|исправлен\w*|итоговый)"
+    r"|korrigiert\w*|korrektur\w*|berichtigt\w*|stattdessen|endgültig\w*|corrig\w+|plutôt|réponse finale"
+    r"|corregid\w+|correcci[oó]n|respuesta final|en su lugar|corrett\w+|risposta finale|resposta final"
+    r"|исправлен\w*|итоговый)"
     r"|更正|修正|改正|订正|訂正|最终|最終|수정|정정",
     re.IGNORECASE,
 )
 """Between two candidates: the second replaces the first."""
 _OPENING_FENCE: Final = r"(?:```+[\w ]*+|~~~+[\w ]*+)?+\s*+\Z"
 LABEL: Final = re.compile(
-    r"(?:\A|[\n.!?)#*:]|[,;] )[ \t#*_>(-]*(final\w*|(?:my|the) answer is|answer|result|output|response|solution|after"
-    r"|new|now|(?:v|version|revision|attempt|take|try) ?\d+)[ \t*_)]*[:：=]?[ \t*_]*\s*+" + _OPENING_FENCE,
+    r"(?:\A|[\n.!?)#*:]|[,;] )[ \t#*_>(→⇒=-]*(final\w*|(?:(?:so|thus|hence|therefore),? )?(?:my|the) answer is"
+    r"|answer|result|output|response|solution|after|new(?: version)?|now|edit(?: \d+)?|update"
+    r"|(?:v|version|revision|attempt|take|try) ?\d+)(?: \(final\))?[ \t*_)]*[:：=]?[ \t*_]*\s*+" + _OPENING_FENCE,
     re.IGNORECASE,
 )
 """Right before a candidate: a heading that makes it the answer, unless the candidate before has the same."""

@@ -165,14 +165,12 @@ def is_open_channel(text: str) -> bool:
     return _STRIPPED_CHANNEL.match(text) is not None and _FINAL_CHANNEL not in text
 
 
-_END_MARKERS: Final = (
-    "<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<|return|>", "<|eom_id|>", "<|eot|>",
-    "<|end_of_turn|>", "<|END_OF_TURN_TOKEN|>", "<end_of_turn>", "</s>", "<eos>", "<eot>",
-    "<｜end▁of▁sentence｜>", "<|assistant_end|>", "[/INST]",
-)  # fmt: skip
-"""What templates of chats end a turn with."""
-_END_MARKER: Final = "|".join(map(re.escape, _END_MARKERS))
-_ENDING: Final = re.compile(rf"\s*+(?:(?:{_END_MARKER})\s*+)++\Z")
+_END_MARKER: Final = (
+    r"<\|[\w ]{1,40}\|>|<｜[^｜\n]{1,40}｜>|</?s>|\[/INST\]"
+    r"|<(?:eos|eot|pad|unk|eos_token|endoftext|im_end|end_of_turn|end_of_text|end_of_utterance)>"
+)
+"""What the templates of chats end a turn, or a text, with."""
+_ENDING: Final = re.compile(rf"\s*+(?:(?:{_END_MARKER})\s*+)++\Z", re.IGNORECASE)
 _NEXT_TURN: Final = re.compile(
     rf"(?:{_END_MARKER})\s*+"
     r"(?:(?:<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>|<\|start\|>)\s*+(?:user|human|system)\b|<\|user\|>|\[INST\])"

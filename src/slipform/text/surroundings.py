@@ -1,0 +1,123 @@
+"""Find what puts loaded JSON in doubt: marks of omission in it, and the text around it.
+
+A module of its own because its regular expressions are needed for broken texts only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from slipform.text.loads import OPENING_BRACKET, Loaded, LoadWarning
+from slipform.text.reasoning import answer_span
+from slipform.text.repair.tokens import GOES_ON
+
+_SAYS_MORE: Final = re.compile(
+    r"\.{3}|…|\A\W*more\b|\b\d+ (?:more|others?)\b|\b(?:more|other|remaining|further) (?:\w+ )?"
+    r"(?:items?|entries|rows?|records?|elements?|results?|objects?|values?|fields?|lines?)\b"
+    r"|\bsame (?:for|as|with|pattern|structure)\b"
+    r"|\band so (?:on|forth)\b|\betc\b|\bomitted\b|\babbreviated\b|\btruncated\b|\bcontinue[sd]?\b"
+    r"|\b(?:the )?rest (?:of|is|are|omitted|follows?)\b"
+    r"|\b(?:items?|entries|rows?|records?|elements?) \d+ ?(?:to|through|[-–]) ?\d+\b",
+    re.IGNORECASE,
+)
+"""In a comment: there is more data than is written."""
+_LABELLED: Final = re.compile(
+    r"\s*+(,?)\s*+([A-Za-z_][\w-]{0,40})\s*+:\s*+(?:[-+]?\d[\d.]*+|true|false|null|\"[^\"\n]*+\")\s*?(?:[,\n]|\Z)"
+)
+"""After the JSON: a name without quotes and a value, which may be a member or a line of words."""
+_MAX_SENTENCE: Final = 400
+"""Characters around the JSON in which a text may say that it has no answer."""
+_IN_SENTENCE: Final = re.compile(
+    r"(?<!\bis)(?<!\bare)(?<!\bbe)(?<!\banswer)(?<!\bjson)(?<=[a-z])[ \t]+`?\Z", re.IGNORECASE
+)
+_SENTENCE_GOES_ON: Final = re.compile(r"`?[ \t]+[a-z]")
+_SAYS_NOTHING: Final = re.compile(
+    r"\b(?:could(?: not|n['’]t)|can(?:not|['’]t| not)|(?:un|not )able to|do(?:es)?(?: not|n['’]t) have"
+    r"|no (?:information|data)|not (?:found|available|provided|mentioned|given))\b",
+    re.IGNORECASE,
+)
+_BRACKET_OR_FACE: Final = re.compile(r"[:;=8][-'^]?[)\]}]|```[^`\n]*|(?P<bracket>[{}\[\]])")
+_KEY_OUTSIDE: Final = re.compile(r"(\"[^\"\\\n]{1,60}\")\s*(?::|=>)\s*(?:[\"{\[\d-]|true|false|null)")
+
+
+def doubts_around(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
+    """Yield the warnings that the JSON's own marks and the text around it give rise to.
+
+    >>> from slipform.text.loads import load
+    >>> [each.kind for each in doubts_around('[1, ...]', load('[1, ...]')._replace(notes=()))]
+    ['ellipsis']
+    """
+    yield from _left_out_data(loaded)
+    yield from _key_outside(text, loaded)
+    yield from _no_answer(text, loaded)
+
+
+def _left_out_data(loaded: Loaded) -> Iterator[LoadWarning]:
+    """Warn of marks and comments in the JSON which say that data was left out there."""
+    for edit in loaded.edits:
+        if edit.kind == "ellipsis" or (edit.kind == "comment" and _SAYS_MORE.search(edit.before)):
+            message = f"{edit.before.strip()} in the JSON says that data was left out."
+            yield LoadWarning("ellipsis", edit.position, message, is_doubt=True)
+            return
+
+
+def _no_answer(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
+    """Warn of JSON inside a sentence of a text which says that it has no answer."""
+    before = text[max(0, loaded.start - _MAX_SENTENCE) : loaded.start]
+    if not _IN_SENTENCE.search(before) or not _SENTENCE_GOES_ON.match(text, loaded.end):
+        return
+    after = text[loaded.end : loaded.end + _MAX_SENTENCE]
+    if _SAYS_NOTHING.search(before) or _SAYS_NOTHING.search(after):
+        message = "The JSON stands in a sentence, and the text says that it has no answer."
+        yield LoadWarning("no_answer", loaded.start, message, is_doubt=True)
+
+
+def _key_outside(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
+    """Warn of what looks like a member outside the JSON that was taken, and of brackets that close nothing."""
+    if any(note.kind == "several_candidates" for note in loaded.notes):
+        # The other pieces have keys of their own; a key may still lead to one of them.
+        opening = OPENING_BRACKET.search(text, loaded.end)
+        key = None if opening is None else _KEY_OUTSIDE.search(text, loaded.end, opening.end())
+        if key is not None:
+            yield _key_warning(key)
+        return
+    stray = _stray_bracket(text, loaded.end)
+    key = (GOES_ON.match(text, loaded.end) if stray >= 0 else None) or _KEY_OUTSIDE.search(text, loaded.end)
+    if key is None and text.find('"', 0, loaded.start) >= 0:
+        # The value's first character shows that it is a key's; what was thought before does not count.
+        key = _KEY_OUTSIDE.search(text, max(0, text.rfind("</", 0, loaded.start)), loaded.start + 1)
+        if key is not None and key.start() < answer_span(text[: loaded.start])[0]:
+            key = None
+    if key is not None:
+        message = (
+            f"{key[key.lastindex or 0]} outside the JSON that was taken looks like a key: there may be more of it."
+        )
+        yield LoadWarning("key_outside", key.start(), message, is_doubt=True)
+    elif stray >= 0:
+        message = f"{text[stray]} after the JSON that was taken closes nothing: there may be more of it."
+        yield LoadWarning("key_outside", stray, message, is_doubt=True)
+    elif (line := _LABELLED.match(text, loaded.end)) is not None:
+        message = f"{line.group(2)} after the JSON that was taken may be a key: there may be more of it."
+        yield LoadWarning("key_outside", line.start(2), message, is_doubt=bool(line.group(1)))
+
+
+def _key_warning(key: re.Match[str]) -> LoadWarning:
+    name = key[key.lastindex or 0]
+    message = f"{name} outside the JSON that was taken looks like a key: there may be more of it."
+    return LoadWarning("key_outside", key.start(), message, is_doubt=True)
+
+
+def _stray_bracket(text: str, start: int) -> int:
+    """Return where a bracket after the JSON closes what nothing opens; -1 without one, and for a face like `:)`."""
+    if text.find("}", start) < 0 and text.find("]", start) < 0:
+        return -1
+    depth = 0
+    for match in _BRACKET_OR_FACE.finditer(text, start):
+        if match.lastgroup is None:
+            continue
+        depth += 1 if match.group() in "{[" else -1
+        if depth < 0:
+            return match.start()
+    return -1
