@@ -97,8 +97,8 @@ def ask(
         if shape is None:
             raise typer.BadParameter("--evidence needs a --schema.")
         text = user_message.text if source is None else read_text(source)
-        wanted = Evidence(text, confidence="logprobs", samples=samples)
-        enforcement = dataclasses.replace(enforcement, evidence=wanted)
+        wanted_evidence = Evidence(text, confidence="logprobs", samples=samples)
+        enforcement = dataclasses.replace(enforcement, evidence=wanted_evidence)
     elif source is not None or samples:
         raise typer.BadParameter("--source and --samples are for --evidence.")
     question = _Question(

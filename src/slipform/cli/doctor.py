@@ -71,7 +71,7 @@ def _sections(offline: bool, models: Sequence[str], config: Path | None) -> Iter
         if not offline:
             yield "providers", reachable(settings, router.providers)
         yield "what `auto` means", picks(router, models)
-        yield "what vendors' refusals taught", lessons(router)
+        yield "what vendors' refusals taught", learned_limitations(router)
         yield "schemas", schemas(settings)
 
 
@@ -172,10 +172,10 @@ def reachable(settings: Settings, providers: Mapping[str, Provider]) -> Iterator
         return
     with ThreadPoolExecutor(max_workers=8) as pool:
         probes = dict(zip(http_providers, pool.map(probe, http_providers.values()), strict=True))
-    for name, found in probes.items():
+    for name, result in probes.items():
         configured = name in settings.providers
-        text = " ".join(filter(None, (f"{name}:", address(http_providers[name]), found.text)))
-        yield Finding("ok" if found.ok else "fault" if configured else "note", text)
+        text = " ".join(filter(None, (f"{name}:", address(http_providers[name]), result.text)))
+        yield Finding("ok" if result.ok else "fault" if configured else "note", text)
     if not any(found.ok for found in probes.values()):
         yield Finding("note", "no provider can be reached: is this machine offline?")
 
@@ -191,13 +191,15 @@ def picks(router: Router, models: Sequence[str]) -> Iterator[Finding]:
         yield Finding("ok", f"{name}: {provider.capabilities(model).auto_strategy.value}")
 
 
-def lessons(router: Router) -> Iterator[Finding]:
+def learned_limitations(router: Router) -> Iterator[Finding]:
     """Yield what the proxy has learned from refusals and still goes by; `slipform models show` has one model's."""
-    from slipform.cli.models import learned_of
+    from slipform.cli.models import limitations_of
 
-    found = [f"{name}/{text}" for name, provider in router.providers.items() for _, _, text in learned_of(provider)]
-    yield from (Finding("note", text) for text in found)
-    if not found:
+    limitations = [
+        f"{name}/{text}" for name, provider in router.providers.items() for _, _, text in limitations_of(provider)
+    ]
+    yield from (Finding("note", text) for text in limitations)
+    if not limitations:
         yield Finding("ok", "nothing: every model is asked as the catalogue says")
 
 

@@ -78,7 +78,7 @@ def evaluate(
     )
     router = runner_router(settings)
     try:
-        found = ask_and_score(
+        evaluation = ask_and_score(
             cases,
             folder,
             router=router,
@@ -97,24 +97,26 @@ def evaluate(
         raise typer.Exit(Exit.STOPPED) from None
     finally:
         router.close()
-    write_report(found, folder / "report.html")
+    write_report(evaluation, folder / "report.html")
     with replacing(folder / "report.json") as file:
-        file.write(json_text(found.to_dict(), 2).encode() + b"\n")
-    print_data(json_text(found.to_dict()) if as_json else "\n".join(_table(found)))
+        file.write(json_text(evaluation.to_dict(), 2).encode() + b"\n")
+    print_data(json_text(evaluation.to_dict()) if as_json else "\n".join(_table(evaluation)))
     print_message(f"slipform: the report is {folder / 'report.html'}, its figures {folder / 'report.json'}")
-    _exit(found, fail_under)
+    _exit(evaluation, fail_under)
 
 
-def _exit(found: Evaluation, fail_under: float | None) -> None:
-    failed = [run for run in found.runs if run.error]
+def _exit(evaluation: Evaluation, fail_under: float | None) -> None:
+    failed = [run for run in evaluation.runs if run.error]
     for run in failed:
         print_message(f"slipform: {run.model}, {run.strategy}: {run.error}", fg="red")
     if fail_under is not None:
-        for run in found.runs:
+        for run in evaluation.runs:
             if not run.error and run.accuracy < fail_under:
-                said = f"{run.model}, {run.strategy}: {run.accuracy:.3f} of the values are right, under {fail_under:g}"
-                print_message(f"slipform: {said}", fg="red")
-        if found.accuracy < fail_under and not failed:
+                message = (
+                    f"{run.model}, {run.strategy}: {run.accuracy:.3f} of the values are right, under {fail_under:g}"
+                )
+                print_message(f"slipform: {message}", fg="red")
+        if evaluation.accuracy < fail_under and not failed:
             raise typer.Exit(Exit.INVALID)
     if failed:
         raise typer.Exit(Exit.UPSTREAM)
@@ -138,9 +140,9 @@ def _strategies(text: str) -> Sequence[OutputStrategy]:
 _HEADS = ("model", "strategy", "right", "rows right", "valid", "calls", "tokens in/out", "cost", "p50", "AUROC")
 
 
-def _table(found: Evaluation) -> Iterator[str]:
+def _table(evaluation: Evaluation) -> Iterator[str]:
     """Yield the lines of a plain table: a run each."""
-    rows = [_HEADS, *(_cells(run) for run in found.runs)]
+    rows = [_HEADS, *(_cells(run) for run in evaluation.runs)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
     for row in rows:
         yield "  ".join(

@@ -41,36 +41,36 @@ def ground(
 
     value, text = load(read_text(answer), strict=True).value, read_text(source)
     document = schema_for_command(schema, config).document if schema else None
-    found = ground_in(SourceIndex(text), value, document).fields()
+    fields = ground_in(SourceIndex(text), value, document).fields()
     if as_json:
-        print_data(json_text({pointer: [span._asdict() for span in each.spans] for pointer, each in found.items()}))
+        print_data(json_text({pointer: [span._asdict() for span in each.spans] for pointer, each in fields.items()}))
     else:
-        for line in evidence_lines(found, text):
+        for line in evidence_lines(fields, text):
             print_data(line)
     absent = [
         pointer
-        for pointer, each in found.items()
+        for pointer, each in fields.items()
         if not each.spans and each.should_be_there(locate(value, pointer) if pointer else value)
     ]
     if absent:
-        print_message(f"{len(absent)} of {len(found)} values are not in the source", fg="red")
+        print_message(f"{len(absent)} of {len(fields)} values are not in the source", fg="red")
         raise typer.Exit(Exit.INVALID)
 
 
-def evidence_lines(found: Mapping[str, FieldEvidence], text: str) -> Iterator[str]:
+def evidence_lines(fields: Mapping[str, FieldEvidence], text: str) -> Iterator[str]:
     """Yield a line for each value: its place, how it stands there, and the words around it; then how sure it is."""
-    for pointer, known in found.items():
-        if not known.spans:
-            yield f"{pointer or '/'}: {'not found' if known.searched else 'not looked up: there are too many values'}"
-        for span in known.spans:
+    for pointer, field in fields.items():
+        if not field.spans:
+            yield f"{pointer or '/'}: {'not found' if field.searched else 'not looked up: there are too many values'}"
+        for span in field.spans:
             before = text[max(0, span.start - _AROUND) : span.start].replace("\n", " ")
             after = text[span.end : span.end + _AROUND].replace("\n", " ")
             shown = text[span.start : span.end].replace("\n", " ")
             shown = style_text(shown, bold=True) if has_colour() else shown
             how = f"{span.how}, ambiguous" if span.ambiguous else span.how
             yield f"{pointer or '/'}: {span.start}-{span.end} {how}: {before}[{shown}]{after}".rstrip()
-        said = [] if known.confidence is None else [f"score {known.confidence:.2f} by {known.signal}"]
-        said += [f"no score: {known.reason}"] if known.reason else []
-        said += [f"{known.votes} of {known.samples} further answers agree"] if known.samples else []
-        if said or known.touched:
-            yield f"    {'; '.join([*said, *known.touched])}"
+        remarks = [] if field.confidence is None else [f"score {field.confidence:.2f} by {field.signal}"]
+        remarks += [f"no score: {field.reason}"] if field.reason else []
+        remarks += [f"{field.votes} of {field.samples} further answers agree"] if field.samples else []
+        if remarks or field.touched:
+            yield f"    {'; '.join([*remarks, *field.touched])}"

@@ -91,13 +91,13 @@ def convert_litellm(config: Path, environment: Mapping[str, str]) -> tuple[str, 
     return text, report, all(remark.kind == "note" for remark in importer.remarks)
 
 
-def _read(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[Place, str]]:
+def _read(path: Path, including: tuple[Path, ...]) -> tuple[dict[str, Any], dict[Place, str]]:
     """What a file and those it includes say, and the line of each part."""
     from slipform.config.load import node_lines
     from slipform.errors import ConfigError
     from slipform.yaml_reader import YamlError, read_yaml
 
-    if path.resolve() in seen:
+    if path.resolve() in including:
         raise ConfigError("The files include each other", where=str(path))
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -114,7 +114,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[Plac
     included = data.get("include")
     for name in included if isinstance(included, list) else [included] if isinstance(included, str) else ():
         if (path.parent / str(name)).is_file():
-            more, others = _read(path.parent / str(name), (*seen, path.resolve()))
+            more, others = _read(path.parent / str(name), (*including, path.resolve()))
             _merge(data, more, lines, others)
         else:
             data.setdefault(MISSING, []).append(str(name))
@@ -131,10 +131,10 @@ def _merge(data: dict[str, Any], more: Mapping[str, Any], lines: dict[Place, str
         else:
             lines.setdefault(place, line)
     for name, value in more.items():
-        known = data.get(name)
-        if isinstance(known, list) and isinstance(value, list):
-            data[name] = [*known, *value]
-        elif isinstance(known, dict) and isinstance(value, dict):
-            data[name] = {**value, **known}
-        elif known is None:
+        existing = data.get(name)
+        if isinstance(existing, list) and isinstance(value, list):
+            data[name] = [*existing, *value]
+        elif isinstance(existing, dict) and isinstance(value, dict):
+            data[name] = {**value, **existing}
+        elif existing is None:
             data[name] = value

@@ -65,9 +65,9 @@ class _Deployment:
 def _weights(listed: Sequence[_Deployment]) -> list[float]:
     """The weights of deployments that share their calls: by the first measure that one of them has."""
     for measure in ("weight", "rpm", "tpm"):
-        known = [each.shares[measure] for each in listed if measure in each.shares]
-        if known:
-            return [each.shares.get(measure, min(known)) for each in listed]
+        weights = [each.shares[measure] for each in listed if measure in each.shares]
+        if weights:
+            return [each.shares.get(measure, min(weights)) for each in listed]
     return [1] * len(listed)
 
 
@@ -148,10 +148,10 @@ class LiteLlmImport:
         resolved = self._model(model, (*where, "model"))
         if resolved is None:
             return
-        found = self._reader.provider(resolved, params, where)
-        if found is None:
+        provider = self._reader.provider(resolved, params, where)
+        if provider is None:
             return
-        name, upstream, kind = found
+        name, upstream, kind = provider
         order, shares = number_of(params.pop("order", None)), self._shares(params)
         defaults = self._request_defaults(params, kind, where)
         self._info(info, params, f"{name}/{upstream}", (*place, "model_info"))
@@ -175,13 +175,13 @@ class LiteLlmImport:
 
     def _model(self, model: Any, place: Place) -> str | None:
         if isinstance(model, str) and (name := variable_of(model)) is not None:
-            found = self.environment.get(name)
-            if not found:
+            value = self.environment.get(name)
+            if not value:
                 text = f"the model's name is in {name}, which is not set here; set it and import again"
                 self._note("left out", "litellm_params.model", text, place)
                 return None
             self._note("note", "litellm_params.model", f"the model's name was taken from {name}", place)
-            model = found
+            model = value
         if not isinstance(model, str) or not model.strip():
             self._note("left out", "litellm_params.model", "there is none", place)
             return None
@@ -216,7 +216,7 @@ class LiteLlmImport:
         from slipform.engine.setup import alias_targets
         from slipform.errors import SlipformError
 
-        kept = {}
+        readable = {}
         for name, value in defaults.items():
             plain = self._plain(value, name, (*place, name))
             if plain is _SECRET:
@@ -227,8 +227,8 @@ class LiteLlmImport:
             except (SlipformError, ValueError):
                 self._note("left out", f"litellm_params.{name}", "its value cannot be read", (*place, name))
             else:
-                kept[name] = plain
-        return kept
+                readable[name] = plain
+        return readable
 
     def _plain(self, value: Any, name: str, place: Place) -> Any:
         if isinstance(value, Mapping):

@@ -48,64 +48,64 @@ class ProviderReader:
             prefix, upstream = _guessed(model), model
         elif prefix not in PROVIDERS:
             prefix, upstream = "custom_openai", model
-        known = PROVIDERS.get(prefix, KnownProvider("openai-compatible"))
+        provider = PROVIDERS.get(prefix, KnownProvider("openai-compatible"))
         for route in ROUTES.get(prefix, ()):
             upstream = upstream.removeprefix(route)
-        known = self._variant(prefix, known, upstream)
-        upstream = upstream.removeprefix("responses/") if known.kind == "openai-responses" else upstream
-        if known.kind == "bedrock" and (region := re.match(r"([a-z]{2}(?:-[a-z]+)+-\d)/", upstream)):
+        provider = self._variant(prefix, provider, upstream)
+        upstream = upstream.removeprefix("responses/") if provider.kind == "openai-responses" else upstream
+        if provider.kind == "bedrock" and (region := re.match(r"([a-z]{2}(?:-[a-z]+)+-\d)/", upstream)):
             params.setdefault("aws_region_name", region[1])
             upstream = upstream[region.end() :]
         if not upstream:
             self.note("left out", "litellm_params.model", "it names a provider without a model", place)
             return None
-        given = self._provider_settings(known, params, place, prefix)
-        return None if given is None else (self._named(prefix, known, given), upstream, given["kind"])
+        settings = self._provider_settings(provider, params, place, prefix)
+        return None if settings is None else (self._named(prefix, provider, settings), upstream, settings["kind"])
 
-    def _variant(self, prefix: str, known: KnownProvider, model: str) -> KnownProvider:
+    def _variant(self, prefix: str, provider: KnownProvider, model: str) -> KnownProvider:
         if prefix.startswith("vertex_ai") and "claude" in model:
             return KnownProvider("vertex-anthropic")
-        return KnownProvider("openai-responses") if prefix == "openai" and model.startswith("responses/") else known
+        return KnownProvider("openai-responses") if prefix == "openai" and model.startswith("responses/") else provider
 
     def _provider_settings(
-        self, known: KnownProvider, params: dict[str, Any], place: Place, prefix: str
+        self, provider: KnownProvider, params: dict[str, Any], place: Place, prefix: str
     ) -> dict[str, Any] | None:
         base = params.pop("api_base", None)
         base = params.pop("base_url", None) if base in (None, "") else base
-        given: dict[str, Any] = {"kind": known.kind}
-        self._address(given, known, base, (*place, "api_base"))
-        if given["kind"] == "openai-compatible" and "base_url" not in given:
+        settings: dict[str, Any] = {"kind": provider.kind}
+        self._address(settings, provider, base, (*place, "api_base"))
+        if settings["kind"] == "openai-compatible" and "base_url" not in settings:
             text = f"{prefix!r} needs an address (`api_base`), and there is none"
             self.note("left out", "litellm_params.model", text, place)
             return None
-        self._key(given, known, params.pop("api_key", None), (*place, "api_key"))
-        self._fields(given, params, place)
-        self._headers(given, params, place)
+        self._key(settings, provider, params.pop("api_key", None), (*place, "api_key"))
+        self._fields(settings, params, place)
+        self._headers(settings, params, place)
         for name in ("timeout", "request_timeout"):
             if timeout := number_of(params.get(name)):
-                given["timeout_seconds"] = timeout
+                settings["timeout_seconds"] = timeout
                 params.pop(name)
         limits = {"max_parallel_requests": "max_concurrent", "rpm": "requests_per_minute", "tpm": "tokens_per_minute"}
         for name, own in limits.items():
             number = number_of(params.get(name))
             if number is not None:
-                given[own] = max(1, int(number))
+                settings[own] = max(1, int(number))
         params.pop("max_parallel_requests", None)
-        return given
+        return settings
 
-    def _address(self, given: dict[str, Any], known: KnownProvider, base: Any, place: Place) -> None:
+    def _address(self, settings: dict[str, Any], provider: KnownProvider, base: Any, place: Place) -> None:
         if not isinstance(base, str) or not base:
-            if known.base_url is not None:
-                given["base_url"] = known.base_url
-                if "${" in known.base_url:
-                    variable = known.base_url.partition("${")[2].partition(":")[0]
+            if provider.base_url is not None:
+                settings["base_url"] = provider.base_url
+                if "${" in provider.base_url:
+                    variable = provider.base_url.partition("${")[2].partition(":")[0]
                     self.note("note", "litellm_params.api_base", f"the address is completed from {variable}", place)
             return
         if (name := variable_of(base)) is not None:
-            given["base_url"] = f"${{{name}:-{_address_of(known.kind) or f'http://{_slug(name)}.invalid'}}}"
-            given["kind"] = "openai-compatible" if known.kind == "openai" else known.kind
-            if known.kind == "azure":
-                given["base_url"] += "/openai/v1"
+            settings["base_url"] = f"${{{name}:-{_address_of(provider.kind) or f'http://{_slug(name)}.invalid'}}}"
+            settings["kind"] = "openai-compatible" if provider.kind == "openai" else provider.kind
+            if provider.kind == "azure":
+                settings["base_url"] += "/openai/v1"
             self.note("note", "litellm_params.api_base", f"the address is read from {name}: set it", place)
             return
         try:
@@ -119,93 +119,93 @@ class ProviderReader:
             self.note("left out", "litellm_params.api_base", text, place)
             parts = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="")
         address = urlunsplit(parts).rstrip("/")
-        if known.kind == "openai" and host != "api.openai.com":
-            given["kind"] = "openai-compatible"
-        elif known.kind in ("anthropic", "ollama"):
+        if provider.kind == "openai" and host != "api.openai.com":
+            settings["kind"] = "openai-compatible"
+        elif provider.kind in ("anthropic", "ollama"):
             address = address.removesuffix("/v1").removesuffix("/api")
-        elif known.kind == "azure":
+        elif provider.kind == "azure":
             resource = re.fullmatch(r"([\w-]+)\.openai\.azure\.com", host)
             if resource is not None:
-                given["settings"] = {"resource": resource[1]}
+                settings["settings"] = {"resource": resource[1]}
                 return
             address = f"{address.removesuffix('/openai/v1').removesuffix('/openai')}/openai/v1"
         named = _WITHIN.findall(address)
-        given["base_url"] = _WITHIN.sub(
-            lambda found: f"{found[1]}${{{found[2]}:-{'80' if found[1] else 'unset'}}}", address
+        settings["base_url"] = _WITHIN.sub(
+            lambda match: f"{match[1]}${{{match[2]}:-{'80' if match[1] else 'unset'}}}", address
         )
         if named:
             variables = ", ".join(variable for _, variable in named)
             self.note("note", "litellm_params.api_base", f"the address is completed from {variables}: set it", place)
 
-    def _key(self, given: dict[str, Any], known: KnownProvider, key: Any, place: Place) -> None:
-        vendor = load_catalog().vendors.get(given["kind"])
-        usual = known.key_env or (vendor.api_key_env[0] if vendor is not None and vendor.api_key_env else None)
+    def _key(self, settings: dict[str, Any], provider: KnownProvider, key: Any, place: Place) -> None:
+        vendor = load_catalog().vendors.get(settings["kind"])
+        usual = provider.key_env or (vendor.api_key_env[0] if vendor is not None and vendor.api_key_env else None)
         if isinstance(key, str) and (name := variable_of(key)) is not None:
-            given["api_key_env"] = name
+            settings["api_key_env"] = name
         elif isinstance(key, str) and key.strip().lower() not in PLACEHOLDERS and len(key.strip()) >= _SHORT:
-            own = f"{_slug(_host(given) or given['kind'], '_')}_API_KEY".upper()
-            variable = usual if usual and given["kind"] != "openai-compatible" else own
-            given["api_key_env"] = variable
+            own = f"{_slug(_host(settings) or settings['kind'], '_')}_API_KEY".upper()
+            variable = usual if usual and settings["kind"] != "openai-compatible" else own
+            settings["api_key_env"] = variable
             text = f"a key stands in the file and is not copied: put it into the environment as {variable}"
             self.note("left out", "litellm_params.api_key", text, place)
-        elif usual is not None and (given["kind"] != "openai-compatible" or known.key_env is not None):
+        elif usual is not None and (settings["kind"] != "openai-compatible" or provider.key_env is not None):
             needs_one = vendor is not None and vendor.key == "required"
-            given |= {"api_key_env": usual} if key is None or needs_one else {}
+            settings |= {"api_key_env": usual} if key is None or needs_one else {}
 
-    def _fields(self, given: dict[str, Any], params: dict[str, Any], place: Place) -> None:
+    def _fields(self, settings: dict[str, Any], params: dict[str, Any], place: Place) -> None:
         fields = {"aws_region_name": "region", "vertex_project": "project", "vertex_location": "location"}
         for name, own in fields.items():
             value = params.get(name)
-            vendor = load_catalog().vendors.get(given["kind"])
+            vendor = load_catalog().vendors.get(settings["kind"])
             if value is None or vendor is None or own not in vendor.fields:
                 continue
             params.pop(name)
             variable = variable_of(str(value))
             default = vendor.fields[own].default or "unset"
             text = literal_of(str(value)) if variable is None else f"${{{variable}:-{default}}}"
-            given["settings"] = {**given.get("settings", {}), own: text}
+            settings["settings"] = {**settings.get("settings", {}), own: text}
         for name, variable in _AWS.items():
             value = params.pop(name, None)
             if value is not None and variable_of(str(value)) != variable:
                 text = f"it is read from {variable} in the environment: put it there"
                 self.note("left out", f"litellm_params.{name}", text, (*place, name))
         if params.pop("api_version", None) is not None:
-            azure = given["kind"] == "azure"
+            azure = settings["kind"] == "azure"
             text = "Azure's v1 API is used, which needs none" if azure else "only Azure has versions of its API"
             self.note("note", "litellm_params.api_version", text, (*place, "api_version"))
 
-    def _headers(self, given: dict[str, Any], params: dict[str, Any], place: Place) -> None:
+    def _headers(self, settings: dict[str, Any], params: dict[str, Any], place: Place) -> None:
         headers = {**mapping_of(params.pop("headers", None)), **mapping_of(params.pop("extra_headers", None))}
         organization = params.pop("organization", None)
         if organization:
             headers["OpenAI-Organization"] = organization
-        kept = {}
+        resolved = {}
         for name, value in headers.items():
             variable = variable_of(str(value))
             if variable is not None:
-                kept[str(name)] = f"${{{variable}:-}}"
+                resolved[str(name)] = f"${{{variable}:-}}"
             elif is_secret(str(name), value):
                 text = f"the header {name} holds a secret, which is not copied: write `${{NAME}}` and set NAME"
                 self.note("left out", "litellm_params.extra_headers", text, (*place, "extra_headers"))
             else:
-                kept[str(name)] = literal_of(str(value))
-        if kept:
-            given["headers"] = kept
+                resolved[str(name)] = literal_of(str(value))
+        if resolved:
+            settings["headers"] = resolved
 
-    def _named(self, prefix: str, known: KnownProvider, given: dict[str, Any]) -> str:
+    def _named(self, prefix: str, provider: KnownProvider, settings: dict[str, Any]) -> str:
         """The name of a provider with these settings: one for each that differs."""
-        host = _host(given)
-        own = host if given["kind"] == "openai-compatible" and known.base_url is None else ""
+        host = _host(settings)
+        own = host if settings["kind"] == "openai-compatible" and provider.base_url is None else ""
         stem = _slug(own) or _slug(prefix) or "provider"
         builtin = load_catalog().vendors
-        if stem in ("local", "transformers") or (stem in builtin and stem != given["kind"] and stem != prefix):
+        if stem in ("local", "transformers") or (stem in builtin and stem != settings["kind"] and stem != prefix):
             stem = f"{stem}-server"
         for at in range(1, 1000):
             name = stem if at == 1 else f"{stem}-{at}"
             taken = self.providers.get(name)
-            if taken is not None and taken != given:
+            if taken is not None and taken != settings:
                 continue
-            self.providers[name] = given
+            self.providers[name] = settings
             return name
         raise AssertionError("a thousand providers of one name")
 
@@ -232,9 +232,9 @@ def _guessed(model: str) -> str:
     return next((name for start, name in beginnings.items() if model.startswith(start)), "openai")
 
 
-def _host(given: dict[str, Any]) -> str:
+def _host(settings: dict[str, Any]) -> str:
     """The host of a provider's address; empty where it is not in the file."""
-    return urlsplit(_WITHIN.sub("", str(given.get("base_url", "")))).hostname or ""
+    return urlsplit(_WITHIN.sub("", str(settings.get("base_url", "")))).hostname or ""
 
 
 def _slug(text: str, between: str = "-") -> str:

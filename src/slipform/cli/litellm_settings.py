@@ -235,14 +235,14 @@ KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names}
 
 def of_their_kind(fields: Mapping[str, Any], section: str, place: Place, note: MakeRemark) -> dict[str, Any]:
     """The fields, without those whose value is of another kind than theirs; each of these gets its line."""
-    kept = {}
+    matching = {}
     for name, value in fields.items():
         kind = KIND_OF.get(str(name))
         if kind is None or value is None or value == "" or _IS[kind](value):
-            kept[str(name)] = value
+            matching[str(name)] = value
         else:
             note("left out", f"{section}.{name}".lstrip("."), f"it should be {kind}", (*place, str(name)))
-    return kept
+    return matching
 
 
 READ_WITH_ALIASES = frozenset({
@@ -280,8 +280,8 @@ def variable_of(text: str) -> str | None:
     >>> variable_of("os.environ/OPENAI_API_KEY"), variable_of("${KEY}"), variable_of("sk-1")
     ('OPENAI_API_KEY', 'KEY', None)
     """
-    found = _REFERENCE.fullmatch(text.strip())
-    return None if found is None else found[1] or found[2] or found[3]
+    match = _REFERENCE.fullmatch(text.strip())
+    return None if match is None else match[1] or match[2] or match[3]
 
 
 def literal_of(text: str) -> str:

@@ -99,12 +99,12 @@ def _facts(provider: Provider, model: str) -> Iterator[_Row]:
     from slipform.providers.retry import apply_downgrades
     from slipform.schema import OutputStrategy
 
-    capabilities, learned = provider.capabilities(model), learned_of(provider, model)
+    capabilities, limitations = provider.capabilities(model), limitations_of(provider, model)
     yield "model", f"{provider.name}/{model}"
     if isinstance(provider, HttpProvider):
         yield "address", masked_url(provider.base_url)
         yield "API", provider.api
-        of_model = frozenset(lesson for lesson, of_schema, _ in learned if not of_schema)
+        of_model = frozenset(limitation for limitation, of_schema, _ in limitations if not of_schema)
         capabilities = apply_downgrades(capabilities, of_model)
     pinned = capabilities.strategy is not OutputStrategy.AUTO
     yield "strategy", f"{capabilities.auto_strategy.value}{' (pinned)' if pinned else ''}"
@@ -114,13 +114,13 @@ def _facts(provider: Provider, model: str) -> Iterator[_Row]:
     yield "dialects", f"{capabilities.dialect}, for tools {capabilities.tool_dialect}"
     yield "takes", ", ".join(flag for flag in ("tools", "sampling", "reasoning") if getattr(capabilities, flag)) or "-"
     yield "quirks", ", ".join(sorted(capabilities.quirks)) or "-"
-    for _, _, text in learned:
+    for _, _, text in limitations:
         yield "learned", text
-    if not learned:
+    if not limitations:
         yield "learned", "nothing"
 
 
-def learned_of(provider: Provider, model: str | None = None) -> list[tuple[str, bool, str]]:
+def limitations_of(provider: Provider, model: str | None = None) -> list[tuple[str, bool, str]]:
     """Return what the proxy has learned of a provider's models: the lesson, whether it is of one schema, in words."""
     from slipform.providers.downgrade_file import downgrade_file, read_downgrades
     from slipform.providers.http import HttpProvider
@@ -128,16 +128,16 @@ def learned_of(provider: Provider, model: str | None = None) -> list[tuple[str, 
 
     if not isinstance(provider, HttpProvider):
         return []
-    found = []
+    limitations = []
     address = model_key(provider.base_url, "")
-    for key, lesson, seconds in read_downgrades(downgrade_file()):
+    for key, limitation, seconds in read_downgrades(downgrade_file()):
         name, _, schema = key.removeprefix(address).partition(" ")
-        if lesson == BY_SCHEMA or not key.startswith(address) or model not in (None, name):
+        if limitation == BY_SCHEMA or not key.startswith(address) or model not in (None, name):
             continue
-        about = f"{name} {describe_lesson(lesson, of_schema=bool(schema))}"
+        about = f"{name} {describe_lesson(limitation, of_schema=bool(schema))}"
         of = f" (the schema {schema})" if schema else ""
-        found.append((lesson, bool(schema), f"{about}{of}, for {seconds / 3600:.0f} h more"))
-    return found
+        limitations.append((limitation, bool(schema), f"{about}{of}, for {seconds / 3600:.0f} h more"))
+    return limitations
 
 
 def _available_rows(settings: Settings) -> Iterator[_Row]:

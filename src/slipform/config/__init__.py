@@ -362,8 +362,8 @@ class Settings(_Block):
     def alias_models(self) -> dict[str, str | list[str]]:
         """The aliases, each with the model or models it stands for."""
         models: dict[str, str | list[str]] = {}
-        for name, given in self.model_aliases.items():
-            listed = given.model if isinstance(given, ModelAlias) else given
+        for name, alias in self.model_aliases.items():
+            listed = alias.model if isinstance(alias, ModelAlias) else alias
             if isinstance(listed, str):
                 models[name] = listed
             else:
@@ -414,8 +414,8 @@ class ConfigReading:
             yield
         except ConfigError as error:
             steps = (error.where or "").split(".")
-            known = (".".join(steps[:size]) for size in range(len(steps), 0, -1))
-            if line := next((self.lines[name] for name in known if name in self.lines), None):
+            prefixes = (".".join(steps[:size]) for size in range(len(steps), 0, -1))
+            if line := next((self.lines[name] for name in prefixes if name in self.lines), None):
                 error.where = f"{line} (`{error.where}`)"
             raise
 

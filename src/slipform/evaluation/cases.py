@@ -62,8 +62,8 @@ def read_labelled(
         columns.update(dict.fromkeys(row))
         expected_value(row, expected, path, number)
         if schema is None:
-            found = _checked_schema(row, settings, path, number)
-            first = first or found
+            row_schema = _checked_schema(row, settings, path, number)
+            first = first or row_schema
     if first is None or not count:
         raise ConfigError("The dataset has no rows", where=str(path))
     if source is not None and source not in columns:
@@ -81,13 +81,13 @@ def read_labelled(
 
 
 def _checked_schema(row: Row, settings: Any, path: Path, number: int) -> Schema[Any]:
-    given = row.get(_SCHEMA)
-    if given is None:
+    schema = row.get(_SCHEMA)
+    if schema is None:
         raise ConfigError(
             f"Row {number} has no schema", where=str(path), hint="Give --schema, or each row a column `schema`."
         )
     try:
-        return row_schema(given, settings)
+        return row_schema(schema, settings)
     except (SlipformError, ValueError) as error:
         raise ConfigError(f"The schema of row {number} cannot be used: {error}", where=str(path)) from error
 

@@ -20,10 +20,10 @@ MOST_FIELDS = 60
 
 def _element(name: str, text: str = "", /, **attributes: object) -> str:
     """An element; attributes as keywords (`stroke_width`, `class_`), text already escaped."""
-    spelled = "".join(
+    attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(_short(value))}"' for key, value in attributes.items()
     )
-    return f"<{name}{spelled}>{text}</{name}>"
+    return f"<{name}{attribute_text}>{text}</{name}>"
 
 
 def _short(value: object) -> str:
@@ -109,7 +109,7 @@ def _cell(run: RunScore, name: str, x: float, y: float, wide: float, high: float
     if score is None:
         return _element("rect", class_="nothing", **box) + _label("–", x + wide / 2, y + 19, "soft", "middle")
     fill, ink = shade(score.accuracy)
-    said = f"{run_name(run)}, {name or 'the value'}: {score.right} of {score.total} right"
+    title = f"{run_name(run)}, {name or 'the value'}: {score.right} of {score.total} right"
     number = _element(
         "text",
         f"{100 * score.accuracy:.0f} %",
@@ -119,7 +119,7 @@ def _cell(run: RunScore, name: str, x: float, y: float, wide: float, high: float
         text_anchor="middle",
         class_="cell",
     )
-    return _element("g", _element("title", html.escape(said)) + _element("rect", fill=fill, **box) + number)
+    return _element("g", _element("title", html.escape(title)) + _element("rect", fill=fill, **box) + number)
 
 
 def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
@@ -151,10 +151,10 @@ def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
     colours = {model: number % 6 for number, model in enumerate(dict.fromkeys(run.model for run in runs))}
     for number, run in enumerate(sorted(runs, key=lambda run: -run.accuracy), 1):
         spent, look = _spent(run, priced=priced), f"dot{colours[run.model]}"
-        said = f"{run_name(run)}: {100 * run.accuracy:.1f} % right, {axis} {spent:,.4g}"
+        title = f"{run_name(run)}: {100 * run.accuracy:.1f} % right, {axis} {spent:,.4g}"
         at = left + inner_width * spent / most, y_of(run.accuracy)
-        parts.append(_dot(number, *at, look, said))
-        dot = _element("svg", _dot(number, 10, 10, look, said), viewBox="0 0 20 20", width=20, aria_hidden="true")
+        parts.append(_dot(number, *at, look, title))
+        dot = _element("svg", _dot(number, 10, 10, look, title), viewBox="0 0 20 20", width=20, aria_hidden="true")
         names.append(_element("li", f"{dot}{html.escape(run_name(run))}, {100 * run.accuracy:.0f} %"))
     label = f"Accuracy against {axis}"
     picture = _picture(left + inner_width + 20, top + inner_height + 46, label, parts, "fits")
@@ -167,10 +167,10 @@ def _spent(run: RunScore, *, priced: bool) -> float:
     return 1000 * (run.cost or 0.0) / rows if priced else (run.input_tokens + run.output_tokens) / rows
 
 
-def _dot(number: int, x: float, y: float, look: str, said: str) -> str:
+def _dot(number: int, x: float, y: float, look: str, title: str) -> str:
     circle = _element("circle", cx=x, cy=y, r=9, class_=look)
     figure = _element("text", str(number), x=x, y=y + 4, class_="number", text_anchor="middle")
-    return _element("g", _element("title", html.escape(said)) + circle + figure)
+    return _element("g", _element("title", html.escape(title)) + circle + figure)
 
 
 def _round_up(value: float) -> float:
@@ -212,8 +212,8 @@ def score_picture(run: RunScore) -> str:
 def _bar(number: int, each: FieldScore, x: float, slot: float, top: float, inner_height: float, weight: float) -> str:
     wide = (slot - 3) * max(0.18, math.sqrt(weight))
     high = max(1.5, inner_height * each.accuracy)
-    said = f"score {number / BINS:.1f} to {(number + 1) / BINS:.1f}: {each.right} of {each.total} right"
+    title = f"score {number / BINS:.1f} to {(number + 1) / BINS:.1f}: {each.right} of {each.total} right"
     box = _element(
         "rect", x=x + (slot - wide) / 2, y=top + inner_height - high, width=wide, height=high, rx=2, class_="bar-right"
     )
-    return _element("g", _element("title", html.escape(said)) + box)
+    return _element("g", _element("title", html.escape(title)) + box)

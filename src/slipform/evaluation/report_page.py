@@ -73,9 +73,9 @@ def _fields_title(fields: int) -> str:
 
 
 def _card(title: str, inside: str, note: str = "") -> str:
-    said = f'<p class="muted">{html.escape(note)}</p>' if note else ""
+    paragraph = f'<p class="muted">{html.escape(note)}</p>' if note else ""
     scroll = f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(title)}">{inside}</div>'
-    return f'<section class="card"><h2>{html.escape(title)}</h2>{scroll}{said}</section>'
+    return f'<section class="card"><h2>{html.escape(title)}</h2>{scroll}{paragraph}</section>'
 
 
 _HEADS = (
@@ -104,11 +104,11 @@ def _summary_row(run: RunScore, *, is_best: bool) -> str:
     names = f'<th scope="row">{html.escape(run.model)}{" ★" if is_best else ""}</th><td>{run.strategy}</td>'
     if run.error:
         return f'<tr>{names}<td colspan="9" class="bad">{html.escape(run.error)}</td></tr>'
-    found = separation(run.leaves)
+    score = separation(run.leaves)
     auroc = _NONE
-    if found.auroc is not None:
-        interval = "" if found.low is None or found.high is None else f" ({found.low:.2f}–{found.high:.2f})"
-        auroc = f"{found.auroc:.2f}{interval}, n={found.right + found.wrong:,}"
+    if score.auroc is not None:
+        interval = "" if score.low is None or score.high is None else f" ({score.low:.2f}–{score.high:.2f})"
+        auroc = f"{score.auroc:.2f}{interval}, n={score.right + score.wrong:,}"
     fill, ink = shade(run.accuracy)
     share = (
         f'<svg class="share" viewBox="0 0 64 22" width="64" role="img" aria-label="{_percent(run.accuracy)}">'
@@ -144,17 +144,19 @@ def _scores(runs: list[RunScore]) -> str:
     for run in runs:
         figures = run.to_dict()["score"]
         if not figures["values"]:
-            said = html.escape(figures["reason"] or "no value has a score")
+            reason = html.escape(figures["reason"] or "no value has a score")
             cards.append(
-                f'<figure><figcaption>{html.escape(run_name(run))}</figcaption><p class="muted">{said}</p></figure>'
+                f'<figure><figcaption>{html.escape(run_name(run))}</figcaption><p class="muted">{reason}</p></figure>'
             )
             continue
         low, high = figures["interval"]
         interval = "" if low is None else f" ({low:.2f} to {high:.2f})"
-        told = (
+        summary = (
             "no AUROC: " + figures["reason"] if figures["auroc"] is None else f"AUROC {figures['auroc']:.2f}{interval}"
         )
-        caption = f"{html.escape(run_name(run))}<br><strong>{html.escape(told)}</strong>, {figures['values']:,} values"
+        caption = (
+            f"{html.escape(run_name(run))}<br><strong>{html.escape(summary)}</strong>, {figures['values']:,} values"
+        )
         cards.append(f"<figure><figcaption>{caption}</figcaption>{score_picture(run)}</figure>")
     return _card("Score against rightness", f'<div class="figures-row">{"".join(cards)}</div>', _SCORE_NOTE)
 

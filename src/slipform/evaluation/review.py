@@ -132,12 +132,14 @@ def _with_sources(results: Path, source: ReviewSource) -> Iterator[tuple[Row, st
                 where=str(results),
                 hint="Name the input with --data, or give every row a `source`.",
             )
-        wanted = result.get("row", place)
-        while number < wanted:
-            number, row = next(inputs, (wanted, None))
+        row_number = result.get("row", place)
+        while number < row_number:
+            number, row = next(inputs, (row_number, None))
         if row is None:
             raise ConfigError(
-                f"Row {wanted} of the results is not in the input", where=str(source.data), hint="Name it with --data."
+                f"Row {row_number} of the results is not in the input",
+                where=str(source.data),
+                hint="Name it with --data.",
             )
         yield result, *source.texts(row)
 
@@ -150,8 +152,8 @@ def _plain(result: Row) -> Row:
 
 
 def _grounded(value: Any, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    found = ground_in(SourceIndex(text), value, schema).fields()
-    return {pointer: field.to_dict() for pointer, field in found.items()}
+    fields = ground_in(SourceIndex(text), value, schema).fields()
+    return {pointer: field.to_dict() for pointer, field in fields.items()}
 
 
 def _index_entry(number: int, key: str, value: Any, evidence: Mapping[str, Mapping[str, Any]]) -> list[Any]:

@@ -120,9 +120,9 @@ def _scored(run: RunScore, cases: LabelledRows, job: BatchJob) -> RunScore:
     waiting = [next(results, None), next(failures, None)]
     for number, key, expected in cases:
         for at, lines in enumerate((results, failures)):
-            found = waiting[at]
-            if found is not None and found[0] == number:
-                run.add(number, key, expected, found[1])
+            pending = waiting[at]
+            if pending is not None and pending[0] == number:
+                run.add(number, key, expected, pending[1])
                 waiting[at] = next(lines, None)
     return run
 

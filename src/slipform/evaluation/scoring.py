@@ -53,8 +53,8 @@ def separation(leaves: Sequence[ScoredLeaf]) -> Separation:
     wrong = sorted(leaf.score for leaf in leaves if not leaf.is_right)
     m, n = len(right), len(wrong)
     if not m or not n:
-        said = "no value has a score" if not m and not n else f"all {m + n} values are {'right' if m else 'wrong'}"
-        return Separation(None, None, None, m, n, said)
+        reason = "no value has a score" if not m and not n else f"all {m + n} values are {'right' if m else 'wrong'}"
+        return Separation(None, None, None, m, n, reason)
     theta = sum(_below(score, wrong) for score in right) / m
     clusters: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0, 0, 0])
     for leaf in leaves:
@@ -147,13 +147,13 @@ class RunScore:
             score = self.fields.setdefault(match.field, FieldScore())
             score.total += 1
             score.right += match.verdict == "right"
-            known = evidence.get(match.answered_at) or {}
-            if known.get("confidence") is not None:
-                self.leaves.append(ScoredLeaf(number, known["confidence"], match.verdict == "right"))
-            elif known.get("reason"):
-                self.reasons[known["reason"]] = self.reasons.get(known["reason"], 0) + 1
+            field = evidence.get(match.answered_at) or {}
+            if field.get("confidence") is not None:
+                self.leaves.append(ScoredLeaf(number, field["confidence"], match.verdict == "right"))
+            elif field.get("reason"):
+                self.reasons[field["reason"]] = self.reasons.get(field["reason"], 0) + 1
             if match.verdict != "right" and "error" not in result:
-                self._mistake(number, key, match, {"score": known.get("confidence"), "spans": known.get("spans")})
+                self._mistake(number, key, match, {"score": field.get("confidence"), "spans": field.get("spans")})
 
     def _add_figures(self, figures: Mapping[str, Any]) -> None:
         self.calls += figures.get("calls") or 0
@@ -164,11 +164,11 @@ class RunScore:
         if figures.get("seconds") is not None:
             self.seconds.append(figures["seconds"])
 
-    def _mistake(self, number: int, key: str, match: LeafMatch | None, known: Mapping[str, Any]) -> None:
+    def _mistake(self, number: int, key: str, match: LeafMatch | None, details: Mapping[str, Any]) -> None:
         self.mistaken += 1
         if len(self.mistakes) >= _MOST_MISTAKES:
             return
-        mistake: dict[str, Any] = {"row": number, "key": key, **{k: v for k, v in known.items() if v is not None}}
+        mistake: dict[str, Any] = {"row": number, "key": key, **{k: v for k, v in details.items() if v is not None}}
         if match is not None:
             spans = mistake.pop("spans", None)
             mistake |= {"field": match.field, "verdict": match.verdict}
@@ -205,9 +205,11 @@ class RunScore:
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         low, high = wilson(self.exact / self.rows, self.rows) if self.rows else (None, None)
-        found = separation(self.leaves)
-        told = max(self.reasons, key=lambda each: self.reasons[each]) if self.reasons and not self.leaves else None
-        reason = told or found.reason
+        separated = separation(self.leaves)
+        common_reason = (
+            max(self.reasons, key=lambda each: self.reasons[each]) if self.reasons and not self.leaves else None
+        )
+        reason = common_reason or separated.reason
         return {
             "model": self.model,
             "strategy": self.strategy,
@@ -229,12 +231,12 @@ class RunScore:
             "cost": self.cost,
             "seconds": {"p50": self.latency(0.5), "p95": self.latency(0.95)},
             "score": {
-                "auroc": found.auroc,
-                "interval": [found.low, found.high],
-                "values": found.right + found.wrong,
-                "right": found.right,
-                "wrong": found.wrong,
-                "reason": None if found.auroc is not None and found.low is not None else reason,
+                "auroc": separated.auroc,
+                "interval": [separated.low, separated.high],
+                "values": separated.right + separated.wrong,
+                "right": separated.right,
+                "wrong": separated.wrong,
+                "reason": None if separated.auroc is not None and separated.low is not None else reason,
                 "bins": [{"right": each.right, "values": each.total} for each in self.bins()],
             },
             "mistakes": self.mistaken,

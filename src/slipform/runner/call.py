@@ -117,18 +117,18 @@ class RowCaller:
         return {"figures": figures}
 
 
-def row_schema(given: Any, settings: Settings) -> Schema[Any]:
+def row_schema(schema: Any, settings: Settings) -> Schema[Any]:
     """Return the schema that a row names or holds; raises `ConfigError` or `SchemaError`."""
-    if isinstance(given, str) and given.lstrip().startswith("{"):
-        given = parse(given)
-    if isinstance(given, Mapping):
-        return cached_schema(cached_format("answer", dict(given), strict=True).json_schema)
-    return schema_named(given, settings)
+    if isinstance(schema, str) and schema.lstrip().startswith("{"):
+        schema = parse(schema)
+    if isinstance(schema, Mapping):
+        return cached_schema(cached_format("answer", dict(schema), strict=True).json_schema)
+    return schema_named(schema, settings)
 
 
 def _format_of(schema: Schema[Any], strategy: OutputStrategy) -> ResponseFormat:
-    wanted = cached_format(schema.name, schema.document, strict=True)
-    return wanted if strategy is OutputStrategy.AUTO else wanted.with_strategy(strategy)
+    response_format = cached_format(schema.name, schema.document, strict=True)
+    return response_format if strategy is OutputStrategy.AUTO else response_format.with_strategy(strategy)
 
 
 def failure_entry(task: Task, error: SlipformError, more: Mapping[str, Any] | None = None) -> JournalEntry:

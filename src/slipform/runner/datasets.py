@@ -77,7 +77,7 @@ def make_job(
     if source_column is not None and evidence is None:
         raise ConfigError("A source is for evidence, which is not asked for", where="source_column")
     router_in_use = router or runner_router(effective)
-    asked = options or retrying(effective)
+    job_options = options or retrying(effective)
     name, *fallbacks = resolved_models(router_in_use, model)
     job = BatchJob(
         input=Path(source),
@@ -85,7 +85,7 @@ def make_job(
         schema=schema_named(schema, effective),
         template=WHOLE_ROW if prompt is None else Template.read(prompt),
         model=name,
-        options=asked if evidence is None else dataclasses.replace(asked, evidence=evidence),
+        options=job_options if evidence is None else dataclasses.replace(job_options, evidence=evidence),
         settings=effective,
         key=key,
         concurrency=concurrency,

@@ -218,10 +218,10 @@ def _connect(ray: Any) -> None:
         try:
             with socket.create_connection((host.strip("[]"), int(port)), _PROBE_SECONDS) as connection:
                 connection.sendall(_HTTP2_PREFACE)
-                spoken = connection.recv(_HTTP2_FRAME_HEAD)
+                frame_head = connection.recv(_HTTP2_FRAME_HEAD)
         except OSError as error:
             raise _unreachable(address, error.strerror or "it does not answer in time") from error
-        if spoken[3:4] != _HTTP2_SETTINGS:
+        if frame_head[3:4] != _HTTP2_SETTINGS:
             raise _unreachable(address, "what listens there is not Ray")
     logging.getLogger("ray._private.worker").addFilter(_is_not_about_threads)
     init = partial(ray.init, include_dashboard=False, log_to_driver=False, configure_logging=False)

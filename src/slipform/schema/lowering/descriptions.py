@@ -21,20 +21,20 @@ def describe(
     emitter: Emitter, schema: dict[str, Any], shape: Conjunction | None, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The schema with its title and description, and what the dialect cannot enforce told in words."""
-    told = list(notes)
+    remarks = list(notes)
     if shape is not None:
         for bound in shape.local:
             emitter.report.add(bound.pointer, bound.keyword, bound.value, "dropped")
-            told.append(note(bound))
+            remarks.append(note(bound))
         if shape.default is not None:
             emitter.report.add(shape.default.pointer, "default", shape.default.value, "dropped")
-            told.append(note(shape.default))
+            remarks.append(note(shape.default))
     head: dict[str, Any] = {}
     if shape is not None and shape.title is not None:
         head["title"] = shape.title
     text = shape.description if shape is not None else None
-    if told:
-        text = f"{text} ({'; '.join(told)})" if text else "; ".join(told)
+    if remarks:
+        text = f"{text} ({'; '.join(remarks)})" if text else "; ".join(remarks)
     if text:
         head["description"] = text
     return {**head, **schema}
@@ -50,7 +50,7 @@ def constraints(
     emitter: Emitter, shape: Conjunction, keywords: Sequence[str], *, whole: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
     """The constraints of a shape that the dialect takes, and notes on those it does not."""
-    kept: dict[str, Any] = {}
+    accepted_bounds: dict[str, Any] = {}
     notes: list[str] = []
     for keyword in keywords:
         bound = shape.bounds.get(keyword)
@@ -60,14 +60,16 @@ def constraints(
         if near is not None and not _affordable(emitter, keyword):
             near = None
         if near is not None:
-            said = accepted(near[1]) if keyword == "pattern" else near[1]
-            kept[near[0]] = said if near[0] not in kept else TIGHTER[near[0]](said, kept[near[0]])
+            limit = accepted(near[1]) if keyword == "pattern" else near[1]
+            accepted_bounds[near[0]] = (
+                limit if near[0] not in accepted_bounds else TIGHTER[near[0]](limit, accepted_bounds[near[0]])
+            )
         if near == (keyword, bound.value):
             emitter.report.add(bound.pointer, keyword, bound.value, "kept", emitter.dialect.engine)
             continue
         emitter.report.add(bound.pointer, keyword, bound.value, "dropped" if near is None else "approximated")
         notes.append(note(bound))
-    return kept, notes
+    return accepted_bounds, notes
 
 
 def _affordable(emitter: Emitter, keyword: str) -> bool:

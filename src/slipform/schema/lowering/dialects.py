@@ -88,8 +88,8 @@ def dialect(name: str) -> Dialect:
     if found is None:
         near = difflib.get_close_matches(str(name), rows, n=3, cutoff=0.5)
         nearest = f"The nearest: {', '.join(near)}. " if near else ""
-        known = ", ".join(sorted({row.name for row in rows.values()}))
-        raise ConfigError(f"Unknown dialect {name!r}", hint=f"{nearest}The dialects are: {known}.")
+        names = ", ".join(sorted({row.name for row in rows.values()}))
+        raise ConfigError(f"Unknown dialect {name!r}", hint=f"{nearest}The dialects are: {names}.")
     return found
 
 

@@ -144,22 +144,22 @@ class _Settler:
         return Table(by_kind, objects)
 
     def _leaves(self, branch: Branch) -> list[_Leaf]:
-        found: list[_Leaf] = []
+        leaves: list[_Leaf] = []
         stack: list[tuple[Mapping[str, Any], Plan]] = [(branch.schema, branch.plan)]
-        seen: set[int] = set()
+        visited: set[int] = set()
         while stack:
             schema, plan = stack.pop()
             schema, plan = self._deref(schema, plan)
-            if id(schema) in seen:
+            if id(schema) in visited:
                 continue
-            seen.add(id(schema))
+            visited.add(id(schema))
             if isinstance(plan, Union) and "anyOf" in schema:
                 stack += [(inner.schema, inner.plan) for inner in reversed(plan.branches)]
-                known = {id(inner.schema) for inner in plan.branches}
-                stack += [(extra, SAME) for extra in schema["anyOf"] if id(extra) not in known]
+                planned = {id(inner.schema) for inner in plan.branches}
+                stack += [(extra, SAME) for extra in schema["anyOf"] if id(extra) not in planned]
             else:
-                found.append(self._leaf(schema, plan, branch))
-        return found
+                leaves.append(self._leaf(schema, plan, branch))
+        return leaves
 
     def _deref(self, schema: Mapping[str, Any], plan: Plan) -> tuple[Mapping[str, Any], Plan]:
         """The schema and plan that a reference comes down to."""
@@ -191,8 +191,8 @@ class _Settler:
         return [*apart, (members, plan)]
 
     def _tests(self, leaf: _Leaf, others: list[_Leaf]) -> tuple[Test, ...]:
-        found = {self._feature(leaf, other): None for other in others}
-        return tuple(test for test in found if test is not None)
+        features = {self._feature(leaf, other): None for other in others}
+        return tuple(test for test in features if test is not None)
 
     def _feature(self, one: _Leaf, other: _Leaf) -> Test | None:
         """A test that every object of `one` passes and none of `other`."""
@@ -244,7 +244,7 @@ class _Settler:
         pair = (id(one), id(other))
         if pair in self._pairs:
             return self._pairs[pair]
-        known = len(self._pairs)
+        count_before = len(self._pairs)
         # A pair met again inside itself is the same merger: it refers to what is being made.
         waiting = Ref("")
         self._pairs[pair] = waiting
@@ -254,7 +254,7 @@ class _Settler:
             self._pairs[pair] = self._new(merged)
             self._new(waiting)
             return merged
-        for stale in list(self._pairs)[known:]:
+        for stale in list(self._pairs)[count_before:]:
             del self._pairs[stale]
         return SAME if id(one) not in self.active and id(other) not in self.active else None
 
@@ -317,10 +317,10 @@ class _Settler:
 
 
 def _untagged(union: Union) -> Branch:
-    found = next((branch for branch in union.branches if not isinstance(branch.plan, Wrapped)), None)
-    if found is None:
+    branch_without_tag = next((branch for branch in union.branches if not isinstance(branch.plan, Wrapped)), None)
+    if branch_without_tag is None:
         raise _too_many(len(union.branches))
-    return found
+    return branch_without_tag
 
 
 def _too_many(count: int) -> UnsupportedSchemaError:

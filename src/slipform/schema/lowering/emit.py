@@ -169,10 +169,10 @@ class Emitter:
     def follow(self, parts: tuple[SourceNode, ...]) -> tuple[tuple[SourceNode, ...], str | None, str | None]:
         """Step through a place that is nothing but a reference: where it leads, its note, and the name it goes by."""
         note = via = None
-        seen = set()
-        while len(parts) == 1 and parts[0] not in seen:
+        visited = set()
+        while len(parts) == 1 and parts[0] not in visited:
             part = parts[0]
-            seen.add(part)
+            visited.add(part)
             schema = part.schema
             if isinstance(schema, bool) or not isinstance(part.get(REF), str):
                 break
@@ -215,9 +215,9 @@ class Emitter:
 
     def _again(self, entry: LoweredPlace, parts: tuple[SourceNode, ...], note: str | None, site: str) -> Out:
         """A place met again inside itself."""
-        kept = self.dialect.recursion
+        recursion = self.dialect.recursion
         through_optional = self._optional_edges > entry.optional_edges
-        if kept == "none" or (kept == "optional" and not through_optional) or parts in self.policy.cut:
+        if recursion == "none" or (recursion == "optional" and not through_optional) or parts in self.policy.cut:
             self.report.add(_pointer(parts), REF, None, "approximated")
             return self.free(parts, f"of the same form as the {self._name(entry)} that holds it")
         entry.named = True
@@ -287,8 +287,8 @@ class Emitter:
             return emit_scalars(self, shape, scalar)
         if scalar:
             outs["value"] = emit_scalars(self, shape, scalar)
-        found = [(name, out) for name, out in outs.items() if out is not None]
-        return unions.union(self, found, _pointer(shape.parts), None) if found else None
+        alternatives = [(name, out) for name, out in outs.items() if out is not None]
+        return unions.union(self, alternatives, _pointer(shape.parts), None) if alternatives else None
 
     def free(self, parts: Sequence[SourceNode], why: str | None, shape: Conjunction | None = None) -> Out:
         """A value of any form: JSON text where the dialect wants a type everywhere."""
@@ -303,10 +303,10 @@ class Emitter:
 
     def shape(self, parts: tuple[SourceNode, ...]) -> Conjunction:
         """What some parts say together; worked out once."""
-        found = self._shapes.get(parts)
-        if found is None:
-            found = self._shapes[parts] = conjunction_of(self.source, parts)
-        return found
+        shape = self._shapes.get(parts)
+        if shape is None:
+            shape = self._shapes[parts] = conjunction_of(self.source, parts)
+        return shape
 
     def _say_links(self, shape: Conjunction) -> None:
         for part in shape.parts:

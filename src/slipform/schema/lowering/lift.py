@@ -260,18 +260,18 @@ def holds(tests: tuple[Test, ...], value: Mapping[str, Any]) -> bool:
 
 def passes(test: Test, value: Mapping[str, Any]) -> bool:
     """Whether an object passes one test."""
-    word, key, wanted = test
+    word, key, allowed = test
     there = key in value
     if word == "has":
         return there
     if word == "lacks":
         return not there
     if word == "kind":
-        return there and kind_of(value[key]) in wanted
+        return there and kind_of(value[key]) in allowed
     if word == "other_kind":
-        return not there or kind_of(value[key]) not in wanted
-    found = there and not isinstance(value[key], dict | list) and json_key(value[key]) in wanted
-    return found if word == "in" else not found
+        return not there or kind_of(value[key]) not in allowed
+    matches = there and not isinstance(value[key], dict | list) and json_key(value[key]) in allowed
+    return matches if word == "in" else not matches
 
 
 Steps: TypeAlias = Generator[tuple[Plan, Any], Any, Any]
@@ -303,8 +303,8 @@ def _steps(plan: Plan, value: Any) -> Steps:
         case Ref() if plan.target is not None:
             return (yield plan.target, value)
         case Union() if plan.table is not None:
-            found = _alternative(plan, value)
-            return value if found is None else (yield found, value)
+            alternative = _alternative(plan, value)
+            return value if alternative is None else (yield alternative, value)
         case Wrapped() if isinstance(value, dict) and plan.key in value:
             return (yield plan.plan, value[plan.key])
         case NullBox() if isinstance(value, list):

@@ -213,12 +213,12 @@ def encodes(plan: Plan) -> bool:
 
 def reachable(root: Plan, *, tables: bool = True) -> list[Plan]:
     """Every plan under `root`, each once, outer ones first."""
-    seen = {id(root)}
+    visited = {id(root)}
     order: list[Plan] = [root]
     for plan in order:
         for child in children(plan, tables=tables):
-            if id(child) not in seen:
-                seen.add(id(child))
+            if id(child) not in visited:
+                visited.add(id(child))
                 order.append(child)
     return order
 
@@ -226,17 +226,17 @@ def reachable(root: Plan, *, tables: bool = True) -> list[Plan]:
 def active(root: Plan, *, tables: bool = True) -> frozenset[int]:
     """The ids of the plans under which something is encoded; all others are the identity."""
     order = reachable(root, tables=tables)
-    found = {id(plan) for plan in order if encodes(plan)}
-    if not found:
+    encoding = {id(plan) for plan in order if encodes(plan)}
+    if not encoding:
         return frozenset()
     changed = True
     while changed:
         changed = False
         for plan in reversed(order):
-            if id(plan) not in found and any(id(child) in found for child in children(plan, tables=tables)):
-                found.add(id(plan))
+            if id(plan) not in encoding and any(id(child) in encoding for child in children(plan, tables=tables)):
+                encoding.add(id(plan))
                 changed = True
-    return frozenset(found)
+    return frozenset(encoding)
 
 
 def kind_of(value: object) -> str:

@@ -55,9 +55,9 @@ def walk(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def next_policy(emitter: Emitter, root: Mapping[str, Any]) -> Policy | None:
     """The choices for another walk, when this one went over a limit or left a loop that the dialect refuses."""
     limits = emitter.dialect.limits
-    boxed = _over(emitter.optionals, limits.get("optionals"))
-    chosen = _over(emitter.unions, limits.get("unions"))
-    shut = _over(emitter.opened, MAX_OPENED)
+    boxed = _beyond_limit(emitter.optionals, limits.get("optionals"))
+    chosen = _beyond_limit(emitter.unions, limits.get("unions"))
+    shut = _beyond_limit(emitter.opened, MAX_OPENED)
     cut = set()
     if emitter.dialect.recursion == "optional":
         name = _bad_loop({**emitter.defs, "": dict(root)})
@@ -69,7 +69,7 @@ def next_policy(emitter: Emitter, root: Mapping[str, Any]) -> Policy | None:
     return Policy(old.boxed | boxed, old.chosen | chosen, old.cut | cut, old.shut | shut)
 
 
-def _over(sites: list[tuple[int, str]], most: int | None) -> frozenset[str]:
+def _beyond_limit(sites: list[tuple[int, str]], most: int | None) -> frozenset[str]:
     """The sites to spell otherwise so that at most so many are left: the outermost stay."""
     if most is None or len(sites) <= most:
         return frozenset()
@@ -79,13 +79,13 @@ def _over(sites: list[tuple[int, str]], most: int | None) -> frozenset[str]:
         entry[0] = min(entry[0], depth)
         entry[1] += 1
     left = most
-    over = []
+    excess = []
     for site, (_, count) in sorted(counts.items(), key=lambda item: item[1][0]):
         if count <= left:
             left -= count
         else:
-            over.append(site)
-    return frozenset(over)
+            excess.append(site)
+    return frozenset(excess)
 
 
 def _bad_loop(defs: Mapping[str, dict[str, Any]]) -> str | None:
@@ -112,17 +112,17 @@ def _bad_loop(defs: Mapping[str, dict[str, Any]]) -> str | None:
 
 
 def _required_refs(schema: dict[str, Any]) -> list[str]:
-    found = []
+    names = []
     stack = [schema]
     while stack:
         node = stack.pop()
         if (name := definition_of(node)) is not None:
-            found.append(name)
+            names.append(name)
         required = node.get("required", ())
         for holder, key, sub in subschemas(node):
             if holder is not node.get("properties") or key in required:
                 stack.append(sub)
-    return found
+    return names
 
 
 def hoist(root: dict[str, Any], defs: dict[str, dict[str, Any]], dialect: Dialect) -> None:
@@ -163,10 +163,10 @@ def check(schema: dict[str, Any], defs: Mapping[str, dict[str, Any]], dialect: D
     if not limits:
         return
     counts = limit_counts({**schema, "$defs": defs})
-    for name, found in counts.items():
-        if found > limits.get(name, found):
+    for name, count in counts.items():
+        if count > limits.get(name, count):
             words = name.replace("_", " ").replace("name chars", "characters of names and enum values")
-            raise _refused(dialect, f"{found} {words}, at most {limits[name]}")
+            raise _refused(dialect, f"{count} {words}, at most {limits[name]}")
 
 
 def limit_counts(schema: Mapping[str, Any]) -> dict[str, int]:
@@ -246,15 +246,15 @@ def _copied(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _used(root: dict[str, Any], defs: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    found: dict[str, None] = {}
+    used: dict[str, None] = {}
     queue = [root]
     for top in queue:
         for node in walk(top):
             name = definition_of(node)
-            if name is not None and name in defs and name not in found:
-                found[name] = None
+            if name is not None and name in defs and name not in used:
+                used[name] = None
                 queue.append(defs[name])
-    return {name: defs[name] for name in defs if name in found}
+    return {name: defs[name] for name in defs if name in used}
 
 
 def _openapi(schema: dict[str, Any]) -> dict[str, Any]:
@@ -269,14 +269,14 @@ def _openapi(schema: dict[str, Any]) -> dict[str, Any]:
         if len(branches) == 1:
             only = branches[0]
             schema = {**only, **{word: value for word, value in schema.items() if word != "anyOf"}}
-    said = schema.get("type")
-    if isinstance(said, list):
+    kind = schema.get("type")
+    if isinstance(kind, list):
         schema["nullable"] = True
-        said = next((name for name in said if name != "null"), "null")
+        kind = next((name for name in kind if name != "null"), "null")
         if "enum" in schema:
             schema["enum"] = [value for value in schema["enum"] if value is not None]
-    if isinstance(said, str):
-        schema["type"] = said.upper()
+    if isinstance(kind, str):
+        schema["type"] = kind.upper()
     return schema
 
 

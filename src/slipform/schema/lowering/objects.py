@@ -71,8 +71,8 @@ def _any_of(emitter: Emitter, variants: list[SourceNode]) -> Out | None:
     if not variants:
         return emitter.free((), None)
     outs = [(f"option_{index + 1}", emitter.emit([part], optional=True)) for index, part in enumerate(variants)]
-    found = [(name, out) for name, out in outs if out is not None]
-    return union(emitter, found, variants[0].pointer, None) if found else None
+    alternatives = [(name, out) for name, out in outs if out is not None]
+    return union(emitter, alternatives, variants[0].pointer, None) if alternatives else None
 
 
 def _place(emitter: Emitter, draft: _Draft, name: str, out: Out, parts: list[SourceNode], required: bool) -> None:
@@ -174,8 +174,8 @@ def _closed(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draf
         value = _other_values(emitter, view)
         if value is not None:
             where = view.additional_pointer or f"{pointer}/patternProperties"
-            said = [part.schema for part in view.additional] or [view.openness == "true"]
-            emitter.report.add(where, where.rpartition("/")[2], said[0], "encoded")
+            originals = [part.schema for part in view.additional] or [view.openness == "true"]
+            emitter.report.add(where, where.rpartition("/")[2], originals[0], "encoded")
             pairs, notes = _pairs(emitter, view, value)
             if not draft.properties:
                 return Out(describe(emitter, pairs, shape, notes), Pairs(value.plan), frozenset({"array"}))
@@ -216,9 +216,9 @@ def _other_values(emitter: Emitter, view: ObjectView) -> Out | None:
     ]
     if view.openness == "schema":
         outs.append(("value", emitter.emit(view.additional, optional=True)))
-    found = [(name, out) for name, out in outs if out is not None]
+    alternatives = [(name, out) for name, out in outs if out is not None]
     where = next(iter(view.patterns.values()), view.additional)
-    return union(emitter, found, f"{where[0].pointer}/*", None) if found else None
+    return union(emitter, alternatives, f"{where[0].pointer}/*", None) if alternatives else None
 
 
 def _pairs(emitter: Emitter, view: ObjectView, value: Out) -> tuple[dict[str, Any], list[str]]:
@@ -248,8 +248,8 @@ def _loosened_keys(emitter: Emitter, view: ObjectView) -> None:
     for pattern, parts in view.patterns.items():
         emitter.report.add(parts[0].pointer, "patternProperties", pattern, "approximated")
     if view.openness in ("closed", "schema"):
-        said = False if view.openness == "closed" else view.additional[0].schema
-        emitter.report.add(view.additional_pointer, "additionalProperties", said, "approximated")
+        original = False if view.openness == "closed" else view.additional[0].schema
+        emitter.report.add(view.additional_pointer, "additionalProperties", original, "approximated")
 
 
 def _open(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft) -> Out:

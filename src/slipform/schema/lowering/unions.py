@@ -63,7 +63,7 @@ def sort_groups(emitter: Emitter, shape: Conjunction) -> tuple[Split | None, lis
 
 
 def _tell(shape: Conjunction, bound: Bound) -> None:
-    if all(known.pointer != bound.pointer for known in shape.local):
+    if all(local.pointer != bound.pointer for local in shape.local):
         shape.local.append(bound)
 
 
@@ -82,10 +82,10 @@ def _strength(emitter: Emitter, shape: Conjunction, part: SourceNode, word: str)
         if not parts:
             return "vacuous", []
         live.append(branch)
-        found = _STRUCTURE & frozenset().union(*(keywords_in(one) for one in parts))
-        if found == {"type"} and shape.types != JSON_TYPES:
-            found = frozenset() if emitter.shape((branch,)).types >= shape.types else found
-        strong = strong or bool(found)
+        keywords = _STRUCTURE & frozenset().union(*(keywords_in(one) for one in parts))
+        if keywords == {"type"} and shape.types != JSON_TYPES:
+            keywords = frozenset() if emitter.shape((branch,)).types >= shape.types else keywords
+        strong = strong or bool(keywords)
     if not live:
         return "never", []
     return ("strong" if strong else "weak"), live
@@ -100,12 +100,12 @@ def distribute(emitter: Emitter, shape: Conjunction, split: Split) -> Out | None
     if word == "oneOf":
         emitter.report.add(f"{part.pointer}/oneOf", "oneOf", part.get("oneOf"), "approximated")
     outs: list[tuple[str, Out]] = []
-    seen: set[tuple[SourceNode, ...]] = set()
+    visited: set[tuple[SourceNode, ...]] = set()
     for index, branch in enumerate(_branches(emitter, part, word)):
         target = emitter.follow((branch,))[0]
-        if target in seen:
+        if target in visited:
             continue
-        seen.add(target)
+        visited.add(target)
         alone = only_type and emitter.shape((branch,)).types <= shape.types
         out = emitter.emit([branch] if alone else [*base, branch])
         if out is not None:
@@ -116,9 +116,9 @@ def distribute(emitter: Emitter, shape: Conjunction, split: Split) -> Out | None
 
 
 def _name(branch: SourceNode, out: Out, index: int) -> str:
-    for said in (branch.get("title"), out.schema.get("title"), out.schema.get("type")):
-        if isinstance(said, str) and said != "object":
-            return _NOT_IN_A_NAME.sub("_", said).strip("_").lower()[:40] or f"option_{index + 1}"
+    for title in (branch.get("title"), out.schema.get("title"), out.schema.get("type")):
+        if isinstance(title, str) and title != "object":
+            return _NOT_IN_A_NAME.sub("_", title).strip("_").lower()[:40] or f"option_{index + 1}"
     if isinstance(out.plan, Ref):
         return out.plan.name[:40]
     return f"option_{index + 1}"
@@ -166,14 +166,14 @@ def _flat(outs: list[tuple[str, Out]]) -> list[tuple[str, Out]]:
             flat += [(inner.name, Out(inner.schema, inner.plan, kinds_of(inner.schema))) for inner in out.plan.branches]
         else:
             flat.append((name, out))
-    found: list[tuple[str, Out]] = []
-    known: dict[bytes, list[Out]] = {}
+    distinct: list[tuple[str, Out]] = []
+    by_text: dict[bytes, list[Out]] = {}
     for name, out in flat:
-        same = known.setdefault(to_text(out.schema), [])
+        same = by_text.setdefault(to_text(out.schema), [])
         if not any(_alike(out, other) for other in same):
             same.append(out)
-            found.append((name, out))
-    return found
+            distinct.append((name, out))
+    return distinct
 
 
 def _alike(one: Out, other: Out) -> bool:
@@ -251,10 +251,10 @@ def closed_object(emitter: Emitter, properties: dict[str, Any], required: list[s
 
 def kinds_of(schema: dict[str, Any]) -> frozenset[str]:
     """The JSON types a lowered schema admits by itself; all of them where it refers elsewhere."""
-    said = schema.get("type")
-    if said is None and "anyOf" in schema:
+    kinds = schema.get("type")
+    if kinds is None and "anyOf" in schema:
         return frozenset().union(*(kinds_of(branch) for branch in schema["anyOf"]))
-    if said is None:
+    if kinds is None:
         return ANY
-    names = said if isinstance(said, list) else [said]
+    names = kinds if isinstance(kinds, list) else [kinds]
     return frozenset("number" if name == "integer" else name for name in names)

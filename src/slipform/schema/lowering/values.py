@@ -71,15 +71,15 @@ def _lengths(
 ) -> tuple[dict[str, Any], list[str]]:
     """The bounds on the number of items that the dialect takes for items of these kinds, and notes on the others."""
     if not _affords_bounds(emitter, shape, kinds):
-        told = _untaken_lengths(emitter, shape)
-        return {}, told if most is None else [*told, f"at most {most} items"]
-    kept, notes = constraints(emitter, shape, _LENGTHS)
+        notes_on_lengths = _untaken_lengths(emitter, shape)
+        return {}, notes_on_lengths if most is None else [*notes_on_lengths, f"at most {most} items"]
+    bounds, notes = constraints(emitter, shape, _LENGTHS)
     if most is not None:
         if "maxItems" in emitter.dialect.keywords:
-            kept["maxItems"] = min(most, kept.get("maxItems", most))
+            bounds["maxItems"] = min(most, bounds.get("maxItems", most))
         else:
             notes.append(f"at most {most} items")
-    return kept, notes
+    return bounds, notes
 
 
 def _untaken_lengths(emitter: Emitter, shape: Conjunction) -> list[str]:
@@ -105,19 +105,19 @@ def _affords_bounds(emitter: Emitter, shape: Conjunction, kinds: frozenset[str])
 def _plain(emitter: Emitter, shape: Conjunction, view: ArrayView, item: Out | None, most: int | None = None) -> Out:
     """All places alike; no item at all means that only the empty array fits."""
     if item is None:
-        kept, notes = _lengths(emitter, shape, 0)
-        empty = {"type": "array", "items": {"type": "null"}, **kept}
+        bounds, notes = _lengths(emitter, shape, 0)
+        empty = {"type": "array", "items": {"type": "null"}, **bounds}
         return Out(describe(emitter, empty, shape, notes), SAME, _ARRAY)
-    kept, notes = _lengths(emitter, shape, most, item.kinds)
+    bounds, notes = _lengths(emitter, shape, most, item.kinds)
     bare = view.openness == "implicit" and not view.prefix and item.schema == {}
-    schema = {"type": "array", **({} if bare else {"items": item.schema}), **kept}
+    schema = {"type": "array", **({} if bare else {"items": item.schema}), **bounds}
     return Out(describe(emitter, schema, shape, notes), Items((), item.plan), _ARRAY)
 
 
 def _native(emitter: Emitter, shape: Conjunction, prefix: list[Out], rest: Out | None) -> Out:
     kinds = frozenset().union(*(out.kinds for out in prefix if rest is None))
-    kept, notes = _lengths(emitter, shape, len(prefix) if rest is None else None, kinds)
-    schema: dict[str, Any] = {"type": "array", "prefixItems": [out.schema for out in prefix], **kept}
+    bounds, notes = _lengths(emitter, shape, len(prefix) if rest is None else None, kinds)
+    schema: dict[str, Any] = {"type": "array", "prefixItems": [out.schema for out in prefix], **bounds}
     if rest is not None and rest.schema != {}:
         schema["items"] = rest.schema
     plan = Items(tuple(out.plan for out in prefix), SAME if rest is None else rest.plan)
@@ -154,8 +154,8 @@ def _as_object(
         plan.rest_key, plan.rest = "rest", rest.plan
         properties["rest"] = {"type": "array", "items": rest.schema}
         required.append("rest")
-    kept = {name: bound for name, bound in shape.bounds.items() if name in _LENGTHS}
-    for name, bound in kept.items():
+    bounds = {name: bound for name, bound in shape.bounds.items() if name in _LENGTHS}
+    for name, bound in bounds.items():
         emitter.report.add(bound.pointer, name, bound.value, "encoded")
     schema = closed_object(emitter, properties, required)
     return Out(describe(emitter, schema, shape, ["the places of a list, in order"]), plan, frozenset({"object"}))
@@ -182,8 +182,8 @@ def emit_scalars(emitter: Emitter, shape: Conjunction, types: frozenset[str]) ->
 
 
 def _one(emitter: Emitter, shape: Conjunction, name: str, keywords: tuple[str, ...]) -> Out:
-    kept, notes = constraints(emitter, shape, keywords, whole=name == "integer")
-    schema = describe(emitter, {"type": name, **kept}, shape if name != "null" else None, notes)
+    bounds, notes = constraints(emitter, shape, keywords, whole=name == "integer")
+    schema = describe(emitter, {"type": name, **bounds}, shape if name != "null" else None, notes)
     return Out(schema, SAME, frozenset({"number" if name == "integer" else name}))
 
 
