@@ -140,6 +140,16 @@ def test_a_schemas_own_page_has_its_fields_and_the_document_of_a_named_one(tmp_p
         assert (unknown["schemas"], unknown["document"], "person" in unknown["named"]) == ([], None, True)
 
 
+def test_a_field_is_counted_once_for_each_call_that_violated_it() -> None:
+    answers = ['{"x": 1}', ADA]
+    with proxied({"fake": FakeModel(answers)}, {"default_model": "fake/m"}) as address:
+        session = cookie(address)
+        assert chat(address, response_format=FORMAT).status == 200
+        (health,) = read(address, "schemas", session)["schemas"]
+    counts = {each["schema_path"]: each["count"] for each in health["fields"]}
+    assert counts["/required"] == health["calls"] == 1
+
+
 def test_a_schema_that_only_a_call_brought_leads_to_that_call() -> None:
     settings = {"default_model": "fake/m", "server": {"traces": "on"}}
     with proxied({"fake": FakeModel([ADA])}, settings) as address:

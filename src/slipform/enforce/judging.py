@@ -179,6 +179,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """What is wrong with the arguments of which call."""
     doubtful_calls: Mapping[str, tuple[Violation, ...]] = msgspec.field(default_factory=dict)
     """Why the arguments of which call may not be what was meant."""
+    is_cut: bool = False
+    """Whether slipform stopped the answer, so that the value lacks what the model had still to write."""
 
     def doubted(self) -> Verdict:
         """The same verdict as a failure; its violations say what its warnings did."""

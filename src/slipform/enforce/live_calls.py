@@ -11,6 +11,7 @@ from slipform.enforce.kept_calls import renamed
 from slipform.enforce.release import ReleaseGate
 from slipform.ir import ModelResponse, ToolCall, ToolDelta
 from slipform.ir.choice_merge import CallTable, OpenCall
+from slipform.ir.response import StopPoint
 from slipform.schema.limits import json_text
 
 MOST_FOLLOWED = 1 << 16
@@ -126,16 +127,18 @@ class LiveCalls:
         calls: list[ToolCall] = []
         dropped: list[ToolCall] = []
         changed: dict[int, ToolCall] = {}
+        stop: StopPoint | None = None
         for live, call in zip(self._calls, response.tool_calls, strict=False):
             if live is self.fault and live.gate is not None and live.gate.fault is not None:
                 changed[id(call)] = dataclasses.replace(call, arguments=live.gate.closed_text())
+                stop = live.gate.stop_point(call.id)
                 calls.append(changed[id(call)])
             elif live is self.fault or live.call.pieces or live.is_over:
                 calls.append(call)
             else:
                 dropped.append(call)
         parts = [changed.get(id(part), part) for part in response.parts if not any(part is each for each in dropped)]
-        return response.replace(tool_calls=tuple(calls), parts=tuple(parts))
+        return response.replace(tool_calls=tuple(calls), parts=tuple(parts), stop=stop)
 
     def settled(self, calls: Sequence[ToolCall]) -> tuple[dict[str, ToolDelta | None], tuple[ToolCall, ...]] | None:
         """What is to leave last of each call, and all calls; None when they do not go on from what has left.

@@ -27,6 +27,7 @@ from slipform.enforce.prompts import (
     repeats_prompt,
     shorter_request,
 )
+from slipform.enforce.stop_point import at_stop
 from slipform.errors import (
     EnforcementError,
     InvalidResponseFormat,
@@ -219,7 +220,8 @@ def _standard(plan: Plan, request: ModelRequest) -> Requirement:
 
 def _judged(response: ModelResponse, turn: _Turn, standard: Requirement) -> Verdict:
     if turn.parts is None:
-        return judge(response, standard)
+        verdict = judge(response, standard)
+        return verdict if response.stop is None else at_stop(verdict, response.stop)
     answered = judge(response, Requirement(Schema("parts", turn.parts.schema), switches=standard.switches))
     if answered.error is not None and answered.value is None:
         return answered
@@ -273,7 +275,7 @@ def _another_strategy(plan: Plan) -> OutputStrategy:
 def _next_for_a_small_model(request: ModelRequest, verdict: Verdict, plan: Plan) -> _Turn:
     """A small model repeats the bad answer that it is shown: it gets the question anew, for less where that will do."""
     parts = None
-    if plan.schema is not None and plan.reask_scope != "full" and verdict.violations:
+    if plan.schema is not None and plan.reask_scope != "full" and verdict.violations and not verdict.is_cut:
         parts = misnamed_keys(verdict.value, verdict.violations, plan.schema.document)
     if parts is not None and request.response_format is not None:
         request = request.replace(response_format=parts.format(request.response_format))
@@ -282,7 +284,7 @@ def _next_for_a_small_model(request: ModelRequest, verdict: Verdict, plan: Plan)
 
 def _parts(verdict: Verdict, plan: Plan) -> Parts | None:
     small = len(verdict.candidate) <= SMALL
-    if plan.schema is None or plan.reask_scope == "full" or (small and plan.reask_scope == "auto"):
+    if plan.schema is None or plan.reask_scope == "full" or (small and plan.reask_scope == "auto") or verdict.is_cut:
         return None
     return parts_of(verdict.value, verdict.violations, plan.schema.document) if verdict.violations else None
 

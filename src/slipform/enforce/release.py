@@ -8,8 +8,9 @@ from typing import Any
 
 from slipform.enforce.coercion import PatchableFaults, Switches
 from slipform.enforce.judging import TRIALS_ON_LOOP, Requirement, judge
+from slipform.enforce.stop_point import caused_by_model
 from slipform.ir import ModelResponse
-from slipform.ir.response import StreamFault, StreamFigures
+from slipform.ir.response import StopPoint, StreamFault, StreamFigures
 from slipform.schema import Schema
 from slipform.schema.lowering.lift_plan import LiftPlan
 from slipform.schema.violations import json_path
@@ -302,13 +303,29 @@ class ReleaseGate:
         with bounded_work(len(text), TRIALS_ON_LOOP) as budget:
             verdict = judge(ModelResponse(text=text), standard)
         path = self.fault.path
-        for violation in verdict.violations if budget.allows_trials else ():
+        stop = self.stop_point()
+        for violation in caused_by_model(verdict.violations, stop) if budget.allows_trials and stop else ():
             steps = violation.steps or ()
             inside, around = steps[: len(path)] == path, violation.closest and path[: len(steps)] == steps
             if inside or around:
                 return True
         self.give_up()
         return False
+
+    def stop_point(self, call_id: str | None = None) -> StopPoint | None:
+        """Where the answer can no longer become valid, and what is unfinished there; None without a fault."""
+        fault = self.fault
+        if fault is None:
+            return None
+        path = fault.path
+        scanner = self._scanner
+        ends_in_text = STRING <= scanner.stopped_in <= HIGH_ESCAPE
+        ends_in_key = scanner.stopped_in == COLON or (ends_in_text and scanner.in_key)
+        tracks = self._tracker.tracks
+        containers = frozenset([path[:depth] for depth in range(len(tracks))])
+        member = (*path[: len(tracks) - 1], tracks[-1].key) if ends_in_key and tracks else None
+        text = path if ends_in_text and not ends_in_key else None
+        return StopPoint(path, fault.message, containers, text, member, call_id)
 
     def closed_text(self) -> str:
         """What has been written, closed where it is open, so that it can be judged."""

@@ -342,7 +342,8 @@ class EnforcedStream:
         if not self.stopped or not self._leads:
             return response
         if gate is not None and gate.fault is not None:
-            return response.replace(text=gate.closed_text(), tool_calls=(), parts=(), finish="stop", lift=None)
+            text, stop = gate.closed_text(), gate.stop_point()
+            return response.replace(text=text, tool_calls=(), parts=(), finish="stop", lift=None, stop=stop)
         return response if self._calls is None else self._calls.closed(response)
 
     def settled(self, outcome: Outcome) -> tuple[list[CompletionChunk], Outcome]:

@@ -128,14 +128,30 @@ class StreamFigures(NamedTuple):
         return fields if self.fault is None else {**fields, "fault": self.fault._asdict()}
 
 
+class StopPoint(NamedTuple):
+    """Where slipform stopped an answer that could no longer become valid, and what was unfinished there."""
+
+    path: tuple[str | int, ...]
+    message: str
+    containers: frozenset[tuple[str | int, ...]]
+    """The objects and arrays that were open: the model may have had more to write in each."""
+    text: tuple[str | int, ...] | None = None
+    """The string that was open."""
+    member: tuple[str | int, ...] | None = None
+    """The member whose key was written and whose value was not."""
+    call_id: str | None = None
+    """The tool call whose arguments these are; None for the answer itself."""
+
+
 class ModelResponse(msgspec.Struct, frozen=True):
     """One answer, in no vendor's format; `raw_finish` is the vendor's own word for why it ended.
 
     `parts` are in the order they arrived, with what must be sent back unchanged; `message` is the message to replay.
     `others` are the choices after the first. `content_resolved` is the value of the text where the reducer had a
     schema. `lift` is set when the text still follows the lowered schema: it converts a parsed value to the caller's
-    shape. `stopped` is the error of an answer that was not read to its end. `stream` is what became of a streamed one's
-    characters. `extra["usage"]` is the vendor's own usage object.
+    shape. `stopped` is the error of an answer that was not read to its end, `stop` where that was because it could no
+    longer become valid. `stream` is what became of a streamed one's characters.
+    `extra["usage"]` is the vendor's own usage object.
 
     >>> ModelResponse(text="hi").message.text
     'hi'
@@ -158,6 +174,7 @@ class ModelResponse(msgspec.Struct, frozen=True):
     lift: Lift | None = None
     stopped: EnforcementError | None = None
     stream: StreamFigures | None = None
+    stop: StopPoint | None = None
 
     def replace(self, **changes: Any) -> ModelResponse:
         """Return a copy with these fields changed."""
@@ -183,9 +200,8 @@ class ModelResponse(msgspec.Struct, frozen=True):
         return self.text if self.content_resolved is UNRESOLVED else self.content_resolved
 
 
-_COMPARED: Final = tuple(
-    name for name in ModelResponse.__struct_fields__ if name not in ("content_resolved", "lift", "stopped", "stream")
-)
+_NOT_COMPARED: Final = ("content_resolved", "lift", "stopped", "stream", "stop")
+_COMPARED: Final = tuple(name for name in ModelResponse.__struct_fields__ if name not in _NOT_COMPARED)
 """The fields that are compared and shown; the others follow from them, or are slipform's own."""
 _compared_values: Final = attrgetter(*_COMPARED)
 

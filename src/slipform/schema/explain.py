@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from slipform.schema import violations as wording
 from slipform.schema.document import IN_PLACE_LISTS, REF, REFERENCES, SubSchema, join_pointer
@@ -207,7 +207,7 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword
         return
     best = min(range(len(branches)), key=lambda number: _distance(tried[number], steps))
     closest = tuple(walk.apart(branches[best], value, steps, deep=True))
-    message = f"fits none of the {len(branches)} alternatives; nearest is number {best + 1}: {_brief(closest, steps)}"
+    message = nearest_alternative(f"{_NONE_FITS.format(len(branches))}{best + 1}: ", closest, steps)
     walk.add(
         _violation(
             place, at, keyword, steps, message, expected="one of the alternatives", found=shown(value), closest=closest
@@ -228,6 +228,19 @@ def _distance(found: list[Violation], steps: Steps) -> tuple[int, int, int]:
         one.keyword in {"const", "enum"} and one.steps is not None and len(one.steps) == len(steps) + 1 for one in found
     )
     return wrong_kind, wrong_tag, len(found)
+
+
+_NONE_FITS: Final = "fits none of the {} alternatives; nearest is number "
+
+
+def nearest_alternative(message: str, closest: tuple[Violation, ...], steps: Steps) -> str:
+    """The message of a union that nothing fits, up to the number of the nearest alternative, and what is wrong there.
+
+    >>> wrong = Violation("/a", "", "type", "expected integer", steps=("a",))
+    >>> nearest_alternative("fits none of the 2 alternatives; nearest is number 1: x", (wrong,), ())
+    'fits none of the 2 alternatives; nearest is number 1: $.a: expected integer'
+    """
+    return f"{message.partition(': ')[0]}: {_brief(closest, steps)}"
 
 
 def _brief(closest: tuple[Violation, ...], steps: Steps) -> str:

@@ -147,9 +147,10 @@ def schema_tally(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         _count(entry["models"], row["model"])
         if row["words"] == "kept":
             entry.setdefault("call", row["id"])
-        for attempt in (row.get("detail") or {}).get("attempts", ()):
-            for violation in attempt.get("violations", ()):
-                _count(entry["fields"].setdefault(violation["schema_path"], {}), row["model"], violation["count"])
+        attempts = (row.get("detail") or {}).get("attempts", ())
+        violated = {violation["schema_path"] for attempt in attempts for violation in attempt.get("violations", ())}
+        for schema_path in violated:
+            _count(entry["fields"].setdefault(schema_path, {}), row["model"])
     return found
 
 
