@@ -252,7 +252,7 @@ def test_what_depends_on_more_than_its_container_stays_until_the_end() -> None:
 def test_an_undeclared_first_key_of_an_open_object_does_not_hold_the_rest() -> None:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}}
     _, left = following(schema, '{"remark": "n"', ', "name": "growing', ' on", ')
-    assert left == ['{"remark":"n"', ',"name":"growing', ' on"']
+    assert left == ['{"remark":"n', '","name":"growing', ' on"']
     _, left = following(schema, '{"remarks": [{"a": 1', '}], "name": "gro', "wing")
     assert left == ["", '{"remarks":[{"a":1}],"name":"gro', "wing"]
 

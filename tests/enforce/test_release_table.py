@@ -25,16 +25,16 @@ OPTIONAL = {"type": "object", "properties": {"a": TEXT, "b": TEXT}, "required": 
 BRANCHES = [obj(kind={"const": "cat"}, lives=NUMBER), obj(kind={"const": "dog"}, owner=TEXT)]
 UNEVALUATED = {"type": "object", "properties": {"a": TEXT}, "unevaluatedProperties": False}
 ROWS: dict[str, tuple[dict[str, Any], str, list[tuple[str, str]]]] = {
-    "a string": (obj(a=TEXT, b=TEXT), "", [('{"a": "gro', '{"a":"gro'), ("wing", "wing"), ('", ', '"')]),
+    "a string": (obj(a=TEXT, b=TEXT), "", [('{"a": "gro', '{"a":"gro'), ('wing"', "wing"), (", ", '"')]),
     "a number": (obj(a=NUMBER, b=TEXT), "", [('{"a": 1', ""), ("2, ", '{"a":12')]),
     "an optional property": (OPTIONAL, "openai", [('{"a": null, ', ""), ('"b": "te', '{"b":"te')]),
-    "a root": ({"type": "array", "items": TEXT}, "openai", [('{"value": ["te', '["te'), ('xt", ', 'xt"')]),
+    "a root": ({"type": "array", "items": TEXT}, "openai", [('{"value": ["te', '["te'), ('xt", "', 'xt","')]),
     "a map": (
         {"type": "object", "additionalProperties": TEXT},
         "openai",
-        [('{"value": [{"key": "a", "value": "te', '{"a":"te'), ('xt"}, ', 'xt"')],
+        [('{"value": [{"key": "a", "value": "te', '{"a":"te'), ('xt"}, {"key": "b", "value": "te', 'xt","b":"te')],
     ),
-    "any JSON": (obj(a={}), "openai", [('{"a": "{\\"x\\": ', ""), ('[\\"te', '{"a":{"x":["te'), ('xt\\"', 'xt"')]),
+    "any JSON": (obj(a={}), "openai", [('{"a": "{\\"x\\": ', ""), ('[\\"te', '{"a":{"x":["te'), ('xt\\", ', 'xt"')]),
     "an object of a union": (
         obj(pet={"anyOf": BRANCHES}),
         "",
@@ -51,7 +51,7 @@ ROWS: dict[str, tuple[dict[str, Any], str, list[tuple[str, str]]]] = {
         [('{"remarks": [1, ', ""), ('2], "name": "A', '{"remarks":[1,2],"name":"A')],
     ),
     "a container with `unevaluatedProperties`": (obj(x=UNEVALUATED, b=TEXT), "", [('{"x": {"a": "t"}, "b": "te', "")]),
-    "the last bracket": (obj(a=TEXT), "", [('{"a": "text"', '{"a":"text"'), ("}", "")]),
+    "the last bracket": (obj(a=TEXT), "", [('{"a": "text"', '{"a":"text'), ("}", "")]),
 }
 
 

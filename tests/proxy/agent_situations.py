@@ -52,6 +52,8 @@ class Situation:
     """What is streamed after the lead: `t:` and words, or the number of a call and arguments; `|` between events."""
     finish: str = "tool_calls"
     requests: int = 1
+    whole_requests: int | None = None
+    """How many requests an answer takes that comes whole, where that differs."""
     error: bool = False
     """Whether it ends with an error."""
     whole_text: str | None = None
@@ -181,7 +183,8 @@ ROWS: tuple[Situation, ...] = (
         "a correction that does not begin like what was sent",
         ([("weather", '{"city": "Oslo", "unit": "kelvin"}')], [ROME]),
         ('0:{"city":"Os|lo"',),
-        requests=2,
+        requests=3,
+        whole_requests=2,
         error=True,
         whole_text="",
         whole=(ROME_WHOLE,),

@@ -179,6 +179,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """What is wrong with the arguments of which call."""
     doubtful_calls: Mapping[str, tuple[Violation, ...]] = msgspec.field(default_factory=dict)
     """Why the arguments of which call may not be what was meant."""
+    is_changed: bool = False
+    """Whether the value is valid, but differs from what has been sent."""
     is_cut: bool = False
     """Whether slipform stopped the answer, so that the value lacks what the model had still to write."""
 
@@ -194,6 +196,10 @@ class Verdict(msgspec.Struct, frozen=True):
             typed=NOT_TYPED,
             wrong_calls=self.doubtful_calls,
         )
+
+    def changed(self) -> Verdict:
+        """The same verdict as a failure, because the value differs from what has been sent."""
+        return msgspec.structs.replace(self, error=changed_after_release(), typed=NOT_TYPED, is_changed=True)
 
     @property
     def ok(self) -> bool:
@@ -657,6 +663,14 @@ def was_truncated() -> TruncatedError:
     """The error for an answer that met its token limit."""
     return TruncatedError(
         "The answer was cut off by the token limit before its JSON closed", hint="Raise `max_tokens`."
+    )
+
+
+def changed_after_release() -> JsonEnforcementError:
+    """The error for a valid answer that differs from what has been sent of it, or of the attempt before it."""
+    return JsonEnforcementError(
+        "The answer had to be changed where it had already been sent",
+        hint="Ask without `stream`, or with the stream mode `buffer`.",
     )
 
 

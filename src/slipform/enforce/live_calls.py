@@ -37,10 +37,10 @@ class LiveCall:
         """What has left, where there is no gate."""
         self.is_over = False
 
-    def finish(self, final: str) -> tuple[str, str] | None:
+    def rest(self, final: str) -> tuple[str, str] | None:
         """What is to leave last, and all that has left then; None when `final` does not begin with what has left."""
         if self.gate is not None:
-            return self.gate.finish(final)
+            return self.gate.rest(final)
         sent = "".join(self.sent)
         return (final[len(sent) :], final) if final.startswith(sent) else None
 
@@ -67,6 +67,11 @@ class LiveCalls:
         self._left: list[LiveCall] = []
         self.any_open = False
         """Whether some call may not be over."""
+
+    @property
+    def has_left(self) -> bool:
+        """Whether some of a call has left."""
+        return bool(self._left)
 
     def feed(self, delta: Any, answer_id: Any) -> list[ToolDelta]:
         """What may leave now that this piece has arrived."""
@@ -152,7 +157,7 @@ class LiveCalls:
             found: tuple[str, str] | None = None
             same = [call for call in waiting if call.name == live.call.name]
             for call in sorted(same, key=lambda call: call.id != live.id):
-                found = live.finish(call.arguments)
+                found = live.rest(call.arguments)
                 if found is not None:
                     waiting.remove(call)
                     final.append(dataclasses.replace(call, id=live.id, arguments=found[1]))
@@ -206,7 +211,9 @@ class LiveCalls:
             return None
         if any(edit.kind in ("missing_bracket", "truncated") for edit in verdict.repairs):
             return None  # it may go on
-        found = live.finish(verdict.candidate)
+        found = live.rest(verdict.candidate)
+        if found is not None and live.gate is not None:
+            live.gate.release(found[1])
         return None if found is None else found[0]
 
     def _delta(self, live: LiveCall, arguments: str, *, done: bool = False) -> ToolDelta:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 from functools import partial
+from typing import NoReturn
 
 import msgspec
 
@@ -70,48 +71,92 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     ...     stop.value.value
     36
     """
-    started = plan.clock()
-    calls = request.calls
-    if calls is None:
-        calls = CallCount(plan.budget.calls)
-        request = request.replace(calls=calls)
+    if request.calls is None:
+        request = request.replace(calls=CallCount(plan.budget.calls))
     request, guard_warnings = _guarded(request, plan)
     turn, prompt_warnings = _first_turn(request, plan)
-    standard = _standard(plan, request)
-    warnings = (*guard_warnings, *prompt_warnings)
-    report = Report((), warnings) if warnings else _UNTRIED
-    verdict: Verdict | None = None
+    state = _Progress(request, plan, (*guard_warnings, *prompt_warnings))
     while True:
         sent = plan.clock()
         try:
             response = yield turn.request
         except SlipformError as error:
-            error.report = report
-            if _is_out_of_time(error, plan, started):
-                raise _out_of_time(error, verdict, report, plan, request) from error
-            raise
-        response = _received(response, turn, plan, report)
-        verdict = _judged(response, turn, standard)
-        seconds = plan.clock() - sent
-        if verdict.doubt is not None and not calls.is_spent:
-            doubted = _recorded(report, response, verdict.doubted(), turn, plan, seconds)
-            if plan.budget.spent_by(doubted, plan.clock() - started) is None:
-                verdict = verdict.doubted()
-        report = _recorded(report, response, verdict, turn, plan, seconds)
+            state.fail(error)
+        response = _received(response, turn, plan, state.report)
+        verdict = state.judged(response, turn, plan.clock() - sent)
         if verdict.ok:
+            report = state.report
             if LOGPROBS in response.extra:
-                response, report = _with_own_logprobs(response, verdict, turn, standard, report)
-            return Outcome(verdict.value, verdict.candidate, _with_calls(response, verdict), report, verdict.typed)
-        ended = plan.budget.spent_by(report, plan.clock() - started)
-        if verdict.hopeless or ended or calls.is_spent or _is_cut_again(report):
-            failure = _failure(verdict, report, ended, plan, request)
-            if calls.is_spent and not verdict.hopeless and ended is None:
-                calls.explain_limit(failure)
+                response, report = _with_own_logprobs(response, verdict, turn, state.standard, report)
+            return _outcome(response, verdict, report)
+        failure = state.failure(verdict)
+        if failure is not None:
             if plan.on_failure == "raw" and not isinstance(failure, RefusalError | InvalidResponseFormat):
-                return _as_it_is(response, failure, report)
+                return _as_it_is(response, failure, state.report)
             raise failure
-        if turn.before is None or verdict.wrong_calls:
-            turn = _next(request, response, verdict, len(report.attempts), plan)
+        if _needs_other_words(verdict, turn, state.report):
+            turn = _next(request, response, verdict, len(state.report.attempts), plan)
+
+
+class _Progress:
+    """The attempts of one enforcement so far, and what its budget leaves."""
+
+    def __init__(self, request: ModelRequest, plan: Plan, warnings: tuple[ModelWarning, ...]) -> None:
+        self.standard = _standard(plan, request)
+        self.report = Report((), warnings) if warnings else _UNTRIED
+        self._request = request
+        self._plan = plan
+        self._calls = request.calls or CallCount(plan.budget.calls)
+        self._started = plan.clock()
+        self._verdict: Verdict | None = None
+
+    def judged(self, response: ModelResponse, turn: _Turn, seconds: float) -> Verdict:
+        """The verdict on the answer to this turn, which the report then has."""
+        verdict = _judged(response, turn, self.standard)
+        if verdict.doubt is not None and not self._calls.is_spent:
+            doubted = _recorded(self.report, response, verdict.doubted(), turn, self._plan, seconds)
+            if self._spent(doubted) is None:
+                verdict = verdict.doubted()
+        if verdict.ok and response.continues is not None:
+            is_same = response.continues(_outcome(response, verdict, self.report))
+            verdict = verdict if is_same else verdict.changed()
+        self.report = _recorded(self.report, response, verdict, turn, self._plan, seconds)
+        self._verdict = verdict
+        return verdict
+
+    def failure(self, verdict: Verdict) -> EnforcementError | None:
+        """The error of a call that ends with this verdict; None where the model is asked again."""
+        ended = self._spent(self.report)
+        if not (verdict.hopeless or ended or self._calls.is_spent or _is_cut_again(self.report)):
+            return None
+        failure = _failure(verdict, self.report, ended, self._plan, self._request)
+        if self._calls.is_spent and not verdict.hopeless and ended is None:
+            self._calls.explain_limit(failure)
+        return failure
+
+    def fail(self, error: SlipformError) -> NoReturn:
+        """Raise the error of a call that brought no answer, with the report of those before it."""
+        error.report = self.report
+        if _is_out_of_time(error, self._plan, self._started):
+            raise _out_of_time(error, self._verdict, self.report, self._plan, self._request) from error
+        raise error
+
+    def _spent(self, report: Report) -> str | None:
+        return self._plan.budget.spent_by(report, self._plan.clock() - self._started)
+
+
+def _outcome(response: ModelResponse, verdict: Verdict, report: Report) -> Outcome:
+    return Outcome(verdict.value, verdict.candidate, _with_calls(response, verdict), report, verdict.typed)
+
+
+def _needs_other_words(verdict: Verdict, turn: _Turn, report: Report) -> bool:
+    """Whether the next request differs from the last one.
+
+    A further answer that is valid and only differs from what was sent is not at fault: the same is asked again.
+    """
+    if verdict.is_changed and len(report.attempts) > 1:
+        return False
+    return turn.before is None or bool(verdict.wrong_calls)
 
 
 def _received(response: ModelResponse, turn: _Turn, plan: Plan, report: Report) -> ModelResponse:

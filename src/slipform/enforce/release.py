@@ -201,6 +201,7 @@ class ReleaseGate:
         self._received = 0
         self._json_at = 0
         self._added = 0
+        self._ends_quoted = False
         self._lifted: LiftedText | None = None
 
     def lift_with(self, plan: LiftPlan | None) -> None:
@@ -285,7 +286,9 @@ class ReleaseGate:
         if scanner.blanks:
             added = compacted(added, scanner.blanks)
             scanner.blanks = []
-        self._pieces.append(added)
+        if added:
+            self._pieces.append(added)
+            self._ends_quoted = added[-1] == '"' and self._tracker.shows_text and not self._call
         self._added += len(added)
         if scanner.stopped or scanner.error is not None or scanner.notes:
             self._stopped()
@@ -349,13 +352,10 @@ class ReleaseGate:
         again = continue_from(sent, json.loads(final))
         return None if again is None else (again[len(sent) :], again)
 
-    def finish(self, final: str) -> tuple[str, str] | None:
-        """`rest`, which then has left."""
-        found = self.rest(final)
-        if found is not None:
-            self._pieces = [found[1]]
-            self._left = len(found[1])
-        return found
+    def release(self, whole: str) -> None:
+        """All of this, the whole answer, has left."""
+        self._pieces = [whole]
+        self._left = len(whole)
 
     def _start(self, text: str) -> str | None:
         """Where the JSON begins; prose, fences and reasoning before it are held back for good."""
@@ -413,7 +413,8 @@ class ReleaseGate:
         if scanner.complete:
             return length - 1
         if scanner.state == AFTER:
-            return length
+            # The quote may belong to the text, unescaped: what follows it tells.
+            return length - self._ends_quoted
         return scanner.member or self._bracket()
 
     def _bracket(self) -> int:

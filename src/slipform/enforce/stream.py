@@ -9,11 +9,20 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from slipform.enforce.early_stop import GuardedAnswer, RunawayStop
+from slipform.enforce.judging import changed_after_release
 from slipform.enforce.live_calls import LiveCall, LiveCalls
 from slipform.enforce.plan import Outcome, Plan, Steps
 from slipform.enforce.release import ReleaseGate
-from slipform.errors import JsonEnforcementError
-from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse, Reasoning, Text, ToolDelta
+from slipform.ir import (
+    RESERVED_TOOL,
+    CompletionChunk,
+    ModelRequest,
+    ModelResponse,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolDelta,
+)
 from slipform.ir.parts import part_chunks, with_content
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.response import ChunkSink, plain_chunks
@@ -27,6 +36,10 @@ _BETWEEN: Final = "\n\n"
 
 Observer: TypeAlias = Callable[[int, str, str, int], None]
 """Told of each piece: the attempt's number, what was received, what was released of it all, how much is held back."""
+
+
+_TextRest: TypeAlias = tuple[str, str]
+_CallsRest: TypeAlias = tuple[dict[str, ToolDelta | None], tuple[ToolCall, ...]]
 
 
 class StreamWatch:
@@ -329,6 +342,18 @@ class EnforcedStream:
 
     def response(self) -> ModelResponse:
         """The answer for the judge; one that was stopped is closed where it was open."""
+        response = self._read_answer()
+        return response.replace(continues=self._continues) if self.has_released else response
+
+    @property
+    def has_released(self) -> bool:
+        """Whether some of the answer has left, which later attempts have to go on from."""
+        gate = self._gate
+        return (
+            bool(self._sent) or (gate is not None and gate.sent) or (self._calls is not None and self._calls.has_left)
+        )
+
+    def _read_answer(self) -> ModelResponse:
         if self._watched is not None:
             response = self._watched.response()
         else:
@@ -346,19 +371,24 @@ class EnforcedStream:
             return response.replace(text=text, tool_calls=(), parts=(), finish="stop", lift=None, stop=stop)
         return response if self._calls is None else self._calls.closed(response)
 
+    def _continues(self, outcome: Outcome) -> bool:
+        rest, calls = self._rest(outcome)
+        return rest is not None and calls is not None
+
+    def _rest(self, outcome: Outcome) -> tuple[_TextRest | None, _CallsRest | None]:
+        """What is to leave of the text and of the calls; None for what does not go on from what has left."""
+        answer = outcome.answer
+        calls = (self._calls or LiveCalls(self._plan.standard)).settled(answer.tool_calls)
+        return self._text_rest(outcome.text, called=bool(answer.tool_calls)), calls
+
     def settled(self, outcome: Outcome) -> tuple[list[CompletionChunk], Outcome]:
         """The chunks that are to leave last, and the outcome with the text and the calls that have left then."""
-        answer = outcome.answer
-        rest = self._text_rest(outcome.text, called=bool(answer.tool_calls))
-        calls = (self._calls or LiveCalls(self._plan.standard)).settled(answer.tool_calls)
+        rest, calls = self._rest(outcome)
         if rest is None or calls is None:
-            error = JsonEnforcementError(
-                "The answer had to be changed where it had already been sent",
-                hint="Ask without `stream`, or with the stream mode `buffer`.",
-            )
+            error = changed_after_release()
             error.report = outcome.report
             raise error
-        if rest[1] != outcome.text or calls[1] != answer.tool_calls:
+        if rest[1] != outcome.text or calls[1] != outcome.answer.tool_calls:
             response = outcome.response
             if calls[1]:
                 parts = with_content(response.parts, response.text, calls[1]) if response.parts else ()
@@ -387,7 +417,7 @@ class EnforcedStream:
         closing = [CompletionChunk(tool_calls=(delta,)) for delta in begun]
         return [*closing, *part_chunks(parts, sent_text=sent_text, sent=sent, calls=more), last]
 
-    def _text_rest(self, final: str, *, called: bool) -> tuple[str, str] | None:
+    def _text_rest(self, final: str, *, called: bool) -> _TextRest | None:
         """What is to leave of the text, and all that has left then; None when it does not go on from what has left."""
         if not self._prose and self._gate is not None and not called:
             return self._gate.rest(final)

@@ -151,6 +151,7 @@ class ModelResponse(msgspec.Struct, frozen=True):
     schema. `lift` is set when the text still follows the lowered schema: it converts a parsed value to the caller's
     shape. `stopped` is the error of an answer that was not read to its end, `stop` where that was because it could no
     longer become valid. `stream` is what became of a streamed one's characters.
+    `continues` tells whether an outcome goes on from what has been sent, where some was.
     `extra["usage"]` is the vendor's own usage object.
 
     >>> ModelResponse(text="hi").message.text
@@ -175,6 +176,7 @@ class ModelResponse(msgspec.Struct, frozen=True):
     stopped: EnforcementError | None = None
     stream: StreamFigures | None = None
     stop: StopPoint | None = None
+    continues: Callable[[Any], bool] | None = None
 
     def replace(self, **changes: Any) -> ModelResponse:
         """Return a copy with these fields changed."""
@@ -200,7 +202,7 @@ class ModelResponse(msgspec.Struct, frozen=True):
         return self.text if self.content_resolved is UNRESOLVED else self.content_resolved
 
 
-_NOT_COMPARED: Final = ("content_resolved", "lift", "stopped", "stream", "stop")
+_NOT_COMPARED: Final = ("content_resolved", "lift", "stopped", "stream", "stop", "continues")
 _COMPARED: Final = tuple(name for name in ModelResponse.__struct_fields__ if name not in _NOT_COMPARED)
 """The fields that are compared and shown; the others follow from them, or are slipform's own."""
 _compared_values: Final = attrgetter(*_COMPARED)
