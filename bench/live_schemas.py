@@ -18,7 +18,7 @@ from typing import Any
 from tests.schema.lowering_encode import encode
 
 from slipform.enforce import Plan, enforce
-from slipform.enforce.stream import EnforcedCall
+from slipform.enforce.stream import EnforcedCall, Release
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, Lift, ModelRequest
 from slipform.schema import Schema
@@ -50,7 +50,7 @@ class Figures:
 def released_early(schema: Schema[Any], lift: Lift | None, text: str, rng: random.Random) -> tuple[str, str]:
     """Stream one answer in random pieces; return what left before its end, and all that left."""
     plan = Plan(schema)
-    call = EnforcedCall(enforce(ModelRequest("m", ()), plan), plan, streaming=True, follows=True)
+    call = EnforcedCall(enforce(ModelRequest("m", ()), plan), plan, streaming=True, release=Release(answer=True))
     reader = call.read()
     early: list[str] = []
     at = 0

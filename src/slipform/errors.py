@@ -23,7 +23,7 @@
         │   ├── EmptyAnswerError         nothing at all
         │   └── WorkLimitError           to find or repair its JSON would take too much work
         ├── SchemaViolationError         JSON, but not valid
-        ├── TruncatedError               cut off by a token limit or a broken stream
+        ├── TruncatedError               cut off by a token limit
         ├── PromptCutError               the server cut the prompt, and values were to be found in it
         ├── RunawayError                 it repeated itself without end, and was stopped
         ├── RefusalError                 the model or a filter declined
@@ -68,6 +68,8 @@ class SlipformError(Exception):
         self.details: dict[str, Any] = dict(details or {})
         self.report: Any = report
         """The `Report` of the failed enforcement, if there was one."""
+        self.partial: Any = None
+        """The `ModelResponse` of what had arrived, where an answer broke off."""
 
     def __str__(self) -> str:
         text = self.message if self.where is None else f"{self.message.rstrip('.')}, at {self.where}"
@@ -305,7 +307,7 @@ class SchemaViolationError(EnforcementError):
 
 
 class TruncatedError(EnforcementError):
-    """The answer was cut off, by a token limit or by a stream that ended without its terminator."""
+    """The answer was cut off by a token limit, or it ends in the middle of a value."""
 
     code = "truncated"
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipform.enforce import Guard, Plan
-from slipform.enforce.stream import EnforcedStream
+from slipform.enforce.stream import EnforcedStream, Release
 from slipform.ir import RESERVED_TOOL, CompletionChunk, Message, ModelRequest, ToolDelta
 from slipform.ir.response import PassThroughSink
 from slipform.schema import OutputStrategy, Schema
@@ -23,7 +23,7 @@ ASKED = ModelRequest("m", (Message.user("?"),))
 
 
 def listening(sink: Any = None, **plan: Any) -> EnforcedStream:
-    made = EnforcedStream(Plan(SCHEMA, **plan), follows=True, sink=sink)
+    made = EnforcedStream(Plan(SCHEMA, **plan), Release(answer=True), sink)
     made.begin(ASKED)
     return made
 
@@ -120,7 +120,7 @@ def test_text_alone_is_heard_as_a_chunk_of_it_is(
 
 
 def test_a_guarded_answer_is_read_and_given_whole() -> None:
-    heard = EnforcedStream(Plan(SCHEMA, guard=Guard(stop_after_json=True)), follows=False)
+    heard = EnforcedStream(Plan(SCHEMA, guard=Guard(stop_after_json=True)))
     heard.begin(ASKED)
     assert heard.push_texts(['{"a":']) is None
     assert heard.push([CompletionChunk('"x"} and'), CompletionChunk(" more")]) == []

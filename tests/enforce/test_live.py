@@ -366,10 +366,10 @@ async def test_a_draft_that_the_answer_itself_supersedes_is_never_a_success(betw
 
 @pytest.mark.parametrize(
     ("mode", "native", "pieces"),
-    [("auto", True, True), ("auto", False, False), ("live", False, True), ("buffer", True, False)],
+    [("auto", True, True), ("auto", False, True), ("live", False, True), ("buffer", True, False)],
 )
 @pytest.mark.covers("C11")
-async def test_auto_is_live_where_the_channel_is_held_to_the_schema(mode: Any, native: bool, pieces: bool) -> None:
+async def test_auto_is_live_however_the_answer_is_obtained(mode: Any, native: bool, pieces: bool) -> None:
     model = FakeModel(['{"name": "Ada", "age": 36}'], capabilities=Capabilities(native=native), models=("m",))
     client = AsyncClient(router=Router({"fake": model}))
     texts = [

@@ -249,7 +249,7 @@ def test_with_a_schema_too_calls_leave_as_they_grow_and_free_the_text_before_the
     said = [("c1", RESERVED_TOOL, answer)] if by_tool else [answer]
     client = Client(Script(said), answer=PERSON, strategy=strategy, mode=mode)
     assert client.text == '{"name":"Ada","age":36}'
-    assert (len(client.seen) > 1) is (mode == "live" or strategy is OutputStrategy.NATIVE)
+    assert len(client.seen) > 1
     assert client.calls == []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slipform.enforce import Budget, Plan, enforce
-from slipform.enforce.stream import EnforcedCall, StreamWatch
+from slipform.enforce.stream import EnforcedCall, OpenStream, Release, StreamWatch
 from slipform.ir import CompletionChunk, ModelRequest, Reasoning, Text, ToolCall, ToolDelta, Usage
 from slipform.schema import OutputStrategy, Schema
 
@@ -15,7 +15,7 @@ def _streamed(
     plan: Plan, *answers: list[CompletionChunk], live: bool = True
 ) -> tuple[list[CompletionChunk], EnforcedCall]:
     """What leaves of these answers, piece by piece and at the end."""
-    call = EnforcedCall(enforce(ModelRequest("m", ()), plan), plan, streaming=True, live=live, follows=live)
+    call = EnforcedCall(enforce(ModelRequest("m", ()), plan), plan, streaming=True, release=Release(live, live))
     left: list[CompletionChunk] = []
     for chunks in answers:
         reader = call.read()
@@ -80,7 +80,7 @@ def test_the_report_says_what_became_of_every_character_and_where_the_stream_bec
     seen: list[tuple[int, str, str, int]] = []
     steps = enforce(ModelRequest("m", ()), plan)
     watch = StreamWatch(lambda *piece: seen.append(piece))
-    call = EnforcedCall(steps, plan, streaming=True, live=True, follows=True, watch=watch)
+    call = EnforcedCall(steps, plan, streaming=True, release=Release(True, True), opened=OpenStream(watch=watch))
     for answer in (text, '{"name": "Ada", "age": 36}'):
         reader = call.read()
         for at in range(0, len(answer), 3):

@@ -10,7 +10,6 @@ import pytest
 from slipform.errors import (
     AuthenticationError,
     RateLimitError,
-    TruncatedError,
     UpstreamError,
     UpstreamRequestError,
     UpstreamTimeout,
@@ -199,10 +198,12 @@ def test_a_server_that_is_not_there_is_tried_again(face: AnyFace, make: Make) ->
 
 
 @pytest.mark.parametrize("ending", ["cut", "reset"])
-def test_a_stream_cut_in_the_middle_is_truncated_and_not_repeated(face: AnyFace, make: Make, ending: Any) -> None:
+def test_a_stream_cut_in_the_middle_is_an_upstream_error_and_not_repeated(
+    face: AnyFace, make: Make, ending: Any
+) -> None:
     with (
         FakeVendor([cut_stream("a long answer", after=2, ending=ending)]) as vendor,
-        pytest.raises(TruncatedError) as caught,
+        pytest.raises(UpstreamError, match="before the answer was over") as caught,
     ):
         face.stream(make(vendor.base_url), ask())
     assert len(vendor.requests) == 1
@@ -213,7 +214,7 @@ def test_a_stream_cut_in_the_middle_is_truncated_and_not_repeated(face: AnyFace,
 def test_the_pieces_before_a_cut_are_handed_out(make: Make) -> None:
     with FakeVendor([Answer("abcdef", chunk_size=2, pace=0.02, cut_after=3, ending="cut")]) as vendor:
         got: list[str] = []
-        with pytest.raises(TruncatedError):
+        with pytest.raises(UpstreamError):
             got.extend(chunk.text for chunk in make(vendor.base_url).stream(ask()))
     assert "".join(got) == "abcd"
 

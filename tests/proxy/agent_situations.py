@@ -217,8 +217,8 @@ ROWS: tuple[Situation, ...] = (
         requests=2,
     ),
     # Cut, refused, filtered.
-    Situation("cut in the words", ((["It rains today."], {"cut": 3}),), ("t:It r|ains",), error=True),
-    Situation("cut in the arguments", (([OSLO], {"cut": 5}),), ('0:{"city":"Os',), error=True),
+    Situation("cut in the words", ((["It rains today."], {"cut": 3}),), ("t:It r|ains",), requests=3, error=True),
+    Situation("cut in the arguments", (([OSLO], {"cut": 5}),), ('0:{"city":"Os',), requests=3, error=True),
     Situation("a token limit in the words", ((["It rai"], {"finish": "length"}),), ("t:It r|ai",), finish="length"),
     Situation(
         "a token limit in the arguments",

@@ -82,16 +82,46 @@ def test_an_answer_that_cannot_go_on_from_what_has_left_ends_in_the_apis_error()
     assert len(vendor.requests) == 2
 
 
+LEADS = (
+    "",
+    "```json\n",
+    "Sure!\n```json\n",
+    "<think>Ada? {}</think>\n",
+    "Here is the JSON in the requested format:\n\n",
+)
+
+
+@pytest.mark.parametrize("mode", ["auto", "live"])
 @pytest.mark.parametrize("strategy", ["prompted", "tool", "native"])
-def test_live_on_request_follows_every_channel(strategy: str) -> None:
-    said = GOOD if strategy != "prompted" else f"Sure!\n```json\n{GOOD}\n```"
-    with FakeVendor([said]) as vendor, before(vendor) as address:
-        reply = post(address, CHAT, {**ASK, "slipform": {"strategy": strategy, "stream_mode": "live"}})
+@pytest.mark.parametrize("lead", LEADS)
+def test_every_channel_is_live(strategy: str, mode: str, lead: str) -> None:
+    with FakeVendor([lead + GOOD if strategy == "prompted" else GOOD]) as vendor, before(vendor) as address:
+        reply = post(address, CHAT, {**ASK, "slipform": {"strategy": strategy, "stream_mode": mode}})
     pieces = [
         event for event in reply.events() if isinstance(event, dict) and event["choices"][0]["delta"].get("content")
     ]
     assert content(reply.events()) == COMPACT
     assert len(pieces) > 1 or strategy == "tool"
+
+
+REASONED = {
+    "a draft": 'A first draft would be {"name": "Bob", "age": 3}. But it is Ada: ',
+    "an example": 'The format is, for example, {"name": "Bob", "age": 3}.\n\nThe answer:\n',
+    "thinking aloud": "The text says that Ada is 36. " * 20 + '{"name": "Bob", "age": 3} is wrong, so: ',
+}
+
+
+@pytest.mark.covers("C11")
+@pytest.mark.parametrize("case", REASONED)
+def test_json_that_follows_more_than_a_lead_in_is_the_same_streamed_and_whole(case: str) -> None:
+    body = {**ASK, "slipform": {"strategy": "prompted", "max_attempts": 1}}
+    with FakeVendor([REASONED[case] + GOOD]) as vendor, before(vendor) as address:
+        whole = post(address, CHAT, {**body, "stream": False})
+        streamed = post(address, CHAT, body)
+    if whole.status == 200:
+        assert content(streamed.events()) == whole.json()["choices"][0]["message"]["content"]
+    else:
+        assert streamed.status == whole.status, "an error, and nothing was sent"
 
 
 def test_a_stream_that_is_judged_first_leaves_in_one_piece() -> None:

@@ -185,7 +185,7 @@ class EventStreamDecoder:
     def finish(self) -> list[Event]:
         """Nothing: half a frame at the end means the stream was cut."""
         if self._pending:
-            raise TruncatedError("The stream was cut inside a frame", hint="Ask again.")
+            raise TruncatedError("The stream was cut inside a frame", hint="Ask again.", details={"category": "cut"})
         return []
 
 

@@ -57,7 +57,7 @@ _UNSUPPORTED = re.compile(
 _MISSING = re.compile(r"model_not_found|model identifier is invalid|not_found_error|NOT_FOUND", re.IGNORECASE)
 _OVERLOADED = re.compile(r"overloaded|over capacity|high demand", re.IGNORECASE)
 _AUTH = re.compile(r"API_KEY_INVALID|authentication_error|invalid_api_key|AccessDenied|UnrecognizedClient|ExpiredToken")
-_FILTERED = re.compile(r"content_filter|ResponsibleAIPolicyViolation|misalignment_policy|bio_policy")
+_FILTERED = re.compile(r"content_filter|content_policy|ResponsibleAIPolicyViolation|misalignment_policy|bio_policy")
 _BY_NAME = (
     (_MISSING, "not_found"),
     (re.compile(r"rate_limit|RESOURCE_EXHAUSTED|Throttling|ModelNotReady", re.IGNORECASE), "rate_limit"),

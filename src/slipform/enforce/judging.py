@@ -651,7 +651,8 @@ def _declined(response: ModelResponse, text: str) -> EnforcementError | None:
     if response.refusal is not None or response.finish == "refusal":
         return RefusalError(f"The model refused: {response.refusal or text}", hint="Change the request.")
     if response.finish == "content_filter":
-        return RefusalError("A safety filter stopped the answer", hint="Change the request.")
+        details = {"filtered": True}
+        return RefusalError("A safety filter stopped the answer", hint="Change the request.", details=details)
     if not text.strip():
         if response.finish == "length":
             return was_truncated()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 from functools import partial
-from typing import NoReturn
 
 import msgspec
 
@@ -32,10 +31,13 @@ from slipform.enforce.stop_point import at_stop
 from slipform.errors import (
     EnforcementError,
     InvalidResponseFormat,
+    RateLimitError,
     RefusalError,
     RunawayError,
     SlipformError,
     TruncatedError,
+    UpstreamError,
+    UpstreamRequestError,
     UpstreamTimeout,
 )
 from slipform.ir import RESERVED_TOOL, DowngradeWarning, ModelRequest, ModelResponse, ModelWarning
@@ -81,7 +83,8 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
         try:
             response = yield turn.request
         except SlipformError as error:
-            state.fail(error)
+            state.interrupted(error, turn, plan.clock() - sent)
+            continue
         response = _received(response, turn, plan, state.report)
         verdict = state.judged(response, turn, plan.clock() - sent)
         if verdict.ok:
@@ -134,8 +137,16 @@ class _Progress:
             self._calls.explain_limit(failure)
         return failure
 
-    def fail(self, error: SlipformError) -> NoReturn:
-        """Raise the error of a call that brought no answer, with the report of those before it."""
+    def interrupted(self, error: SlipformError, turn: _Turn, seconds: float) -> None:
+        """Take note of an answer that broke off, so that the same can be asked again; raises where it cannot be."""
+        if broke_off(error) and not _is_out_of_time(error, self._plan, self._started):
+            part = error.partial or ModelResponse()
+            broken = Verdict(candidate=answer_text(part), error=EnforcementError(error.message))
+            report = _recorded(self.report, part, broken, turn, self._plan, seconds)
+            attempt = msgspec.structs.replace(report.attempts[-1], outcome=error.code)
+            self.report = report.replace(attempts=(*self.report.attempts, attempt))
+            if self._spent(self.report) is None and not self._calls.is_spent:
+                return
         error.report = self.report
         if _is_out_of_time(error, self._plan, self._started):
             raise _out_of_time(error, self._verdict, self.report, self._plan, self._request) from error
@@ -143,6 +154,19 @@ class _Progress:
 
     def _spent(self, report: Report) -> str | None:
         return self._plan.budget.spent_by(report, self._plan.clock() - self._started)
+
+
+def broke_off(error: SlipformError) -> bool:
+    """Whether an answer had begun and its vendor then failed in a way that may be over when it is asked again.
+
+    >>> broke_off(UpstreamError("The connection broke", details={"phase": "body"}))
+    True
+    """
+    if not isinstance(error, UpstreamError) or isinstance(error, RateLimitError | UpstreamRequestError):
+        return False
+    details = error.details
+    is_final = details.get("retryable") is False or details.get("reason") == "too_large"
+    return details.get("phase") == "body" and details.get("limit") != "total" and not is_final
 
 
 def _outcome(response: ModelResponse, verdict: Verdict, report: Report) -> Outcome:

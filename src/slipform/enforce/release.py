@@ -150,23 +150,46 @@ _PIECES_HELD = 2
 """How many pieces of a call may pass before its opening bracket leaves, and with it the news that there is a call."""
 
 
-def holds_prose(before: str) -> bool:
-    r"""Whether a text before JSON says something: it is not only blanks, elements such as reasoning, and a fence.
+def prose_before(before: str) -> str:
+    r"""The beginning of what a text before JSON says: not its blanks, elements such as reasoning, nor a fence.
 
-    >>> holds_prose("<think>so</think>\n```json\n"), holds_prose("<think>so</think> Sure:")
-    (False, True)
+    >>> prose_before("<think>so</think>\n```json\n"), prose_before("<think>so</think> Sure:")
+    ('', 'Sure:')
     """
-    at = 0
-    while (word := _PROSE.search(before, at)) is not None:
-        if before.endswith("```", 0, word.start()) and _FENCE_LABEL.match(before, word.start()):
-            return False
-        tag = _OPENING_TAG.match(before, word.start())
+    prose: list[str] = []
+    length = at = 0
+    while length <= _LEAD_IN and (word := _PROSE.search(before, at)) is not None:
+        start = word.start()
+        if before.endswith("```", 0, start) and _FENCE_LABEL.match(before, start):
+            break
+        tag = _OPENING_TAG.match(before, start)
         closing = "" if tag is None else f"</{tag.group(1)}>"
         end = -1 if tag is None else before.find(closing, tag.end())
-        if end < 0:
-            return True
-        at = end + len(closing)
-    return False
+        if end >= 0:
+            at = end + len(closing)
+            continue
+        at = before.find("<", start + 1)
+        at = len(before) if at < 0 else at
+        prose.append(before[start:at])
+        length += at - start
+    return "".join(prose)
+
+
+_LEAD_IN = 300
+_NOT_THE_ANSWER = re.compile(
+    r"\b(?:examples?|e\.g\.|for instance|such as|sample|template|draft|first|initial\w*|attempt|input|schema|think"
+    r"|maybe|perhaps|step|old|original|previous|wrong|instead|not|tool|call)\b|\n\s*\n.*\n\s*\n",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def is_lead_in(prose: str) -> bool:
+    """Whether a text before JSON is short and says nothing that another JSON may follow.
+
+    >>> is_lead_in("Sure, here is the JSON:"), is_lead_in("A first draft:")
+    (True, False)
+    """
+    return len(prose) <= _LEAD_IN and _NOT_THE_ANSWER.search(prose) is None
 
 
 class ReleaseGate:
@@ -175,7 +198,8 @@ class ReleaseGate:
     A scalar leaves when it has closed and is valid, a string that may be anything as it grows, a key when it is allowed
     and its value leaves, a container when it is certain which alternative of the schema it follows and something in it
     leaves. The end leaves only when the whole has been judged, so that nobody can take an invalid answer for a finished
-    one. Of the arguments of a `call` also the opening bracket leaves early, and all but the end where they come whole.
+    one. Without `after_prose`, JSON that follows more than a short lead-in leaves at the end. Of the arguments of a
+    `call` also the opening bracket leaves early, and all but the end where they come whole.
 
     >>> live = ReleaseGate(Schema.of({"type": "object", "properties": {"a": {"type": "integer"}}}), Switches())
     >>> live.feed('Sure: { "a": 1'), live.feed('2, "b": "wo'), live.feed('rd" }')
@@ -184,10 +208,13 @@ class ReleaseGate:
     (True, ('rd"}', '{"a":12,"b":"word"}'))
     """
 
-    def __init__(self, schema: Schema[Any], switches: Switches, *, call: bool = False) -> None:
+    def __init__(
+        self, schema: Schema[Any], switches: Switches, *, call: bool = False, after_prose: bool = True
+    ) -> None:
         self.fault: Mismatch | None = None
         """Why the answer cannot become valid any more, once that is known."""
         self._call = call
+        self._after_prose = after_prose
         self._fed = 0
         self._tracker = Tracker(form_of(schema), PatchableFaults(switches))
         self._scanner = JsonScanner(MAX_DEPTH, self._tracker)
@@ -372,8 +399,12 @@ class ReleaseGate:
         found = self._finder.feed(text)
         if found is None:
             return None
-        self._direct = not holds_prose(self._finder.text)
+        prose = prose_before(self._finder.text)
+        self._direct = not prose
         self._finder = None
+        if not self._after_prose and not is_lead_in(prose):
+            self.give_up()
+            return None
         return found
 
     def _stopped(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -13,6 +13,8 @@ from slipform.enforce.judging import changed_after_release
 from slipform.enforce.live_calls import LiveCall, LiveCalls
 from slipform.enforce.plan import Outcome, Plan, Steps
 from slipform.enforce.release import ReleaseGate
+from slipform.enforce.usage_estimate import with_estimated_usage
+from slipform.errors import SlipformError
 from slipform.ir import (
     RESERVED_TOOL,
     CompletionChunk,
@@ -28,6 +30,7 @@ from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.response import ChunkSink, plain_chunks
 from slipform.schema import OutputStrategy
 
+NO_REQUEST: Final = ModelRequest("", ())
 _MAY_BE_A_CALL: Final = re.compile(r"[{\[<`]")
 """Where a call may begin that a model writes as text, which the judge takes for the call if one was required."""
 _BETWEEN: Final = "\n\n"
@@ -40,6 +43,20 @@ Observer: TypeAlias = Callable[[int, str, str, int], None]
 
 _TextRest: TypeAlias = tuple[str, str]
 _CallsRest: TypeAlias = tuple[dict[str, ToolDelta | None], tuple[ToolCall, ...]]
+
+
+class Release(NamedTuple):
+    """What of a streamed answer leaves before its end."""
+
+    asides: bool = False
+    """Thinking, text that no schema holds, and the caller's tool calls."""
+    answer: bool = False
+    """The JSON answer."""
+    after_prose: bool = True
+    """Also where more than a short lead-in stands before the JSON."""
+
+
+NOTHING_EARLY: Final = Release()
 
 
 class StreamWatch:
@@ -58,13 +75,9 @@ def _answer_text(chunk: Any) -> str:
 
 
 class EnforcedStream:
-    """One answer after the other: the first is followed while it grows, those after it are read whole.
+    """One answer after the other: the first is followed while it grows, those after it are read whole."""
 
-    What is followed is the JSON answer, with `follows`, and with `live` also what may stand beside one: thinking, text
-    that no schema holds, and the caller's tool calls.
-    """
-
-    def __init__(self, plan: Plan, *, live: bool = False, follows: bool = False, sink: ChunkSink | None = None) -> None:
+    def __init__(self, plan: Plan, release: Release = NOTHING_EARLY, sink: ChunkSink | None = None) -> None:
         self._plan = plan
         self._sink = sink
         self._reducer = Reducer()
@@ -76,12 +89,13 @@ class EnforcedStream:
         self._unfolded_index = -1
         """Pieces of the arguments of this call that the reducer has still to be told of."""
         has_answer = plan.schema is not None and not plan.must_call
-        self._gate = ReleaseGate(plan.schema, plan.switches) if follows and has_answer and plan.schema else None
+        self._release = release
+        self._gate = self._new_gate() if release.answer and has_answer else None
         self._calls: LiveCalls | None = None
-        if live and plan.calls:
+        if release.asides and plan.calls:
             self._calls = LiveCalls(plan.standard, holds=plan.on_failure == "raw")
-        self._live = live or follows
-        self._prose = live and not has_answer
+        self._live = release.asides or release.answer
+        self._prose = release.asides and not has_answer
         """Whether the text of the answer is held to nothing."""
         self._free = self._prose and not plan.must_call
         """Whether all of it leaves as it comes."""
@@ -105,8 +119,16 @@ class EnforcedStream:
         self._id: Any = None
         self._model: Any = None
         self.stopped = False
+        self._broke_off = False
+        self._asked = NO_REQUEST
         self.watch = StreamWatch()
         self._attempt = 0
+
+    def _new_gate(self) -> ReleaseGate | None:
+        plan = self._plan
+        if plan.schema is None:
+            return None
+        return ReleaseGate(plan.schema, plan.switches, after_prose=self._release.after_prose)
 
     @property
     def is_guarded(self) -> bool:
@@ -118,6 +140,14 @@ class EnforcedStream:
         """Whether the answer that is followed has its last bracket."""
         return self._leads and not self._prose and self._gate is not None and self._gate.complete
 
+    def adopt(self, plan: Plan) -> None:
+        """Another model is asked from here on: what has left stays, and its answer has to go on from it."""
+        self._plan = plan
+
+    def break_off(self) -> None:
+        """The answer ended without its end."""
+        self._broke_off = True
+
     def begin(self, asked: ModelRequest) -> None:
         """The answer to this request begins."""
         self._reducer.start(Snapshot(emulated=None))
@@ -125,7 +155,8 @@ class EnforcedStream:
         watch = None if self._leads else self._plan.watch(asked)
         self._watched = None if watch is None else GuardedAnswer(watch)
         self._runaway = RunawayStop(self._plan.schema)
-        self._first = self.stopped = False
+        self._first = self.stopped = self._broke_off = False
+        self._asked = asked
         self._attempt += 1
 
     def push(self, batch: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
@@ -290,11 +321,11 @@ class EnforcedStream:
         gate = self._gate
         if delta.name == RESERVED_TOOL and not self._output_called:
             self._output_called, self._output_index = True, delta.index
-            if gate is not None and not self._by_tool and not gate.sent and self._plan.schema is not None:
+            if gate is not None and not self._by_tool and not gate.sent:
                 # The codec chose the tool instead of the native mode; what was said before it is not the answer.
-                self._gate = ReleaseGate(self._plan.schema, self._plan.switches)
+                self._gate = self._new_gate()
                 self._by_tool = True
-                if self._lift is not None:
+                if self._lift is not None and self._gate is not None:
                     self._gate.lift_with(self._lift.plan)
         if self._output_called and delta.index == self._output_index and delta.name in (None, RESERVED_TOOL):
             if self._by_tool and not self._prose and self._gate is not None and isinstance(delta.arguments, str):
@@ -346,6 +377,11 @@ class EnforcedStream:
         return response.replace(continues=self._continues) if self.has_released else response
 
     @property
+    def has_shown(self) -> bool:
+        """Whether the caller has seen anything of the answer, be it thinking."""
+        return self.has_released or self._thought or bool(self._asides)
+
+    @property
     def has_released(self) -> bool:
         """Whether some of the answer has left, which later attempts have to go on from."""
         gate = self._gate
@@ -359,6 +395,8 @@ class EnforcedStream:
         else:
             self._fold()
             response = self._reducer.finish(check=False)
+        if self.stopped or self._broke_off:
+            response = with_estimated_usage(response, self._asked)
         gate = self._gate
         if gate is not None and self._leads and not self._prose and not self._by_tool:
             response = response.replace(stream=gate.figures("".join(self._texts)))
@@ -433,6 +471,16 @@ class EnforcedStream:
         return _BETWEEN + final, sent + _BETWEEN + final
 
 
+class OpenStream:
+    """One stream to a caller, over all models that are asked for it."""
+
+    def __init__(self, sink: ChunkSink | None = None, watch: StreamWatch | None = None) -> None:
+        self.sink = sink
+        self.watch = watch
+        self.reader: EnforcedStream | None = None
+        """What has left is here; later answers go on from it."""
+
+
 class EnforcedCall:
     """One request under enforcement: what to ask next, what has arrived, how it ended. Does no I/O.
 
@@ -451,19 +499,16 @@ class EnforcedCall:
         plan: Plan,
         *,
         streaming: bool = False,
-        live: bool = False,
-        follows: bool = False,
-        sink: ChunkSink | None = None,
-        watch: StreamWatch | None = None,
+        release: Release = NOTHING_EARLY,
+        opened: OpenStream | None = None,
     ) -> None:
         self._steps = steps
-        self._watch = watch
         self._plan = plan
         self._streaming = streaming
-        self._live = live
-        self._follows = follows
-        self._sink = sink
-        self._reader: EnforcedStream | None = None
+        self._release = release
+        self._opened = opened or OpenStream()
+        self._asks_anew = True
+        """Whether the request is the first one to this model, or the same as the one before it."""
         self.asked: ModelRequest = next(steps)
         """The request to be answered, as long as there is no outcome."""
         self.outcome: Outcome | None = None
@@ -471,12 +516,16 @@ class EnforcedCall:
 
     def read(self) -> EnforcedStream:
         """What is given the pieces of the answer to `asked`; its `response` is that answer."""
-        if self._reader is None:
-            self._reader = EnforcedStream(self._plan, live=self._live, follows=self._follows, sink=self._sink)
-            if self._watch is not None:
-                self._reader.watch = self._watch
-        self._reader.begin(self.asked)
-        return self._reader
+        opened = self._opened
+        reader = opened.reader
+        if reader is None or (self._asks_anew and not reader.has_shown):
+            reader = opened.reader = EnforcedStream(self._plan, self._release, opened.sink)
+            if opened.watch is not None:
+                reader.watch = opened.watch
+        elif self._asks_anew:
+            reader.adopt(self._plan)
+        reader.begin(self.asked)
+        return reader
 
     def reader(self) -> EnforcedStream | None:
         """`read` where somebody looks at pieces, a guard or who streams; None where the answer may come whole."""
@@ -491,18 +540,24 @@ class EnforcedCall:
 
     def fail(self, error: BaseException) -> None:
         """There is no answer. Raises the error, with the report of the attempts before, unless it can be gone on."""
+        reader = self._opened.reader
+        if isinstance(error, SlipformError) and reader is not None:
+            reader.break_off()
+            error.partial = reader.response()
         self._advance(lambda: self._steps.throw(error))
 
     def last(self) -> tuple[list[CompletionChunk], Outcome]:
         """What is still to leave of a streamed answer that is over, and the outcome with all that has left then."""
-        if self._reader is None or self.outcome is None:
+        if self._opened.reader is None or self.outcome is None:
             raise TypeError("There is no streamed answer, or it is not over")
-        return self._reader.settled(self.outcome)
+        return self._opened.reader.settled(self.outcome)
 
     def _advance(self, step: Callable[[], ModelRequest]) -> None:
         try:
-            self.asked = step()
+            asked = step()
         except StopIteration as done:
             self.outcome = done.value
         else:
+            self._asks_anew = asked.messages is self.asked.messages
+            self.asked = asked
             self.attempt += 1

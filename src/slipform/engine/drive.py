@@ -19,7 +19,7 @@ from slipform.enforce.judging import SMALL_ANSWER, is_quickly_judged
 from slipform.enforce.live_calls import MOST_FOLLOWED
 from slipform.enforce.loop import enforce, unjudged
 from slipform.enforce.plan import Outcome, Plan
-from slipform.enforce.stream import EnforcedCall, EnforcedStream, StreamWatch
+from slipform.enforce.stream import NOTHING_EARLY, EnforcedCall, EnforcedStream, OpenStream, Release
 from slipform.engine.tracing import observed
 from slipform.errors import SlipformError, TruncatedError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
@@ -30,8 +30,8 @@ from slipform.schema import OutputStrategy
 from slipform.schema.limits import json_text
 
 Mode: TypeAlias = Literal["auto", "live", "buffer"]
-"""`live`: pieces leave as they become certain. `buffer`: all at the end. `auto`: JSON live where the channel is held to
-the schema; tool calls, and text that no schema holds, are live."""
+"""`live`: pieces leave as they become certain. `buffer`: all at the end. `auto`: like `live`, but JSON that follows
+more than a short lead-in leaves at the end, because the model may still be thinking aloud."""
 
 Batches: TypeAlias = Callable[[ModelRequest, ChunkSink], AsyncGenerator[Sequence[CompletionChunk], None]]
 """A streamed answer, into a sink."""
@@ -59,10 +59,8 @@ def start(
     *,
     judged: bool = True,
     streaming: bool = False,
-    live: bool = False,
-    follows: bool = False,
-    sink: ChunkSink | None = None,
-    watch: StreamWatch | None = None,
+    release: Release = NOTHING_EARLY,
+    opened: OpenStream | None = None,
     limit: float | None = None,
 ) -> EnforcedCall:
     """The call, ready for its first answer; `limit` is the time limit of one call, where the driver keeps one."""
@@ -73,7 +71,7 @@ def start(
     else:
         steps = enforce(request, plan) if judged else unjudged(request, plan)
     steps = observed(steps, request, plan, streaming=streaming, limit=limit)
-    return EnforcedCall(steps, plan, streaming=streaming, live=live, follows=follows, sink=sink, watch=watch)
+    return EnforcedCall(steps, plan, streaming=streaming, release=release, opened=opened)
 
 
 def run(request: ModelRequest, plan: Plan, model: Model) -> Outcome:
@@ -168,20 +166,19 @@ async def run_stream(
     planned: Callable[[], Awaitable[Plan]],
     source: Batches,
     mode: Mode = "auto",
-    sink: ChunkSink | None = None,
-    watch: StreamWatch | None = None,
+    opened: OpenStream | None = None,
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """Chunks of the answer as they become certain; the outcome, as soon as there is one; then the last chunks.
 
     What can no longer become valid ends the call to the model at once. What follows the JSON is read to its end: it may
-    supersede the JSON, which is an error once some of that has left.
-    The model is then asked again behind the open stream. What has left stays: a new answer that does not begin with it
-    is an error. What the sink takes, as soon as it is certain, is not given here. `watch` is told of every piece.
+    supersede the JSON. The model is then asked again behind the open stream, as it is after a stream that broke off.
+    What has left stays: an answer that does not begin with it is invalid. What the sink of `opened` takes, as soon as
+    it is certain, is not given here. With the same `opened`, another model goes on where the one before it failed.
     """
     plan = await planned()
     heavy, heavy_start = _is_heavy(request, plan)
-    live, follows = _live(request, plan, mode)
-    begin = functools.partial(start, request, plan, streaming=True, live=live, follows=follows, sink=sink, watch=watch)
+    release = _release(request, plan, mode)
+    begin = functools.partial(start, request, plan, streaming=True, release=release, opened=opened)
     call = await off_loop(begin) if heavy_start else begin()
     while call.outcome is None:
         try:
@@ -197,6 +194,7 @@ async def run_stream(
                 # What breaks off after the last bracket takes nothing away.
                 if not reader.complete:
                     raise
+                reader.break_off()
             finally:
                 await _close(batches)
         except BaseException as error:  # noqa: BLE001 — as in `run`; also when whoever reads the stream has left
@@ -213,11 +211,14 @@ async def run_stream(
 
 
 def run_stream_blocking(
-    request: ModelRequest, plan: Plan, source: Callable[[ModelRequest], Iterator[CompletionChunk]], mode: Mode = "auto"
+    request: ModelRequest,
+    plan: Plan,
+    source: Callable[[ModelRequest], Iterator[CompletionChunk]],
+    mode: Mode = "auto",
+    opened: OpenStream | None = None,
 ) -> Generator[CompletionChunk | Outcome, None, None]:
     """`run_stream`, blocking and chunk by chunk."""
-    live, follows = _live(request, plan, mode)
-    call = start(request, plan, streaming=True, live=live, follows=follows)
+    call = start(request, plan, streaming=True, release=_release(request, plan, mode), opened=opened)
     while call.outcome is None:
         try:
             reader = call.read()
@@ -230,6 +231,7 @@ def run_stream_blocking(
             except (TruncatedError, UpstreamError):
                 if not reader.complete:
                     raise
+                reader.break_off()
             finally:
                 if isinstance(chunks, Generator):
                     chunks.close()
@@ -242,16 +244,17 @@ def run_stream_blocking(
     yield from closing
 
 
-def _live(request: ModelRequest, plan: Plan, mode: Mode) -> tuple[bool, bool]:
-    """Whether calls, and what stands beside an answer, leave as they come; and whether the JSON answer does."""
+def _release(request: ModelRequest, plan: Plan, mode: Mode) -> Release:
+    """What of a streamed answer leaves before its end."""
     evidence = plan.evidence
     if mode == "buffer" or (evidence is not None and (evidence.samples or evidence.require_grounded)):
-        return False, False
+        return NOTHING_EARLY
     wanted = request.response_format
     size = 0 if wanted is None else len(wanted.json_schema.text or json_text(wanted.json_schema.schema))
-    follows = plan.schema is not None and plan.on_failure != "raw" and size <= MOST_FOLLOWED
-    follows = follows and (mode == "live" or plan.strategy is OutputStrategy.NATIVE)
-    return follows or bool(request.tools), follows
+    answer = plan.schema is not None and plan.on_failure != "raw" and size <= MOST_FOLLOWED
+    if mode == "auto" and (plan.validators or (plan.guard.watches and plan.strategy is OutputStrategy.PROMPTED)):
+        answer = False  # whether it is accepted, only the caller's own check of the whole can tell
+    return Release(answer or bool(request.tools), answer, after_prose=mode == "live")
 
 
 def _read(chunks: Iterator[CompletionChunk], reader: EnforcedStream) -> ModelResponse:

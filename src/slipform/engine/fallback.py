@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, cast
 
 from slipform.codecs.vendor_errors import error_fields
 from slipform.enforce.plan import Outcome, Report
+from slipform.enforce.stream import OpenStream
 from slipform.engine.drive import Mode, run, run_async, run_stream, run_stream_blocking, start
 from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options
@@ -25,14 +26,22 @@ _log = logging.getLogger("slipform.calls")
 
 
 def should_try_next(error: SlipformError) -> bool:
-    """Whether another model may do better: not when the request itself is at fault, and not after a refusal.
+    """Whether another model may do better: not when the request itself is at fault, and not after a model's refusal.
 
-    >>> should_try_next(UpstreamError("The server is down")), should_try_next(UpstreamRequestError("Too long"))
+    Models differ in how long a prompt they take, and in what their vendors' filters let through.
+
+    >>> should_try_next(UpstreamError("The server is down")), should_try_next(UpstreamRequestError("No such field"))
     (True, False)
     """
     if isinstance(error, UpstreamRequestError):
-        return error.details.get("category") == "not_found"
-    return isinstance(error, UpstreamError | EnforcementError) and not isinstance(error, RefusalError)
+        return error.details.get("category") in _OF_THIS_MODEL or error.status == _TOO_LARGE
+    if isinstance(error, RefusalError):
+        return bool(error.details.get("filtered"))
+    return isinstance(error, UpstreamError | EnforcementError)
+
+
+_OF_THIS_MODEL: Final = frozenset({"not_found", "context_length", "content_filter"})
+_TOO_LARGE: Final = 413
 
 
 def call_count(request: ModelRequest, options: Options) -> CallCount:
@@ -123,9 +132,9 @@ async def run_first_async(
 
 
 async def stream_first(
-    models: FallbackList, ask: Callable[[ModelRoute], AsyncGenerator[T, None]]
+    models: FallbackList, ask: Callable[[ModelRoute], AsyncGenerator[T, None]], *, goes_on: bool = False
 ) -> AsyncGenerator[T, None]:
-    """The pieces of the first model that can answer; it moves on only while no piece has left.
+    """The pieces of the first model that can answer; it moves on only while no piece has left, or where one `goes_on`.
 
     An outcome among the pieces has the attempts of all models in its report.
     """
@@ -137,7 +146,7 @@ async def stream_first(
                     left = True
                     yield cast("T", with_report_of(models.before, piece)) if isinstance(piece, Outcome) else piece
         except SlipformError as error:
-            models.failed(error, may_move=not left)
+            models.failed(error, may_move=goes_on or not left)
         else:
             return
 
@@ -259,12 +268,13 @@ def respond_batches(
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """The pieces of `run_stream` from the first of these models that can answer."""
     listed = FallbackList(router, models, call_count(request, options))
+    opened = OpenStream(sink)
 
     def ask(route: ModelRoute) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
         aimed = listed.aimed(request, route)
-        return run_stream(aimed, partial(route.plan_async, aimed, options, schema), route.batches_async, mode, sink)
+        return run_stream(aimed, partial(route.plan_async, aimed, options, schema), route.batches_async, mode, opened)
 
-    return stream_first(listed, ask)
+    return stream_first(listed, ask, goes_on=True)
 
 
 def respond_chunks(
@@ -277,15 +287,14 @@ def respond_chunks(
 ) -> Generator[CompletionChunk | Outcome, None, None]:
     """`respond_batches`, blocking and chunk by chunk."""
     listed = FallbackList(router, models, CallCount(options.budget.calls))
+    opened = OpenStream()
     while True:
-        left = False
         route = listed.route()
         aimed = listed.aimed(request, route)
         try:
-            for piece in run_stream_blocking(aimed, route.plan(aimed, options, schema), route.stream, mode):
-                left = True
+            for piece in run_stream_blocking(aimed, route.plan(aimed, options, schema), route.stream, mode, opened):
                 yield with_report_of(listed.before, piece) if isinstance(piece, Outcome) else piece
         except SlipformError as error:
-            listed.failed(error, may_move=not left)
+            listed.failed(error)
         else:
             return

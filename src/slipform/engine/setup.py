@@ -29,18 +29,6 @@ from slipform.providers.vendor_limits import MinuteLimits, SharedBudget, VendorB
 if TYPE_CHECKING:
     from slipform.config import ProviderSettings, Redis, Settings
 
-_BYTES_PER_TOKEN = 4
-
-
-def guess_tokens(text: str | bytes) -> int:
-    """About how many tokens a text is: a token for every four bytes of UTF-8, rounded up.
-
-    >>> guess_tokens("Who is Ada?")
-    3
-    """
-    size = len(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
-    return -(-size // _BYTES_PER_TOKEN)
-
 
 LOCAL = "local"
 

@@ -91,6 +91,19 @@ class Usage(msgspec.Struct, frozen=True):
         return self.total if self.total is not None else _add(self.input, self.output)
 
 
+_BYTES_PER_TOKEN: Final = 4
+
+
+def guess_tokens(text: str | bytes) -> int:
+    """About how many tokens a text is: a token for every four bytes of UTF-8, rounded up.
+
+    >>> guess_tokens("Who is Ada?")
+    3
+    """
+    size = len(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    return -(-size // _BYTES_PER_TOKEN)
+
+
 NO_USAGE: Final = Usage()
 """The vendor reported nothing."""
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, Literal, NoReturn, TypeVar
 
 from slipform.enforce import Outcome, Report
 from slipform.enforce.judging import NOT_TYPED, is_quickly_judged
-from slipform.enforce.stream import EnforcedStream
+from slipform.enforce.stream import EnforcedStream, Release
 from slipform.engine.fallback import FallbackCall
 from slipform.errors import ConfigError, EnforcementError, SlipformError
 from slipform.ir import UNRESOLVED, CompletionChunk, Lift, Message, ModelResponse, ToolCall, Usage
@@ -196,7 +196,7 @@ class Session(Generic[T]):
         self._reducer = Reducer(ParserChoice(lambda: self._observed, lambda *_: _UNRESOLVED))
         self._emulated = strategy is OutputStrategy.TOOL
         self._reducer.start(Snapshot(_NO_SCHEMA, emulated=True))
-        self._reader = EnforcedStream(self.call.plan, live=bool(request.tools))
+        self._reader = EnforcedStream(self.call.plan, Release(asides=bool(request.tools)))
         self._reader.begin(request)
         self._calls = Reducer()
         self._calls.start(Snapshot(emulated=None, tools=self._tool_schemas))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from slipform.codecs import StreamDecoder
-from slipform.errors import SlipformError, UpstreamError, UpstreamTimeout
+from slipform.errors import SlipformError, TruncatedError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.request import CallCount
 from slipform.ir.response import ChunkSink
@@ -106,9 +106,20 @@ def stream(endpoint: Endpoint, request: ModelRequest) -> Steps:
         else:
             last = yield from _pieces(prepared, endpoint, request)
     except SlipformError as error:
-        prepared.annotate(error, head.headers)
+        broken = _broken_off(error)
+        prepared.annotate(broken, head.headers)
+        if broken is not error:
+            raise broken from error
         raise
     yield FinishEffect(_STREAMED, last)
+
+
+def _broken_off(error: SlipformError) -> SlipformError:
+    """The error of a stream whose head had arrived: one that ended too early is its vendor's failure."""
+    if isinstance(error, TruncatedError) and error.details.get("category") == "cut":
+        error = UpstreamError(error.message, where=error.where, hint=error.hint, details=error.details)
+    error.details.setdefault("phase", "body")
+    return error
 
 
 def _unstreamed(prepared: PreparedCall, body: bytes) -> Sequence[CompletionChunk]:
@@ -310,7 +321,9 @@ def stream_error(prepared: PreparedCall, fault: TransportFault) -> UpstreamError
     else:
         error = UpstreamError(
             f"The connection broke: {fault.message}",
-            hint="The request was not repeated, because the vendor may have acted on it.",
+            hint="Ask again, or ask another model."
+            if fault.phase == "body"
+            else "The request was not repeated, because the vendor may have acted on it.",
             details=details,
         )
     prepared.annotate(error)

@@ -13,9 +13,10 @@ import orjson
 
 from slipform.config import Settings
 from slipform.engine.planning import named_price
-from slipform.engine.setup import Options, guess_tokens, router_of
+from slipform.engine.setup import Options, router_of
 from slipform.errors import ConfigError
 from slipform.ir import Usage
+from slipform.ir.response import guess_tokens
 from slipform.prices import cost_of
 from slipform.runner.journal import JournalEntry, KeySet, content_hash, row_key
 from slipform.runner.rows import Row, Template, column_list, rows_of

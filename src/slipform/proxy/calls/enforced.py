@@ -15,7 +15,7 @@ import msgspec
 
 from slipform.codecs import Api, ServedRequest
 from slipform.enforce import Outcome
-from slipform.enforce.stream import StreamWatch
+from slipform.enforce.stream import OpenStream, StreamWatch
 from slipform.engine import tracing
 from slipform.engine.drive import AsyncModel, run_async, run_stream
 from slipform.engine.fallback import FallbackList, joined, run_first_async
@@ -56,7 +56,6 @@ class StreamWriter:
         send: RecordingSend,
         *,
         keep_alive: float = KEEP_ALIVE_SECONDS,
-        price: AnyPrice | None = None,
         marks: AnswerMarks | None = None,
     ) -> None:
         self.started = False
@@ -69,7 +68,8 @@ class StreamWriter:
         self._record = record
         self._send = send
         self._enforced = record.enforced
-        self._price = price
+        self.price: AnyPrice | None = None
+        """What the model costs that answers; told only where nobody judges the answer."""
         self._keep_alive = keep_alive
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
@@ -87,8 +87,8 @@ class StreamWriter:
                     self._left_out.update({warning.message: warning for warning in lost})
                 if chunk.usage is not None:
                     self._record.usage = chunk.usage
-                    if self._price is not None:
-                        chunks = self._with_cost(chunks, self._price)
+                    if self.price is not None:
+                        chunks = self._with_cost(chunks, self.price)
         if not self.started or not self._send.can_push:
             return chunks
         self._pushed(b"".join(map(self._encoder.feed, chunks)))
@@ -217,28 +217,27 @@ async def answer(
     send: RecordingSend,
     spending: CallSpending | None = None,
 ) -> None:
-    """Write the answer of the first of these models that can give one; each is asked only while nothing was sent.
+    """Write the answer of the first of these models that can give one.
 
+    Behind an open stream the next model is asked only where its answer is judged: it has to go on from what was sent.
     An error before the first byte is raised, one after it is told in the stream.
     """
     record = call.record
     record.report_asked = call.asked.report
     call.record.calls = CallCount(options.budget.calls)
     listed = FallbackList(router, models, call.record.calls)
-    if record.trace is not None:
-        options = dataclasses.replace(options, keep_text=True)
-    if call.asked.max_attempts is not None:
-        options = dataclasses.replace(
-            options, budget=dataclasses.replace(options.budget, attempts=call.asked.max_attempts)
-        )
-    if call.adopted is not None:
-        options = dataclasses.replace(options, on_failure="raw", schema_shown=True)
-    if call.asked.evidence is not None:
-        options = dataclasses.replace(options, evidence=call.asked.evidence)
-
+    options = _options(call, options)
     asked = call.served.request
     if call.turns is not None and any(message.role == "assistant" for message in asked.messages):
         asked = await call.turns.restored(asked)
+
+    stream: _Stream | None = None
+    if call.served.stream:
+        if record.enforced and call.stream_mode == "reject":
+            raise RequestError(
+                "Streaming with a schema is switched off here", hint="Send the request without `stream`."
+            )
+        stream = _Stream(call, send)
 
     async def ask(route: ModelRoute) -> None:
         if listed.before.fallbacks:
@@ -249,16 +248,39 @@ async def answer(
         if call.adopted is not None:
             request = _shown(request, route)
         model = route.awaited if spending is None else metered(route, spending)
-        if call.served.stream:
-            work = _stream(call, request, route, model, options, send)
+        if stream is not None:
+            work = stream.write(request, route, model, options)
         else:
             work = _whole(call, request, route, model, options, send)
         await (work if record.enforced else _unjudged(call, work))
 
-    await run_first_async(listed, ask, lambda: not record.status)
+    try:
+        await run_first_async(listed, ask, lambda: not record.status or (stream is not None and record.enforced))
+    except Exception as error:
+        if stream is None or not stream.writer.started:
+            raise
+        await stream.fail(error)
+    finally:
+        if stream is not None:
+            stream.writer.close()
     if listed.before.attempts:
         # Logs and metrics count what the others spent; the caller is told what the answer itself cost.
         record.report = joined(listed.before, record.report)
+
+
+def _options(call: Inbound, options: Options) -> Options:
+    """The server's options, with what the request itself asks for."""
+    if call.record.trace is not None:
+        options = dataclasses.replace(options, keep_text=True)
+    if call.asked.max_attempts is not None:
+        options = dataclasses.replace(
+            options, budget=dataclasses.replace(options.budget, attempts=call.asked.max_attempts)
+        )
+    if call.adopted is not None:
+        options = dataclasses.replace(options, on_failure="raw", schema_shown=True)
+    if call.asked.evidence is not None:
+        options = dataclasses.replace(options, evidence=call.asked.evidence)
+    return options
 
 
 async def forward(
@@ -352,47 +374,67 @@ async def _complete(request: ModelRequest, model: AsyncModel) -> ModelResponse:
             request.calls.waited_seconds += time.monotonic() - began
 
 
-async def _stream(
-    call: Inbound, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options, send: RecordingSend
-) -> None:
-    if call.record.enforced and call.stream_mode == "reject":
-        raise RequestError("Streaming with a schema is switched off here", hint="Send the request without `stream`.")
-    writer = StreamWriter(call.api, call.served, call.record, send, price=route.price(options.prices), marks=call.marks)
-    try:
+class _Stream:
+    """The stream of one call, over all models that are asked for it."""
+
+    def __init__(self, call: Inbound, send: RecordingSend) -> None:
+        self._call = call
+        self.writer = StreamWriter(call.api, call.served, call.record, send, marks=call.marks)
+        self._opened = OpenStream(self.writer)
+
+    async def write(self, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options) -> None:
+        """Write what this model answers, after what those before it have written."""
+        call, writer = self._call, self.writer
+        writer.price = route.price(options.prices)
         if _needs_whole(call):
             outcome = await run_async(request, await route.plan_async(request, options), model)
-            response, extra = _learn(call, outcome)
-            if call.turns is not None:
-                await call.turns.keep(response)
-            writer.add(extra or {})
-            await writer.write(list(as_chunks(response)))
+            await writer.write(list(as_chunks(await self._learn(outcome))))
             await writer.finish()
             return
         sink = TurnFolder(writer) if request.tools and not call.record.enforced else writer
-        async with aclosing(_pieces(call, request, route, model, options, sink)) as pieces:
+        async with aclosing(self._pieces(request, route, model, options, sink)) as pieces:
             async for piece in pieces:
-                if not isinstance(piece, Outcome):
+                if isinstance(piece, Outcome):
+                    await self._learn(piece)
+                else:
                     await writer.write(piece)
-                    continue
-                response, extra = _learn(call, piece)
-                if call.turns is not None:
-                    await call.turns.keep(response)
-                if extra is not None:
-                    writer.add(extra)
         if call.turns is not None and isinstance(sink, TurnFolder):
             await call.turns.keep(sink.answer())
         await writer.finish()
-    except SlipformError as error:
-        if not writer.started:
-            raise
-        await _told(writer, call.record, error)
-    except Exception:
-        if not writer.started:
-            raise
-        _log.exception("unexpected error in a stream")
-        await _told(writer, call.record, SlipformError("An unexpected error inside slipform"))
-    finally:
-        writer.close()
+
+    async def fail(self, error: Exception) -> None:
+        """End the stream, which has begun, with this error."""
+        if not isinstance(error, SlipformError):
+            _log.error("unexpected error in a stream", exc_info=error)
+            error = SlipformError("An unexpected error inside slipform")
+        record = self._call.record
+        record.fail(error)
+        if record.report_asked and record.report is not None:
+            error.details["report"] = record.report.to_dict()
+        await self.writer.fail(error)
+
+    async def _learn(self, outcome: Outcome) -> ModelResponse:
+        call = self._call
+        response, extra = _learn(call, outcome)
+        if call.turns is not None:
+            await call.turns.keep(response)
+        if extra is not None:
+            self.writer.add(extra)
+        return response
+
+    def _pieces(
+        self, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options, sink: ChunkSink
+    ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
+        """What has to be waited for; the writer is given the rest as it arrives."""
+        call = self._call
+        source = model.stream or route.batches_async
+        if not call.record.enforced:
+            return source(request, sink)
+        mode = "auto" if call.stream_mode == "reject" else call.stream_mode
+        if self._opened.watch is None:
+            watch = StreamWatch(call.record.observe if call.record.is_observed else None)
+            self._opened.watch = call.record.stream_watch = watch
+        return run_stream(request, partial(route.plan_async, request, options), source, mode, self._opened)
 
 
 def _needs_whole(call: Inbound) -> bool:
@@ -409,25 +451,6 @@ def _tell(warnings: Iterable[ModelWarning]) -> None:
     """Log what has no report to stand in: the answer was asked for without a schema."""
     for warning in warnings:
         _log.info("%s: %s", warning.code, warning.message)
-
-
-async def _told(writer: StreamWriter, record: CallRecord, error: SlipformError) -> None:
-    record.fail(error)
-    if record.report_asked and record.report is not None:
-        error.details["report"] = record.report.to_dict()
-    await writer.fail(error)
-
-
-def _pieces(
-    call: Inbound, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options, writer: ChunkSink
-) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
-    """What has to be waited for; the writer is given the rest as it arrives."""
-    source = model.stream or route.batches_async
-    if not call.record.enforced:
-        return source(request, writer)
-    mode = "auto" if call.stream_mode == "reject" else call.stream_mode
-    watch = call.record.stream_watch = StreamWatch(call.record.observe if call.record.is_observed else None)
-    return run_stream(request, partial(route.plan_async, request, options), source, mode, writer, watch)
 
 
 def _shown(request: ModelRequest, route: ModelRoute) -> ModelRequest:
