@@ -492,8 +492,8 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
         patched = patch_as_written(value, source, schema, standard.switches)
         value, found = patched.value, patched.violations
     candidate, text = _encoded(value)
-    if candidate == loaded.source and ":\\" not in candidate:
-        # What reads the same when it is written again has no key twice, and this one no path.
+    if candidate == loaded.source and "\\" not in candidate:
+        # What reads the same when it is written again has no key twice, and this one no escape.
         notes = loaded.notes
     else:
         notes = loaded.warnings_for(text if value is loaded.value else None)

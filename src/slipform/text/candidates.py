@@ -91,7 +91,7 @@ _NOTHING: Final = re.compile(r"\s*+\Z")
 _FIRST_ITEM: Final = rf"(?<=[\[\s])(?:{LAX_STRING}|{NUMBER}|true|false|null|-?Infinity|NaN){SPACE}"
 _BEGUN: Final = re.compile(
     rf"[\[\s]*+(?:\{{{SPACE}(?:[\"“](?![^\"”\n]{{0,60}}+[\"”]\s++\w)|\\|{QUOTED_KEY}{SPACE}[:：]"
-    rf"|[A-Za-z_$][\w$]{{0,40}}+{SPACE}:(?!:|//))|{_FIRST_ITEM},)"
+    rf"|[A-Za-z_$][\w$]{{0,40}}+(?:[\"'“”]|{SPACE}:(?!:|//)))|{_FIRST_ITEM},)"
     rf"|\[\s*+\[[\[\s]*+{_FIRST_ITEM}\]",
     re.DOTALL,
 )

@@ -81,7 +81,7 @@ class Loaded(NamedTuple):
 
 
 def _odd_escapes(source: str) -> tuple[LoadWarning, ...]:
-    """Warn of paths and formulas whose backslashes happen to be escapes of JSON."""
+    """Warn of keys, paths and formulas whose backslashes happen to be escapes of JSON."""
     paths = _PATH_ESCAPE.finditer(source) if ":\\" in source else ()
     return (
         *(
@@ -97,6 +97,15 @@ def _odd_escapes(source: str) -> tuple[LoadWarning, ...]:
                 f"{match.group(1)} is read as a control character and letters; was its backslash not escaped?",
             )
             for match in _FORMULA_ESCAPE.finditer(source)
+        ),
+        *(
+            LoadWarning(
+                "key_escape",
+                match.start(),
+                f"The key {match.group(1)} holds a control character; was its backslash not meant?",
+                is_doubt=True,
+            )
+            for match in _KEY_ESCAPE.finditer(source)
         ),
     )
 
@@ -241,10 +250,11 @@ class _ContainerHint:
 _make: Final = tuple.__new__
 _PATH_ESCAPE: Final = re.compile(r'(?<![\w\\])[A-Za-z]:\\[bfnrt](?!["\\\s])\w*')
 _FORMULA_ESCAPE: Final = re.compile(
-    r"(?<!\\)(?:\\\\)*(\\(?:[bf][A-Za-z]\w*|(?:times|theta|tau|tilde|triangle|textbf|textit|text\{|nabla|neq|notin|nmid"
+    r"(?<!\\)(?:\\\\)*(\\(?:[bf]\w*|(?:times|theta|tau|tilde|triangle|textbf|textit|text\{|nabla|neq|notin|nmid"
     r"|rho|rightarrow|right[)\]|.]|rangle)(?![A-Za-z])))"
 )
 """A command of a formula, or of a pattern, that is valid JSON for a control character and a word."""
+_KEY_ESCAPE: Final = re.compile(r"(?<!\\)(?:\\\\)*(\\[bfnrt][^\"\\\n]{0,60}\")\s*:")
 _CONTAINERS: Final = frozenset({"object", "array"})
 _OBJECT_OR_ARRAY: Final = _ContainerHint()
 UNFINISHED_REASONING: Final = "the model was still reasoning when it ended, and gave no answer"

@@ -39,7 +39,7 @@ _SAYS_NOTHING: Final = re.compile(
     re.IGNORECASE,
 )
 _BRACKET_OR_FACE: Final = re.compile(r"[:;=8][-'^]?[)\]}]|```[^`\n]*|(?P<bracket>[{}\[\]])")
-_KEY_OUTSIDE: Final = re.compile(r"(\"[^\"\\\n]{1,60}\")\s*(?::|=>)\s*(?:[\"{\[\d-]|true|false|null)")
+_KEY_OUTSIDE: Final = re.compile(r"(\"(?:[^\"\\\n]|\\.){1,60}\")\s*(?::|=>)\s*(?:[\"{\[\d-]|true|false|null)")
 
 
 def doubts_around(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
