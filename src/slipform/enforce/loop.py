@@ -120,10 +120,12 @@ class _Progress:
             doubted = _recorded(self.report, response, verdict.doubted(), turn, self._plan, seconds)
             if self._spent(doubted) is None:
                 verdict = verdict.doubted()
-        if verdict.ok and response.continues is not None:
-            is_same = response.continues(_outcome(response, verdict, self.report))
-            verdict = verdict if is_same else verdict.changed()
-        self.report = _recorded(self.report, response, verdict, turn, self._plan, seconds)
+        report = _recorded(self.report, response, verdict, turn, self._plan, seconds)
+        continues = response.continues if verdict.ok else None
+        if continues is not None and not continues(_outcome(response, verdict, report)):
+            verdict = verdict.changed()
+            report = _recorded(self.report, response, verdict, turn, self._plan, seconds)
+        self.report = report
         self._verdict = verdict
         return verdict
 
