@@ -13,16 +13,22 @@ from typing import Any
 import openai
 import pytest
 
+from slipform.ir import ModelResponse, ToolCall
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
 from slipform.proxy.admission.keys import add_key
 from slipform.proxy.calls.resources import ResponseMarks, mark, unmark
-from slipform.testing import FakeVendor, Raw, Received
+from slipform.testing import Answer, FakeVendor, Raw, Received
 from tests.conftest import PERSON
 from tests.proxy.account import KEY, Account, answered
 from tests.proxy.proxying import call, proxied
 
 ADA = '{"name":"Ada","age":36}'
+WHERE: Any = {
+    "type": "object",
+    "properties": {"at": {"type": "string"}, "far": {"type": "integer"}},
+    "required": ["at", "far"],
+}
 FORMAT: Any = {"format": {"type": "json_schema", "name": "p", "schema": PERSON, "strict": True}}
 
 
@@ -112,6 +118,65 @@ def test_a_conversation_goes_on_where_the_vendor_keeps_it(stream: bool, shaped: 
     if shaped:
         assert json.loads(second.output_text if not stream else second.output[0].content[0].text)["age"] == 36
         assert keeper.kept[identity]["output"][0]["content"][0]["text"] == ADA, "the attempt that fitted"
+
+
+def test_a_shaped_stream_from_a_vendor_that_keeps_responses_is_live() -> None:
+    keeper = Keeper([ADA])
+    with kept(keeper) as (client, _), client.responses.stream(model="my_gpu/m", input="hi", text=FORMAT) as stream:
+        events: list[Any] = list(stream)
+    assert len([event for event in events if event.type == "response.output_text.delta"]) > 5
+    assert keeper.vendor.requests[0].json()["stream"] is True
+
+
+def test_a_stream_has_one_id_and_what_names_it_later_reaches_the_answer_that_is_kept() -> None:
+    keeper = Keeper(['{"name":"Ada","age":[1]}', ADA, ADA, ADA, "turn"])
+    with kept(keeper) as (client, _):
+        with client.responses.stream(model="my_gpu/m", input="hi", text=FORMAT) as stream:
+            events: list[Any] = list(stream)
+        ids = {event.response.id for event in events if hasattr(event, "response")}
+        (shown,) = ids
+        done: Any = events[-1].response
+        assert json.loads(done.output[0].content[0].text) == json.loads(ADA)
+        wrong, right = keeper.kept
+        client.responses.create(model="my_gpu/m", input="more", text=FORMAT, previous_response_id=shown)
+        reference: Any = [{"type": "item_reference", "id": done.output[0].id}, {"role": "user", "content": "and?"}]
+        client.responses.create(model="my_gpu/m", input=reference, text=FORMAT)
+        found = client.responses.retrieve(shown)
+        client.responses.delete(shown)
+    sent = [request.json() for request in keeper.vendor.requests if request.method == "POST"]
+    assert unmark(shown)[1] == wrong
+    assert sent[2]["previous_response_id"] == right
+    assert sent[3]["input"][0]["id"] == f"msg-{right}"
+    assert (found.id, found.output_text) == (shown, ADA)
+    assert right not in keeper.kept
+
+
+def test_the_result_of_a_call_that_was_asked_for_again_names_the_call_that_is_kept() -> None:
+    """The caller saw the id of the first attempt's call."""
+    tool: Any = {"type": "function", "name": "look", "parameters": WHERE, "strict": False}
+
+    def respond(received: Received) -> Answer:
+        number = len(vendor.requests)
+        place = '{"at": "the sky", "far": [1]}' if number == 1 else '{"at": "the sky", "far": 1}'
+        call = ToolCall(f"call_{number}", "look", place)
+        del received
+        return Answer(ModelResponse(tool_calls=(call,), id=f"resp_{number}", finish="tool_calls"))
+
+    vendor = FakeVendor(respond, api="openai-responses")
+    with (
+        vendor,
+        proxied({"up": keeping(vendor)}, {"default_model": "up/m"}) as address,
+        openai.OpenAI(base_url=f"{address}/v1", api_key="k", max_retries=0) as client,
+    ):
+        with client.responses.stream(model="up/m", input="hi", tools=[tool]) as stream:
+            done: Any = list(stream)[-1].response  # type: ignore[union-attr]
+        call: Any = done.output[0]
+        result: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "blue"}]
+        client.responses.create(model="up/m", input=result, tools=[tool], previous_response_id=done.id)
+    sent = vendor.requests[-1].json()
+    assert json.loads(call.arguments) == {"at": "the sky", "far": 1}
+    assert (len(vendor.requests), call.call_id) == (3, "call_1")
+    assert (sent["previous_response_id"], sent["input"][0]["call_id"]) == ("resp_2", "call_2")
 
 
 def test_another_provider_cannot_go_on_with_it() -> None:

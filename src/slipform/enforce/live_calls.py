@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from slipform.enforce.judging import SMALL_ANSWER, Requirement, is_valid_as_written, judge_arguments
@@ -67,6 +67,8 @@ class LiveCalls:
         self._left: list[LiveCall] = []
         self.any_open = False
         """Whether some call may not be over."""
+        self.replaced: dict[str, str] = {}
+        """By the ids under which calls have left, those of the calls that took their places."""
 
     @property
     def has_left(self) -> bool:
@@ -150,6 +152,7 @@ class LiveCalls:
 
         A call that was asked for again takes the place of the one that has left, with its id.
         """
+        self.replaced = {}
         waiting = list(calls)
         rest: dict[str, ToolDelta | None] = {}
         final: list[ToolCall] = []
@@ -160,6 +163,7 @@ class LiveCalls:
                 found = live.rest(call.arguments)
                 if found is not None:
                     waiting.remove(call)
+                    self.replaced.update(_replaced_ids(live, call))
                     final.append(dataclasses.replace(call, id=live.id, arguments=found[1]))
                     break
             if found is None:
@@ -222,3 +226,13 @@ class LiveCalls:
         live.index = len(self._left)
         self._left.append(live)
         return ToolDelta(live.index, live.id, live.call.name, arguments, live.call.extra, done)
+
+
+def _replaced_ids(live: LiveCall, call: ToolCall) -> dict[str, str]:
+    """The ids of a call that has left, with those of the call in its place: slipform's and its vendor's."""
+    pairs = {live.id: call.id}
+    for vendor, own in live.call.extra.items():
+        other = call.extra.get(vendor)
+        if isinstance(own, Mapping) and isinstance(other, Mapping) and own.get("id") and other.get("id"):
+            pairs[str(own["id"])] = str(other["id"])
+    return {seen: kept for seen, kept in pairs.items() if seen != kept}

@@ -382,6 +382,16 @@ class EnforcedStream:
         return self.has_released or self._thought or bool(self._asides)
 
     @property
+    def shown_id(self) -> str | None:
+        """The id of the answer under which the caller has seen something of it."""
+        return str(self._id) if self._id is not None and self.has_shown else None
+
+    @property
+    def replaced_ids(self) -> Mapping[str, str]:
+        """By the ids of calls that the caller has seen, those of the calls that took their places."""
+        return {} if self._calls is None else self._calls.replaced
+
+    @property
     def has_released(self) -> bool:
         """Whether some of the answer has left, which later attempts have to go on from."""
         gate = self._gate
@@ -453,7 +463,10 @@ class EnforcedStream:
             finish=answer.finish, raw_finish=answer.raw_finish, usage=answer.usage, id=answer.id, extra=answer.extra
         )
         closing = [CompletionChunk(tool_calls=(delta,)) for delta in begun]
-        return [*closing, *part_chunks(parts, sent_text=sent_text, sent=sent, calls=more), last]
+        closing += [*part_chunks(parts, sent_text=sent_text, sent=sent, calls=more), last]
+        if not self.has_shown:
+            closing[0] = closing[0]._replace(id=answer.id, model=answer.model)
+        return closing
 
     def _text_rest(self, final: str, *, called: bool) -> _TextRest | None:
         """What is to leave of the text, and all that has left then; None when it does not go on from what has left."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -51,6 +51,7 @@ from slipform.proxy.calls.multipart import (
 )
 from slipform.proxy.calls.parsed_body import BodyChecks, ParsedBody, parse_body_async, write_body
 from slipform.proxy.calls.references import FIELDS, Field, Ownership, Reference
+from slipform.proxy.calls.replaced_ids import ReplacedIds
 from slipform.proxy.calls.resources import (
     NoSuchResourceError,
     ResourceStore,
@@ -126,8 +127,16 @@ class Target(NamedTuple):
 class EndpointForwarder:
     """Answers rows, for one configuration."""
 
-    def __init__(self, router: Router, settings: Settings, store: ResourceStore | None, options: Options) -> None:
+    def __init__(
+        self,
+        router: Router,
+        settings: Settings,
+        store: ResourceStore | None,
+        options: Options,
+        replaced_ids: Callable[[str], ReplacedIds],
+    ) -> None:
         self._router = router
+        self._replaced_ids = replaced_ids
         self._settings = settings
         self._store = store
         self._prices = options.prices
@@ -486,6 +495,8 @@ class EndpointForwarder:
         if not kind:
             return segments
         provider, identity = unmark(segments[kind]) if kind == "response" else (None, segments[kind])
+        if kind == "response":
+            identity = (await self._replaced_ids(call.caller.id).kept([identity])).get(identity, identity)
         if self._store is not None:
             named = provider or self._named_provider(call)
             provider = await self._store.provider_of(kind, identity, call.caller.id, named)
@@ -512,7 +523,16 @@ class EndpointForwarder:
         if status >= 300 or not isinstance(answer, dict):
             return data
         await self._remember(call, target, answer)
-        return dumps(_rewritten(answer, call, target.name))
+        return dumps(_rewritten(await self._with_seen_ids(call, answer), call, target.name))
+
+    async def _with_seen_ids(self, call: EndpointCall, answer: dict[str, Any]) -> dict[str, Any]:
+        """A response that the vendor keeps, with the ids under which the caller saw it."""
+        names = ("id", "previous_response_id")
+        ids = [answer[name] for name in names if isinstance(answer.get(name), str)]
+        if "response" not in (call.row.creates, call.row.owner_kind()) or not ids:
+            return answer
+        seen = await self._replaced_ids(call.caller.id).seen(ids)
+        return {**answer, **{name: seen[answer[name]] for name in names if answer.get(name) in seen}}
 
     async def _remember(self, call: EndpointCall, target: Target, answer: Mapping[str, Any]) -> None:
         row, store, key = call.row, self._store, call.caller.id

@@ -32,8 +32,10 @@ from slipform.providers.router import Router
 from slipform.proxy.admission.spending import CallSpending, Rewrite, metered
 from slipform.proxy.calls.forward import ForwardedCall, pass_through
 from slipform.proxy.calls.inbound import Inbound
+from slipform.proxy.calls.replaced_ids import replaced_in
 from slipform.proxy.calls.request_switches import FIELD
-from slipform.proxy.calls.resources import AnswerMarks
+from slipform.proxy.calls.resources import AnswerMarks, ResponseMarks
+from slipform.proxy.calls.signed_turns import CallerTurns
 from slipform.proxy.http_server.asgi import RecordingSend, send_bytes, send_stream_start
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy
@@ -418,9 +420,22 @@ class _Stream:
         response, extra = _learn(call, outcome)
         if call.turns is not None:
             await call.turns.keep(response)
+            if call.served.options.get("store") is True:
+                await self._keep_ids(response, call.turns)
         if extra is not None:
             self.writer.add(extra)
         return response
+
+    async def _keep_ids(self, response: ModelResponse, turns: CallerTurns) -> None:
+        """Remember under which ids the vendor keeps the answer, where the caller has seen others."""
+        reader, marks = self._opened.reader, self._call.marks
+        shown = None if reader is None else reader.shown_id or response.id
+        if reader is None or shown is None:
+            return
+        ids = replaced_in(shown, response, reader.replaced_ids)
+        if isinstance(marks, ResponseMarks) and response.id:
+            marks.keep(response.id, ids.values())
+        await turns.replaced_ids.keep(ids)
 
     def _pieces(
         self, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options, sink: ChunkSink
@@ -438,13 +453,8 @@ class _Stream:
 
 
 def _needs_whole(call: Inbound) -> bool:
-    """Whether a stream can begin only when its answer is there.
-
-    Only a whole JSON string says what its text is; and the first event names the response that the vendor keeps, which
-    is that of the attempt whose answer is valid.
-    """
-    options = call.served.options
-    return call.record.enforced and (options.get("bare_text") is True or options.get("store") is True)
+    """Whether a stream can begin only when its answer is there: only a whole JSON string says what its text is."""
+    return call.record.enforced and call.served.options.get("bare_text") is True
 
 
 def _tell(warnings: Iterable[ModelWarning]) -> None:

@@ -34,6 +34,7 @@ from slipform.proxy.calls.honoured import RESPONSES, check_honoured, keepers_of,
 from slipform.proxy.calls.model_names import check_fields, is_named_plainly, requested_models
 from slipform.proxy.calls.parsed_body import BodyChecks, ParsedBody, parse_body_async, write_body
 from slipform.proxy.calls.references import MAX_DEPTH, Ownership, Reference, marks_of
+from slipform.proxy.calls.replaced_ids import named_ids, with_kept_ids
 from slipform.proxy.calls.request_switches import FIELD, NOTHING, RequestSwitches, StreamMode, switches_of
 from slipform.proxy.calls.resources import AnswerMarks, CreationNotes, ResourceStore, ResponseMarks
 from slipform.proxy.calls.signed_turns import CallerTurns
@@ -167,6 +168,8 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
     if caller.models is not None:
         caller.check(models, router)
         check_fields(data, names_model=api.name != "gemini")
+    if api.name == RESPONSES:
+        data, body, references = await _with_kept_ids(ParsedBody(data, body, references), context.turns)
     if references:
         await _ownership(models, context).check(references)
     asked = switches_of(data.get(FIELD), context.headers, settings.enforcement.max_attempts)
@@ -181,6 +184,18 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
     if api.name not in _OPENAI or read_foreign(api.name, data) is None:
         _keep_frame(context.frames, key, turns, call)
     return call
+
+
+async def _with_kept_ids(parsed: ParsedBody, turns: CallerTurns) -> ParsedBody:
+    """The request with the ids that its vendor keeps, where the caller saw others in a stream."""
+    data, _, references = parsed
+    ids = named_ids(data)
+    kept = await turns.replaced_ids.kept(ids) if ids else {}
+    if not kept:
+        return parsed
+    data = with_kept_ids(data, kept)
+    known = [each._replace(identity=kept.get(each.identity, each.identity)) for each in references]
+    return ParsedBody(data, dumps(data), known)
 
 
 async def _read_anew(

@@ -154,6 +154,12 @@ class ResponseMarks:
         self._tokens = {_token(each): _token(marked) for each, marked in known.items()}
         self._rest = b""
 
+    def keep(self, response: str, items: Iterable[str]) -> None:
+        """Remember whose these are: what the vendor keeps of an answer that was shown under other ids."""
+        if self._store is not None:
+            self._store.note(self._provider, "response", [response], self._key)
+            self._store.note(self._provider, "item", items, self._key)
+
     def whole(self, data: bytes) -> bytes:
         """Mark a whole answer."""
         try:

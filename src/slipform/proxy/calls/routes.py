@@ -30,6 +30,7 @@ from slipform.proxy.calls.endpoints import Located, family_of
 from slipform.proxy.calls.enforced import answer, forward
 from slipform.proxy.calls.forward import ForwardRoutes
 from slipform.proxy.calls.inbound import CallContext, Inbound, NamedSchemas, new_frames
+from slipform.proxy.calls.replaced_ids import ReplacedIds
 from slipform.proxy.calls.resources import ResourceStore
 from slipform.proxy.calls.signature_stores import find_store
 from slipform.proxy.calls.signed_turns import CallerTurns, SignedTurns
@@ -155,10 +156,13 @@ class CallRouter:
             self.spending = Spending(price_of, ledger, settings, self._shared)
         # Without keys there is nobody to tell apart.
         self.store = ResourceStore(ledger) if ledger is not None and settings.server.keys_file is not None else None
-        self.endpoints = EndpointForwarder(router, settings, self.store, options)
+        self.endpoints = EndpointForwarder(router, settings, self.store, options, self._replaced_ids)
         self._cache = AnswerCache(settings, router, options, self._shared) if settings.cache.enabled else None
         self._turns = SignedTurns(find_store(settings.signatures, self._shared, None))
         self._refreshing: asyncio.Task[None] | None = None
+
+    def _replaced_ids(self, caller: str) -> ReplacedIds:
+        return self._turns.replaced_ids(caller)
 
     async def answer_endpoint(self, call: EndpointCall, send: RecordingSend) -> None:
         """Write the whole response to a call of the endpoint table; see `endpoint_calls`."""

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from slipform.ir import Message, ModelRequest, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall
+from slipform.proxy.calls.replaced_ids import ReplacedIds
 from slipform.proxy.calls.signature_stores import SignatureStore
 
 _LONGEST_ID = 200
@@ -64,6 +65,10 @@ class SignedTurns:
     def __init__(self, store: SignatureStore) -> None:
         self._store = store
 
+    def replaced_ids(self, caller: str) -> ReplacedIds:
+        """The ids of a caller's answers that differ from those that it saw; they are kept in the same store."""
+        return ReplacedIds(self._store, caller)
+
     async def keep(self, caller: str, answer: ModelResponse) -> None:
         """Keep what the caller's next request may lack, if the answer has calls and something was signed."""
         turn = _turn_of(answer.parts) if answer.tool_calls else None
@@ -101,6 +106,11 @@ class CallerTurns(msgspec.Struct, frozen=True):
         """See `SignedTurns.keep`."""
         if answer.tool_calls:
             await self.turns.keep(self.caller, answer)
+
+    @property
+    def replaced_ids(self) -> ReplacedIds:
+        """See `SignedTurns.replaced_ids`."""
+        return self.turns.replaced_ids(self.caller)
 
     async def restored(self, request: ModelRequest) -> ModelRequest:
         """See `SignedTurns.restored`."""

@@ -1,0 +1,107 @@
+"""Map the ids that a caller saw in a stream to those of the answer that the vendor keeps, and back.
+
+The first event of a Responses stream names the response. Where a later attempt became the answer, the vendor keeps that
+one under another id, and its items and calls under others, too. They are kept for each caller's key apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from slipform.codecs.openai_responses.encode import MESSAGE, NAME
+from slipform.ir import ModelResponse, Text
+from slipform.proxy.calls.signature_stores import SignatureStore
+
+_LONGEST_ID: Final = 256
+_MOST_IDS: Final = 500
+_KEPT: Final = "kept:"
+_SEEN: Final = "seen:"
+
+
+class ReplacedIds(msgspec.Struct, frozen=True):
+    """The replaced ids of one caller."""
+
+    store: SignatureStore
+    caller: str
+
+    async def keep(self, ids: Mapping[str, str]) -> None:
+        """Remember these ids of an answer: by the one that was seen, the one that is kept."""
+        changed = {seen: kept for seen, kept in ids.items() if seen != kept and len(seen) <= _LONGEST_ID}
+        if not changed:
+            return
+        entries = {_KEPT + seen: kept.encode() for seen, kept in changed.items()}
+        entries |= {_SEEN + kept: seen.encode() for seen, kept in changed.items()}
+        await self.store.put(self.caller, entries)
+
+    async def kept(self, seen: Collection[str]) -> dict[str, str]:
+        """Return the ids that the vendor keeps, by those of these that it does not."""
+        return await self._find(_KEPT, seen)
+
+    async def seen(self, kept: Collection[str]) -> dict[str, str]:
+        """Return the ids that the caller saw, by those of these that it did not."""
+        return await self._find(_SEEN, kept)
+
+    async def _find(self, prefix: str, ids: Collection[str]) -> dict[str, str]:
+        wanted = [prefix + each for each in ids if each and len(each) <= _LONGEST_ID][:_MOST_IDS]
+        found = await self.store.get(self.caller, wanted) if wanted else {}
+        return {key.removeprefix(prefix): value.decode("utf-8", "replace") for key, value in found.items()}
+
+
+def named_ids(data: Mapping[str, Any]) -> set[str]:
+    """Return the ids by which a Responses request refers to what the vendor keeps.
+
+    Calls sent whole, with their results, are known to the request itself.
+
+    >>> sorted(named_ids({"previous_response_id": "resp_1", "input": [{"type": "x_output", "call_id": "c1"}]}))
+    ['c1', 'resp_1']
+    """
+    before = data.get("previous_response_id")
+    ids = {before} if isinstance(before, str) else set()
+    ids.update(str(item["id"]) for item in _items(data) if _is_reference(item))
+    if ids or data.get("conversation") is not None:
+        ids.update(str(item["call_id"]) for item in _items(data) if isinstance(item.get("call_id"), str))
+    return ids
+
+
+def with_kept_ids(data: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, Any]:
+    """Return the request with the ids that the vendor keeps."""
+    changed = dict(data)
+    before = changed.get("previous_response_id")
+    if isinstance(before, str):
+        changed["previous_response_id"] = kept.get(before, before)
+    if isinstance(changed.get("input"), list):
+        changed["input"] = [_with_kept_ids(item, kept) for item in changed["input"]]
+    return changed
+
+
+def _with_kept_ids(item: Any, kept: Mapping[str, str]) -> Any:
+    if not isinstance(item, dict):
+        return item
+    names = ("id", "call_id") if _is_reference(item) else ("call_id",)
+    return {**item, **{name: kept[item[name]] for name in names if item.get(name) in kept}}
+
+
+def _items(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    items = data.get("input")
+    return (item for item in items if isinstance(item, dict)) if isinstance(items, list) else iter(())
+
+
+def _is_reference(item: Mapping[str, Any]) -> bool:
+    kind = item.get("type")
+    return isinstance(item.get("id"), str) and (kind == "item_reference" or (kind is None and "role" not in item))
+
+
+def replaced_in(shown_id: str, answer: ModelResponse, calls: Mapping[str, str]) -> dict[str, str]:
+    """Return the ids of a stream that began under `shown_id`, each with the one of the answer that is kept."""
+    ids = dict(calls)
+    if answer.id:
+        ids[shown_id] = answer.id
+    for part in answer.parts:
+        message = part.extra.get(NAME, {}).get(MESSAGE, {}) if isinstance(part, Text) else {}
+        if isinstance(message.get("id"), str):
+            ids[f"msg_{shown_id}"] = message["id"]
+            break
+    return ids
