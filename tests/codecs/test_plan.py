@@ -120,10 +120,13 @@ def test_json_mode_is_a_forced_tool_where_there_is_no_mode_for_it(codec: str) ->
 
 @pytest.mark.covers("S3-59")
 @pytest.mark.parametrize("codec", list(CODECS))
-def test_the_reserved_tool_name_is_refused_from_callers(codec: str) -> None:
+def test_the_reserved_tool_name_is_refused_from_callers_where_it_is_used(codec: str) -> None:
+    tools = (WEATHER, Tool("output", {}))
     with pytest.raises(RequestError, match="reserved") as caught:
-        encode(codec, tools=(WEATHER, Tool("output", {})))
+        encode(codec, tools=tools, response_format=SHAPE.with_strategy(OutputStrategy.TOOL))
     assert caught.value.where == "tools[1].name"
+    body, _ = encode(codec, tools=tools)
+    assert '"output"' in json.dumps(body)
 
 
 @pytest.mark.covers("C29")

@@ -48,7 +48,6 @@ def choose_channel(
     tool_rule: StrictRule = "always",
 ) -> SchemaChannel:
     """Decide the channel for this request; `auto` is what the codec settled on when it was made."""
-    refuse_reserved(request)
     capabilities = out.capabilities
     wanted, choice, parallel = request.response_format, request.tool_choice, request.parallel_tool_calls
     if request.reasoning and not capabilities.reasoning:
@@ -94,6 +93,7 @@ def choose_channel(
     out.losses.extend(shape.losses)
     tools, lifts = lower_tools(request.tools, out, tool_rule, beside=shape)
     if strategy is OutputStrategy.TOOL:
+        refuse_reserved(request)
         choice, parallel = _forced(request, out), parallel if tools else False
         tools = (*tools, _output_tool(wanted, shape))
     return SchemaChannel(
@@ -158,13 +158,13 @@ _UNWRAPPING = Lift({}, _unwrapped, LiftPlan(_WRAPPED, frozenset({id(_WRAPPED)}),
 
 
 def refuse_reserved(request: ModelRequest) -> None:
-    """Callers may not name a tool as slipform names its own."""
+    """Raise `RequestError` where a caller's tool has the name of the tool that asks for the answer."""
     for index, tool in enumerate(request.tools):
         if tool.name == RESERVED_TOOL:
             raise RequestError(
                 f"The tool name `{RESERVED_TOOL}` is reserved for structured output",
                 where=f"tools[{index}].name",
-                hint="Give the tool another name.",
+                hint="Give the tool another name, or ask for the schema with another strategy.",
             )
 
 

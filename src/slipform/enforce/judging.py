@@ -154,6 +154,8 @@ class Requirement:
     """Whether text around the JSON makes an answer invalid."""
     checks: tuple[Callable[[Any], Sequence[Violation]], ...] = ()
     """Checks of the JSON value by slipform itself."""
+    answer_tool: str | None = RESERVED_TOOL
+    """The tool whose arguments are the answer; None where the caller has a tool of this name."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -278,8 +280,8 @@ def is_quickly_judged(response: ModelResponse, standard: Requirement) -> bool:
     >>> [is_quickly_judged(ModelResponse(text=text), ints) for text in ("[1", "[" + "1," * 3_000 + "1]", "[" * 5_000)]
     [True, True, False]
     """
-    text = answer_text(response)
-    calls = [call for call in response.tool_calls if call.name != RESERVED_TOOL]
+    text = answer_text(response, standard.answer_tool)
+    calls = [call for call in response.tool_calls if call.name != standard.answer_tool]
     size = len(text) + sum([len(call.arguments) for call in calls])
     if size < SMALL_ANSWER and len(calls) <= _FEW_CALLS:
         return True
@@ -310,9 +312,14 @@ def judge(response: ModelResponse, standard: Requirement) -> Verdict:
     >>> judge(ModelResponse(text='{"a": "1",}'), Requirement(Schema.of(dict[str, int]))).value
     {'a': 1}
     """
-    own_calls = [call for call in response.tool_calls if call.name != RESERVED_TOOL] if response.tool_calls else []
-    text = answer_text(response)
-    answers = [call.arguments for call in response.tool_calls if call.name == RESERVED_TOOL]
+    own_calls: list[ToolCall] = []
+    answers: list[str] = []
+    for call in response.tool_calls:
+        if call.name == standard.answer_tool:
+            answers.append(call.arguments)
+        else:
+            own_calls.append(call)
+    text = answers[0] if answers else response.text
     if own_calls and not standard.calls:
         if not text.strip():
             answers = [call.arguments for call in own_calls]
@@ -630,11 +637,11 @@ def violation_error(found: Sequence[Violation], what: str = "The answer is JSON 
     )
 
 
-def answer_text(response: ModelResponse) -> str:
-    """The text that holds the answer: the reserved tool's arguments if it was called, else the content."""
+def answer_text(response: ModelResponse, answer_tool: str | None = RESERVED_TOOL) -> str:
+    """The text that holds the answer: the arguments of the tool for it if that was called, else the content."""
     if not response.tool_calls:
         return response.text
-    return next((call.arguments for call in response.tool_calls if call.name == RESERVED_TOOL), response.text)
+    return next((call.arguments for call in response.tool_calls if call.name == answer_tool), response.text)
 
 
 def _encoded(value: Any) -> tuple[str, bytes | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 
-from slipform.ir import RESERVED_TOOL, ModelResponse, ToolCall
+from slipform.ir import ModelResponse, ToolCall
 from slipform.ir.parts import with_content
 from slipform.text.strict import compact_json, parse
 
@@ -24,11 +24,11 @@ def with_kept_calls(before: ModelResponse, wrong: Collection[str], again: ModelR
     >>> [(call.id, call.arguments) for call in with_kept_calls(first, {"b"}, again).tool_calls]
     [('a', '{"at":1}'), ('b', '{"at":2}')]
     """
-    calls = [call for call in before.tool_calls if call.name != RESERVED_TOOL]
+    calls = before.tool_calls
     kept = [call for call in calls if call.id not in wrong]
     if not kept or not (again.tool_calls or again.text.strip()) or len({call.id for call in calls}) < len(calls):
         return again
-    new = [call for call in again.tool_calls if call.name != RESERVED_TOOL]
+    new = list(again.tool_calls)
     if [call.name for call in new] == [call.name for call in calls]:
         made = {call.id: each for call, each in zip(calls, new, strict=True)}
         new = []

@@ -40,7 +40,7 @@ from slipform.errors import (
     UpstreamRequestError,
     UpstreamTimeout,
 )
-from slipform.ir import RESERVED_TOOL, DowngradeWarning, ModelRequest, ModelResponse, ModelWarning
+from slipform.ir import DowngradeWarning, ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.logprobs import LOGPROBS, cut_logprobs, fit_logprobs
 from slipform.ir.parts import with_content
 from slipform.ir.request import CallCount, Guard
@@ -95,7 +95,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
         failure = state.failure(verdict)
         if failure is not None:
             if plan.on_failure == "raw" and not isinstance(failure, RefusalError | InvalidResponseFormat):
-                return _as_it_is(response, failure, state.report)
+                return _as_it_is(response, failure, state.report, plan)
             raise failure
         if _needs_other_words(verdict, turn, state.report):
             turn = _next(request, response, verdict, len(state.report.attempts), plan)
@@ -143,7 +143,7 @@ class _Progress:
         """Take note of an answer that broke off, so that the same can be asked again; raises where it cannot be."""
         if broke_off(error) and not _is_out_of_time(error, self._plan, self._started):
             part = error.partial or ModelResponse()
-            broken = Verdict(candidate=answer_text(part), error=EnforcementError(error.message))
+            broken = Verdict(candidate=answer_text(part, self._plan.answer_tool), error=EnforcementError(error.message))
             report = _recorded(self.report, part, broken, turn, self._plan, seconds)
             attempt = msgspec.structs.replace(report.attempts[-1], outcome=error.code)
             self.report = report.replace(attempts=(*self.report.attempts, attempt))
@@ -194,7 +194,15 @@ def _received(response: ModelResponse, turn: _Turn, plan: Plan, report: Report) 
             error.report = report
             raise error
         response = response.replace(warnings=(*response.warnings, cut))
-    return response if turn.before is None else with_kept_calls(turn.before, turn.wrong, response)
+    if turn.before is None:
+        return response
+    return with_kept_calls(_without_answer_call(turn.before, plan), turn.wrong, _without_answer_call(response, plan))
+
+
+def _without_answer_call(response: ModelResponse, plan: Plan) -> ModelResponse:
+    """Return the response with the caller's calls alone."""
+    calls = tuple([call for call in response.tool_calls if call.name != plan.answer_tool])
+    return response if len(calls) == len(response.tool_calls) else response.replace(tool_calls=calls)
 
 
 def _first_turn(request: ModelRequest, plan: Plan) -> tuple[_Turn, tuple[ModelWarning, ...]]:
@@ -209,8 +217,7 @@ def _with_calls(response: ModelResponse, verdict: Verdict) -> ModelResponse:
     """The answer with its calls as they were judged: a tool that nobody offered was taken for the answer itself."""
     if not response.tool_calls and not verdict.tool_calls:
         return response
-    own = tuple(call for call in response.tool_calls if call.name == RESERVED_TOOL)
-    calls = verdict.tool_calls or own
+    calls = verdict.tool_calls
     parts = with_content(response.parts, response.text, calls) if response.parts else ()
     return response.replace(tool_calls=calls, parts=parts)
 
@@ -219,7 +226,7 @@ def _with_own_logprobs(
     response: ModelResponse, verdict: Verdict, turn: _Turn, standard: Requirement, report: Report
 ) -> tuple[ModelResponse, Report]:
     """The answer with the probabilities of those tokens that its JSON is made of; with none where it was changed."""
-    text, kept = answer_text(response), None
+    text, kept = answer_text(response, standard.answer_tool), None
     if verdict.candidate == text:
         return response, report
     is_own = turn.parts is None and response.lift is None and not verdict.repairs and verdict.patched is None
@@ -398,10 +405,11 @@ def _recorded(
     return Report(attempts, warnings, 0, (*report.notes, *(each for each in known if each.informs)))
 
 
-def _as_it_is(response: ModelResponse, error: EnforcementError, report: Report) -> Outcome:
+def _as_it_is(response: ModelResponse, error: EnforcementError, report: Report, plan: Plan) -> Outcome:
     """The contract of the prompt-only path: warn, and give the text back."""
     warning = ModelWarning(error.code, str(error))
-    text = answer_text(response)
+    text = answer_text(response, plan.answer_tool)
+    response = _without_answer_call(response, plan)
     return Outcome(text, text, response, report.replace(warnings=(*report.warnings, warning)))
 
 

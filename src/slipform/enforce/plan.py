@@ -207,6 +207,8 @@ class Plan:
     tools: Mapping[str, Schema[Any]] = field(default_factory=dict)
     must_call: tuple[str, ...] = ()
     """One of these tools has to be called; none has to when empty."""
+    answer_tool: str | None = RESERVED_TOOL
+    """The tool whose arguments are the answer; None where the caller has a tool of this name."""
     calls: bool = True
     """Whether the caller takes tool calls for an answer; not where no tools were offered."""
     stronger: tuple[OutputStrategy, ...] = ()
@@ -246,6 +248,7 @@ class Plan:
             self.calls,
             self.guard.strict_trailing,
             self.checks,
+            self.answer_tool,
         )
         object.__setattr__(self, "standard", standard)
 
@@ -292,7 +295,7 @@ class Outcome(msgspec.Struct, frozen=True):
     def answer(self) -> ModelResponse:
         """The last answer with its text in the caller's shape, and with the usage of all attempts."""
         said = self.response
-        calls = tuple([call for call in said.tool_calls if call.name != RESERVED_TOOL]) if said.tool_calls else ()
+        calls = said.tool_calls
         return ModelResponse(
             self.text,
             calls,

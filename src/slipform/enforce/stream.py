@@ -16,7 +16,6 @@ from slipform.enforce.release import ReleaseGate
 from slipform.enforce.usage_estimate import with_estimated_usage
 from slipform.errors import SlipformError
 from slipform.ir import (
-    RESERVED_TOOL,
     CompletionChunk,
     ModelRequest,
     ModelResponse,
@@ -150,7 +149,7 @@ class EnforcedStream:
 
     def begin(self, asked: ModelRequest) -> None:
         """The answer to this request begins."""
-        self._reducer.start(Snapshot(emulated=None))
+        self._reducer.start(Snapshot(emulated=None if self._plan.answer_tool else False))
         self._leads = self._live and self._first
         watch = None if self._leads else self._plan.watch(asked)
         self._watched = None if watch is None else GuardedAnswer(watch)
@@ -319,7 +318,9 @@ class EnforcedStream:
     def _call(self, delta: Any, certain: list[CompletionChunk]) -> None:
         """Follow a piece of a call, of the caller's tools or of the reserved one, whose arguments are the answer."""
         gate = self._gate
-        if delta.name == RESERVED_TOOL and not self._output_called:
+        answer_tool = self._plan.answer_tool
+        is_answer = delta.name is not None and delta.name == answer_tool
+        if is_answer and not self._output_called:
             self._output_called, self._output_index = True, delta.index
             if gate is not None and not self._by_tool and not gate.sent:
                 # The codec chose the tool instead of the native mode; what was said before it is not the answer.
@@ -327,12 +328,12 @@ class EnforcedStream:
                 self._by_tool = True
                 if self._lift is not None and self._gate is not None:
                     self._gate.lift_with(self._lift.plan)
-        if self._output_called and delta.index == self._output_index and delta.name in (None, RESERVED_TOOL):
+        if self._output_called and delta.index == self._output_index and (is_answer or delta.name is None):
             if self._by_tool and not self._prose and self._gate is not None and isinstance(delta.arguments, str):
                 piece = self._followed(delta.arguments, self._gate)
                 if piece:
                     certain.append(self._certain(piece))
-        elif delta.name == RESERVED_TOOL:
+        elif is_answer:
             pass  # a second answer; the first one counts
         elif self._calls is not None:
             self._leave(self._calls.feed(delta, self._id), certain)

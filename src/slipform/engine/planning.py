@@ -10,12 +10,12 @@ from typing import Any, Final, TypeAlias
 
 from slipform.bounded import BoundedCache
 from slipform.codecs import BoundCodec, Capabilities
-from slipform.codecs.schema_channel import wraps_root
+from slipform.codecs.schema_channel import refuse_reserved, wraps_root
 from slipform.enforce import Formatter, Guard, Plan, Wording
 from slipform.engine.drive import AsyncModel, Model
 from slipform.engine.setup import LOCAL, Options
 from slipform.errors import ConfigError, SlipformError
-from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, NamedTool
+from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse, NamedTool
 from slipform.ir.request import is_heavy
 from slipform.ir.response import ChunkSink
 from slipform.prices import AnyPrice, Price, find_price, is_known
@@ -205,6 +205,11 @@ def _planned(
     wanted = request.response_format
     strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
     chosen, stronger, wording = _channel(capabilities, strategy, options)
+    has_own_output = any(tool.name == RESERVED_TOOL for tool in request.tools)
+    if has_own_output and wanted is not None:
+        if chosen is OutputStrategy.TOOL:
+            refuse_reserved(request)
+        stronger = tuple(each for each in stronger if each is not OutputStrategy.TOOL)
     if wanted is not None and wraps_root(capabilities, request):
         wording = dataclasses.replace(wording, wraps_root=True)
     return Plan(
@@ -215,6 +220,7 @@ def _planned(
         budget=options.budget,
         tools=enforced_tools(request, options),
         must_call=requires_call(request, options),
+        answer_tool=None if has_own_output else RESERVED_TOOL,
         calls=bool(request.tools),
         formatter=_formatter(route, options),
         reask_scope=options.reask_scope,

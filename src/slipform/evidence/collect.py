@@ -252,7 +252,7 @@ def _with_parts(
 
 def _origins(response: ModelResponse, schema: Schema[Any], plan: Plan) -> tuple[dict[Path, Confidence], Any]:
     """How sure the model was of each leaf of one answer, and that answer; in the caller's shape, before any patch."""
-    text = answer_text(response)
+    text = answer_text(response, plan.answer_tool)
     try:
         loaded = load(text, SchemaHint(schema, response.lift, plan.switches))
     except SlipformError:

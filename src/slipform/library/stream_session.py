@@ -199,7 +199,8 @@ class Session(Generic[T]):
         self._reader = EnforcedStream(self.call.plan, Release(asides=bool(request.tools)))
         self._reader.begin(request)
         self._calls = Reducer()
-        self._calls.start(Snapshot(emulated=None, tools=self._tool_schemas))
+        has_answer_tool = self.call.plan.answer_tool is not None
+        self._calls.start(Snapshot(emulated=None if has_answer_tool else False, tools=self._tool_schemas))
         self._shown_calls: list[CallDelta] = []
         """What was shown last of each call."""
         self._memory = Memory()
