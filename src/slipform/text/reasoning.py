@@ -145,7 +145,8 @@ def without_template(text: str) -> str:
     >>> without_template('{"a": 36<|im_end|>'), without_template("analysisMaybe 1?assistantfinal2").strip()
     ('{"a": 36', '2')
     """
-    if "<" in text and (turn := _NEXT_TURN.search(text)) is not None:
+    may_end_turn = "<" in text and any(each in text for each in ("|>", "</s>", "<end_of_turn>"))
+    if may_end_turn and (turn := _NEXT_TURN.search(text)) is not None:
         text = text[: turn.start()]
     if (ending := _ENDING.search(text, max(0, len(text) - _MAX_TAG))) is not None:
         text = text[: ending.start()]

@@ -23,6 +23,11 @@ _SAYS_MORE: Final = re.compile(
     re.IGNORECASE,
 )
 """In a comment: there is more data than is written."""
+_MORE_SIGNS: Final = (
+    "...", "…", "more", "other", "remain", "further", "same", " so ", "etc", "omit", "abbrev", "trunc", "contin",
+    "rest", "item", "entr", "row", "record", "element",
+)  # fmt: skip
+"""One of these is in every comment that `_SAYS_MORE` matches."""
 _LABELLED: Final = re.compile(
     r"\s*+(,?)\s*+([A-Za-z_][\w-]{0,40})\s*+:\s*+(?:[-+]?\d[\d.]*+|true|false|null|\"[^\"\n]*+\")\s*?(?:[,\n]|\Z)"
 )
@@ -56,8 +61,11 @@ def doubts_around(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
 
 def _left_out_data(loaded: Loaded) -> Iterator[LoadWarning]:
     """Warn of marks and comments in the JSON which say that data was left out there."""
+    comments = "\n".join([edit.before for edit in loaded.edits if edit.kind == "comment"]).lower()
+    may_say_more = any(sign in comments for sign in _MORE_SIGNS)
     for edit in loaded.edits:
-        if edit.kind == "ellipsis" or (edit.kind == "comment" and _SAYS_MORE.search(edit.before)):
+        says_more = may_say_more and edit.kind == "comment" and _SAYS_MORE.search(edit.before)
+        if edit.kind == "ellipsis" or says_more:
             message = f"{edit.before.strip()} in the JSON says that data was left out."
             yield LoadWarning("ellipsis", edit.position, message, is_doubt=True)
             return
