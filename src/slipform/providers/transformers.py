@@ -159,8 +159,13 @@ class TransformersModel:
 
     def handle_chat_completions(self, body: Mapping[str, Any], forward: Forward) -> None:
         """Answer a chat; each chunk goes to `forward`, which says whether to stop there."""
+        goes_on = bool(body.get("continue_final_message"))
         prompt = self._tokenizer.apply_chat_template(
-            list(body["messages"]), add_generation_prompt=True, return_tensors="pt", return_dict=True
+            list(body["messages"]),
+            add_generation_prompt=not goes_on,
+            continue_final_message=goes_on,
+            return_tensors="pt",
+            return_dict=True,
         )
         size = prompt["input_ids"].shape[1]
         if size >= self._context:

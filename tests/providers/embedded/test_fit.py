@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slipform.providers.embedded.decoding.budget import limits_for, narrow
+from slipform.providers.embedded.decoding.budget import AddedBounds, limits_for, narrow, no_limits
 from slipform.providers.embedded.decoding.constrain import constrain
 from slipform.providers.embedded.decoding.fit import fit
 from slipform.providers.embedded.decoding.forms import merged
@@ -95,7 +95,7 @@ def test_what_fits_is_valid_under_the_whole_schema(
         assert accepts(schema, value)
 
 
-@pytest.mark.parametrize("how", ["fitted", "narrowed"])
+@pytest.mark.parametrize("how", ["fitted", "narrowed", "open"])
 @settings(deadline=None, max_examples=examples(400), suppress_health_check=list(HealthCheck))
 @given(
     drawn=st.one_of(
@@ -108,7 +108,8 @@ def test_what_fits_is_valid_under_the_whole_schema(
 def test_whatever_is_given_room_is_valid_under_the_schema(how: str, drawn: Any, least: int, tokens: int) -> None:
     kind, keywords, values = drawn
     schema = {"type": kind, **keywords, **({"minProperties": least} if kind == "object" else {})}
-    made = fit(schema, tokens).schema if how == "fitted" else narrow(schema, limits_for(schema, tokens))
+    limits = no_limits(schema) if how == "open" else limits_for(schema, tokens)
+    made = fit(schema, tokens).schema if how == "fitted" else narrow(schema, limits)
     allowed = jsonschema_rs.Draft202012Validator(schema)
     held = jsonschema_rs.Draft202012Validator(made)
     assert [each for each in values if held.is_valid(each) and not allowed.is_valid(each)] == []
@@ -164,9 +165,7 @@ def test_what_follows_a_tuple_has_room_too(first: str, rest: str, draft: str) ->
     assert fitted.left_out == ()
     asked = fit({**schema, "minItems": 4}, 40).schema
     assert (asked["minItems"], asked["maxItems"]) == (4, 4), "what is required stays, whatever it costs"
-    constraint = constrain(schema, 300)
-    assert constraint.exact
-    assert "fitted-0" in constraint.rule, "the grammar is the fitted one"
+    assert constrain(schema, 300).exact
 
 
 def test_parts_of_a_tuple_without_room_are_named() -> None:
@@ -245,14 +244,15 @@ def test_a_bounded_pattern_is_within_the_pattern(pattern: str) -> None:
 
 def test_a_bound_that_was_reached_is_said_once_with_its_places() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string", "maxLength": 3}}}
-    constraint = constrain(schema, 64)
-    longest = json.loads(constraint.rule.partition("%json ")[2])["properties"]["a"]["maxLength"]
-    assert constraint.reached(json.dumps({"a": "x" * (longest - 1), "b": "abc"})) == ()
-    (said,) = constraint.reached(json.dumps({"a": "x" * longest, "b": "abc"}))
+    fitted = fit(schema, 64)
+    bounds = AddedBounds(fitted.schema, schema, fitted.left_out, 64)
+    longest = fitted.schema["properties"]["a"]["maxLength"]
+    assert bounds.warnings(json.dumps({"a": "x" * (longest - 1), "b": "abc"})) == ()
+    (said,) = bounds.warnings(json.dumps({"a": "x" * longest, "b": "abc"}))
     assert said.code == "answer_bounded"
     assert "/a" in said.message
     assert "64 tokens" in said.message
-    assert constraint.reached('{"a": "cut o') == ()
+    assert bounds.warnings('{"a": "cut o') == ()
 
 
 def test_digits_at_their_bound_are_said_too() -> None:
@@ -264,5 +264,6 @@ def test_digits_at_their_bound_are_said_too() -> None:
 
 def test_optional_parts_without_room_are_named() -> None:
     schema = {"type": "object", "properties": {f"field_{number}": {"type": "string"} for number in range(30)}}
-    (said,) = constrain(schema, 100).reached("{}")
+    fitted = fit(schema, 100)
+    (said,) = AddedBounds(fitted.schema, schema, fitted.left_out, 100).warnings("{}")
     assert "/properties/field_29" in said.message or "more" in said.message

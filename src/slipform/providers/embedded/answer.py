@@ -35,9 +35,11 @@ from slipform.providers.embedded.decoding.constrain import (
     Constraint,
     constrain_retry,
     literal,
+    opening_of,
     under,
 )
 from slipform.providers.embedded.engine import raise_for_error
+from slipform.providers.embedded.finishing import AnswerFinisher, RepetitionWatch, next_body
 from slipform.providers.embedded.llama import Chunk
 from slipform.text.runaway import RunawayDetector
 
@@ -95,9 +97,18 @@ class EngineAnswerReader:
         model: str,
         check: CheckText | None = None,
         runaway: RunawayDetector | None = None,
+        finisher: AnswerFinisher | None = None,
     ) -> None:
         self.over = False
+        self._finisher = finisher
         self._runaway = runaway
+        self._repetition = None if finisher is None else RepetitionWatch()
+        self._is_cut = False
+        self._is_stuck = False
+        self._runs = 1
+        self._spent = Usage()
+        """What earlier runs of this answer took."""
+        self._usage: Usage | None = None
         self._check = check
         self._raw: list[str] = []
         self._read = read
@@ -113,27 +124,97 @@ class EngineAnswerReader:
         text, calls = self._read(raw)
         self._called = self._called or bool(calls)
         # An answer may be stopped before the engine reports its usage: then the last timings have it.
-        finish, usage = (
-            choice.get("finish_reason"),
-            _usage(chunk.get("usage")) or _usage_of_timings(chunk.get("timings")),
-        )
-        if raw and self._hook and self._hook(raw):
-            self.over, finish = True, "stop"
-        elif raw and self._runaway and self._runaway.feed(raw):
-            self.over, finish = True, "length"
-        if self._check:
+        usage = _usage(chunk.get("usage")) or _usage_of_timings(chunk.get("timings"))
+        self._usage = usage or self._usage
+        if self._check or self._finisher:
             self._raw.append(raw)
+        finish = self._finish_of(choice.get("finish_reason"), raw)
         return CompletionChunk(
             text=text,
             tool_calls=calls,
             finish=self._finish(finish) if finish else None,
             raw_finish=finish,
-            usage=usage,
+            usage=None if usage is None else _added(self._spent, usage),
             model=self._model,
             id=chunk.get("id"),
             warnings=self._check("".join(self._raw)) if finish and self._check else (),
             extra=_logprobs(choice, raw, text),
         )
+
+    def _finish_of(self, finish: str | None, raw: str) -> str | None:
+        """Why the answer ends here, if it does; one that is to be finished has not ended where it was cut off."""
+        if raw and self._hook and self._hook(raw):
+            self.over = True
+            return "stop"
+        is_stuck = bool(raw) and self._repeats(raw)
+        if is_stuck:
+            self.over = True
+        if self._finisher is None or not (is_stuck or finish == "length"):
+            return "length" if is_stuck else finish
+        self._is_stuck = is_stuck
+        self._is_cut = True
+        return None
+
+    def _repeats(self, raw: str) -> bool:
+        if self._repetition and self._repetition.feed(raw):
+            return True
+        return self._runaway is not None and self._runaway.feed(raw) is not None
+
+    @property
+    def is_to_be_finished(self) -> bool:
+        """Whether the answer was stopped because it repeats itself, and goes on."""
+        return self.over and self._is_cut
+
+    def next_run(self, body: Mapping[str, Any]) -> tuple[CompletionChunk, dict[str, Any] | None] | None:
+        """What ends an answer that was cut off, and the engine's request for the rest of it, if it has one.
+
+        None where the answer has ended by itself. A second run that is cut off is closed without the model.
+        """
+        finisher = self._finisher
+        if finisher is None or not self._is_cut:
+            return None
+        text = "".join(self._raw)
+        spent = self._spent if self._usage is None else _added(self._spent, self._usage)
+        warnings = (finisher.warning(text, is_stuck=self._is_stuck),) if self._runs == 1 else ()
+        following = None
+        left = finisher.max_tokens - (spent.output or 0)
+        is_full = not self._is_stuck and (spent.output or body["max_tokens"]) < body["max_tokens"]
+        if self._runs == 1 and not is_full and (plan := finisher.continue_answer(text, left)) is not None:
+            following = next_body(body, text, plan, left)
+        if following is not None and plan is not None:
+            self._begin_run(spent)
+            return self._added_text(plan.text, warnings), following
+        return self._closed(text, left, warnings), None
+
+    def _begin_run(self, spent: Usage) -> None:
+        self._runs += 1
+        self._spent = spent
+        self._usage = None
+        self._is_cut = False
+        self._is_stuck = False
+        self.over = False
+        self._repetition = RepetitionWatch()
+
+    def _added_text(self, added: str, warnings: tuple[ModelWarning, ...], finish: str | None = None) -> CompletionChunk:
+        """What slipform itself adds to an answer."""
+        self._raw.append(added)
+        text, calls = self._read(added)
+        self._called = self._called or bool(calls)
+        further = self._check("".join(self._raw)) if finish and self._check else ()
+        return CompletionChunk(
+            text=text,
+            tool_calls=calls,
+            finish=self._finish(finish) if finish else None,
+            raw_finish=finish,
+            model=self._model,
+            warnings=(*warnings, *further),
+        )
+
+    def _closed(self, text: str, tokens: int, warnings: tuple[ModelWarning, ...]) -> CompletionChunk:
+        closing = self._finisher.close_answer(text, tokens) if self._finisher else None
+        if closing is None:
+            return self._added_text("", (), "length")
+        return self._added_text(closing, warnings, "stop")
 
     def _finish(self, finish: str) -> FinishReason:
         if finish == "stop" and self._called:
@@ -173,6 +254,14 @@ def _usage(usage: Mapping[str, Any] | None) -> Usage | None:
     )
 
 
+def _added(one: Usage, other: Usage) -> Usage:
+    """The usage of two runs of one answer: the second reads what the first has read and written."""
+    if not one.output:
+        return other
+    output = one.output + (other.output or 0)
+    return Usage(input=one.input, output=output, cached=one.cached, total=(one.input or 0) + output)
+
+
 def _usage_of_timings(timings: Mapping[str, Any] | None) -> Usage | None:
     if timings is None:
         return None
@@ -203,11 +292,15 @@ def callable_tools(request: ModelRequest) -> tuple[Tool, ...]:
 
 def tool_grammar(
     request: ModelRequest, tools: Sequence[Tool], answer: Constraint | None, max_tokens: int
-) -> tuple[str, tuple[ModelWarning, ...]]:
-    """Return the grammar of a call to one of these tools or, unless one must be called, of an answer or free text."""
+) -> tuple[AnswerFinisher, tuple[ModelWarning, ...]]:
+    """Return the grammar of a call to one of these tools or, unless one must be called, of an answer or free text.
+
+    It comes with what finishes such an answer where it is cut off.
+    """
     rules: list[str] = []
     warnings: list[ModelWarning] = []
     calls: list[str] = []
+    values: dict[str, Constraint] = {}
     for number, tool in enumerate(tools):
         constraint = constrain_retry(
             tool.parameters or {"type": "object"}, max_tokens, request.messages, tool=tool.name
@@ -216,15 +309,18 @@ def tool_grammar(
         opening = f'{{"tool": {json.dumps(tool.name)}, "arguments": '
         rules.append(f'call_{number}: {literal(opening)} args_{number} "}}"')
         rules.append(f"args_{number}: {constraint.rule}")
+        values[opening] = constraint
         calls.append(f"call_{number}")
     if not must_call(request):
         calls.append("other")
         if answer is not None:
             warnings.extend(answer.warnings)
             rules += [f"other: {under(KEY, 'value')}", f"value: {answer.rule}"]
+            values[opening_of(KEY)] = answer
         else:
             rules.append("other: /[^{ \\n](.|\\n)*/")
-    return "\n".join(["%llguidance {}", f"start: {' | '.join(calls)}", *rules]), tuple(warnings)
+    grammar = "\n".join(["%llguidance {}", f"start: {' | '.join(calls)}", *rules])
+    return AnswerFinisher(grammar, values, max_tokens), tuple(warnings)
 
 
 def must_call(request: ModelRequest) -> bool:

@@ -39,6 +39,7 @@ from slipform.providers.embedded.answer import (
     tools_prompt,
 )
 from slipform.providers.embedded.decoding.constrain import Constraint, Unwrap, any_object, constrain_retry
+from slipform.providers.embedded.finishing import AnswerFinisher
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 from slipform.text.runaway import RunawayDetector
 
@@ -81,6 +82,8 @@ class _Decoding:
     """Checks the finished answer: for the bounds it reached, or for failing hard."""
     may_stop: bool = False
     """Whether the answer may be stopped before the engine reports its usage."""
+    finisher: AnswerFinisher | None = None
+    """Finishes an answer that is cut off."""
 
 
 def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None) -> Call:
@@ -93,7 +96,7 @@ def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None
     sampling = request.sampling
     response_format = {
         "messages": _messages(request, decoding.system),
-        "max_tokens": _max_tokens(request),
+        "max_tokens": _max_tokens(request) if decoding.finisher is None else decoding.finisher.first_tokens,
         "temperature": 0 if sampling.temperature is None and structured else sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
@@ -105,7 +108,7 @@ def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None
         "grammar": decoding.grammar,
         "stream_options": {"include_usage": True},
         # With each chunk, because an answer that is stopped early has no usage.
-        "timings_per_token": decoding.may_stop or None,
+        "timings_per_token": decoding.may_stop or decoding.finisher is not None or None,
         # Without alternatives, the engine gives no probabilities at all.
         **({} if request.logprobs is None else {"logprobs": True, "top_logprobs": max(1, request.logprobs)}),
     }
@@ -118,6 +121,7 @@ def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None
             request.model,
             decoding.check,
             RunawayDetector() if structured else None,
+            decoding.finisher,
         ),
         request.timeout,
     )
@@ -144,12 +148,14 @@ def _decoding(request: ModelRequest, options: Guard, stop_hook: HookFactory | No
         return _Decoding(grammar, may_stop=options.watches, check=check)
     constraint = _constraint(request)
     if tools:
-        grammar, warnings = tool_grammar(request, tools, constraint, _max_tokens(request))
-        return _Decoding(grammar, warnings, ReadCall, system=tools_prompt(request, tools))
+        finisher, warnings = tool_grammar(request, tools, constraint, _max_tokens(request))
+        system = tools_prompt(request, tools)
+        return _Decoding(finisher.grammar, warnings, ReadCall, system=system, finisher=finisher)
     if constraint is None:
         return _Decoding()
     read = _unwrap_reader if constraint.wrapped else lambda: _plain
-    return _Decoding(constraint.grammar, constraint.warnings, read, check=constraint.reached)
+    finisher = AnswerFinisher.of(constraint, _max_tokens(request))
+    return _Decoding(constraint.grammar, constraint.warnings, read, check=constraint.reached, finisher=finisher)
 
 
 def _raw_text_check(spec: JsonSchemaSpec) -> CheckText:

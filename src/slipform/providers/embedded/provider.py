@@ -7,11 +7,11 @@ import contextlib
 import copy
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slipform.codecs import Capabilities
 from slipform.errors import LocalModelError, UpstreamTimeout
@@ -19,7 +19,7 @@ from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import Guard
 from slipform.ir.response import ChunkSink
 from slipform.providers.base import push_each
-from slipform.providers.embedded.answer import fold_chunks
+from slipform.providers.embedded.answer import EngineAnswerReader, fold_chunks
 from slipform.providers.embedded.engine import (
     Cancel,
     Engines,
@@ -207,21 +207,55 @@ def _load(
 
 
 def _run(engine: InferenceEngine, call: Call) -> Iterator[CompletionChunk]:
-    events: SimpleQueue[Event] = SimpleQueue()
     answer = call.answer()
-    cancel = engine.start(call.body, events.put)
-    finished = False
     deadline = None if call.seconds is None else time.monotonic() + call.seconds
+    body: dict[str, Any] | None = call.body
+    while body is not None:
+        yield from _run_once(engine, body, answer, deadline)
+        rest = answer.next_run(body)
+        body = None
+        if rest is not None:
+            added, body = rest
+            yield added
+
+
+def _run_once(
+    engine: InferenceEngine, body: Mapping[str, Any], answer: EngineAnswerReader, deadline: float | None
+) -> Iterator[CompletionChunk]:
+    events: SimpleQueue[Event] = SimpleQueue()
+    cancel = engine.start(body, events.put)
+    finished = False
     try:
         while not answer.over and (event := _raise_error(_next(events, deadline))) is not None:
             yield answer.feed(event)
-        finished = not answer.over
+        if answer.is_to_be_finished:
+            cancel()
+            while _raise_error(_next(events, deadline)) is not None:
+                pass  # the slot is free again, with the text that it has read
+        finished = not answer.over or answer.is_to_be_finished
     finally:
         if not finished:
             cancel()
 
 
 async def _run_async(engine: InferenceEngine, call: Call) -> AsyncGenerator[CompletionChunk, None]:
+    answer = call.answer()
+    deadline = None if call.seconds is None else asyncio.get_running_loop().time() + call.seconds
+    body: dict[str, Any] | None = call.body
+    while body is not None:
+        async with contextlib.aclosing(_run_once_async(engine, body, answer, deadline)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        rest = await asyncio.to_thread(answer.next_run, body)
+        body = None
+        if rest is not None:
+            added, body = rest
+            yield added
+
+
+async def _run_once_async(
+    engine: InferenceEngine, body: Mapping[str, Any], answer: EngineAnswerReader, deadline: float | None
+) -> AsyncGenerator[CompletionChunk, None]:
     loop = asyncio.get_running_loop()
     events: asyncio.Queue[Event] = asyncio.Queue()
     cancels: list[Cancel] = []
@@ -233,15 +267,17 @@ async def _run_async(engine: InferenceEngine, call: Call) -> AsyncGenerator[Comp
             for cancel in cancels:
                 cancel()
 
-    answer = call.answer()
-    cancel = engine.start(call.body, put)
+    cancel = engine.start(body, put)
     cancels.append(cancel)
     finished = False
-    deadline = None if call.seconds is None else loop.time() + call.seconds
     try:
         while not answer.over and (event := _raise_error(await _next_async(events, deadline))) is not None:
             yield answer.feed(event)
-        finished = not answer.over
+        if answer.is_to_be_finished:
+            cancel()
+            while _raise_error(await _next_async(events, deadline)) is not None:
+                pass
+        finished = not answer.over or answer.is_to_be_finished
     finally:
         if not finished:
             cancel()

@@ -5,6 +5,7 @@ Everything valid under the narrowed schema is valid under the one it was made fr
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from typing import Any
 
 from slipform.ir import ModelWarning
 from slipform.providers.embedded.decoding.cost import types_of
+from slipform.providers.embedded.decoding.forms import merged
 from slipform.schema.document import (
     CONTENTS,
+    DEFINITIONS,
     DYNAMIC_REF,
     RECURSIVE_REF,
     REF,
@@ -33,6 +36,7 @@ _RUNAWAY = 0.7
 """What a string costs besides, in tokens per character, if the model gets stuck in it (`1234567890…`): up to two."""
 _LONGEST_KEY = 40
 _DEEPEST = 12
+_MOST_MERGES = 400
 _DIGITS = 10**15
 _FINEST = 1e-9
 """Numbers get nine digits after the point and no exponent: a small model may never stop writing zeros."""
@@ -45,10 +49,10 @@ _SHORT_FORMATS = frozenset({"date", "time", "date-time", "uuid", "ipv4", "ipv6",
 
 @dataclass(frozen=True, slots=True)
 class TokenBounds:
-    """The longest string, in characters, and the most items of an array or entries of a map."""
+    """The longest string, in characters, and the most items of an array or entries of a map; None for any."""
 
-    length: int
-    items: int
+    length: int | None
+    items: int | None
     patterns: bool = True
     """Whether strings with a pattern get a length too; the two together may shut everything out."""
     close: bool = True
@@ -60,14 +64,59 @@ class TokenBounds:
 _LADDER = ((512, 24), (384, 16), (256, 12), (192, 10), (128, 8), (96, 6), (64, 4), (48, 3), (32, 2), (24, 1))
 
 
+def with_merged_forms(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with what several schemas say of one object in one, wherever that can be said."""
+    return _Merging(schema).whole()
+
+
+class _Merging:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._left = _MOST_MERGES
+
+    def whole(self) -> dict[str, Any]:
+        kept = {key: value for key, value in self._root.items() if key in ("$schema", *DEFINITIONS)}
+        made = self._sub({key: value for key, value in self._root.items() if key not in DEFINITIONS}, 0)
+        definitions = {key: self._inside(key, value, 0) for key, value in kept.items() if key in DEFINITIONS}
+        return {**kept, **made, **definitions}
+
+    def _sub(self, sub: Json, depth: int) -> Any:
+        if not isinstance(sub, Mapping):
+            return sub
+        if self._left > 0 and depth < _DEEPEST and _is_combined(sub):
+            self._left -= 1
+            one = merged(sub, self._root)
+            if one is not None:
+                return self._sub(one, depth + 1)
+        return {key: self._inside(key, value, depth) for key, value in sub.items()}
+
+    def _inside(self, key: str, value: Any, depth: int) -> Any:
+        if key in _MAPS and isinstance(value, Mapping):
+            return {name: self._sub(each, depth) for name, each in value.items()}
+        if key in _LISTS and isinstance(value, list):
+            return [self._sub(each, depth) for each in value]
+        return self._sub(value, depth) if key in CONTENTS else value
+
+
+def _is_combined(sub: Mapping[str, Any]) -> bool:
+    """Whether several schemas in it speak of one value."""
+    spoken = sub.keys() - ANNOTATIONS - {"type", *DEFINITIONS}
+    return "allOf" in sub or (len(spoken) > 1 and not spoken.isdisjoint({REF, "anyOf", "oneOf"}))
+
+
+def no_limits(schema: Mapping[str, Any]) -> TokenBounds:
+    """Limits that leave texts, lists and maps as long as the schema does."""
+    close = not any(DYNAMIC_REF in sub or RECURSIVE_REF in sub for _, sub in subschemas(schema))
+    return TokenBounds(None, None, close=close, shared=_shared_definitions(schema))
+
+
 def limits_for(schema: Mapping[str, Any], max_tokens: int) -> TokenBounds:
     """The widest limits under which a full answer should fit in `max_tokens`."""
-    close = not any(DYNAMIC_REF in sub or RECURSIVE_REF in sub for _, sub in subschemas(schema))
-    shared = _shared_definitions(schema)
+    widest = no_limits(schema)
     strings = sum("string" in named_types(sub) and "enum" not in sub for _, sub in subschemas(schema))
     for length, items in _LADDER:
-        limits = TokenBounds(length, items, close=close, shared=shared)
-        if _Size(schema, limits).of(schema, 0) + min(2, strings) * length * _RUNAWAY <= max_tokens * _SHARE:
+        limits = dataclasses.replace(widest, length=length, items=items)
+        if _Size(schema, length, items).of(schema, 0) + min(2, strings) * length * _RUNAWAY <= max_tokens * _SHARE:
             return limits
     return limits
 
@@ -143,6 +192,8 @@ def _inside(sub: Mapping[str, Any], changed: dict[str, Any], limits: TokenBounds
 def _narrow_string(changed: dict[str, Any], limits: TokenBounds) -> None:
     if changed.get("format") in _SHORT_FORMATS or ("pattern" in changed and not limits.patterns):
         return
+    if limits.length is None:
+        return
     roomy = max(limits.length, 64) if "format" in changed or "pattern" in changed else limits.length
     changed["maxLength"] = max(min(roomy, changed.get("maxLength", roomy)), changed.get("minLength", 0))
 
@@ -169,9 +220,10 @@ def _number(schema: Mapping[str, Any], key: str) -> Any:
 
 
 def _narrow_array(changed: dict[str, Any], limits: TokenBounds, *, branch: bool) -> None:
-    least = max(changed.get("minItems", 0), len(tuple_parts(changed)[0]))
-    most = max(least, limits.items)
-    changed["maxItems"] = min(most, changed.get("maxItems", most))
+    if limits.items is not None:
+        least = max(changed.get("minItems", 0), len(tuple_parts(changed)[0]))
+        most = max(least, limits.items)
+        changed["maxItems"] = min(most, changed.get("maxItems", most))
     if not branch and "items" not in changed and "prefixItems" not in changed:
         changed["items"] = anything(limits, 0)
 
@@ -186,14 +238,20 @@ def _narrow_object(changed: dict[str, Any], limits: TokenBounds, *, branch: bool
             changed["properties"] = {**changed["properties"], **{n: v for n, v in missing.items() if n not in listed}}
             changed["additionalProperties"] = False
         return
-    if more is not False:
+    if more is False:
+        return
+    if limits.items is None:
+        changed["additionalProperties"] = narrow(more, limits)
+    else:
         _bound_keys(changed, anything(limits, 1) if more is True or more == {} else narrow(more, limits))
         most = max(limits.items, len(changed.get("required", ())))
         changed["maxProperties"] = min(most, changed.get("maxProperties", most))
 
 
 def anything(limits: TokenBounds, depth: int) -> dict[str, Any]:
-    """A value of any kind, nested at most so deep."""
+    """A value of any kind, nested at most so deep; without limits, as deep as can be."""
+    if limits.length is None or limits.items is None:
+        return {}
     scalars: dict[str, Any] = {
         "type": ["string", "number", "boolean", "null"],
         "maxLength": limits.length,
@@ -220,9 +278,10 @@ def _bound_keys(changed: dict[str, Any], value: Json) -> None:
 class _Size:
     """Estimates how many tokens a full answer takes: required parts in full, optional ones at half."""
 
-    def __init__(self, root: Mapping[str, Any], limits: TokenBounds) -> None:
+    def __init__(self, root: Mapping[str, Any], length: int, items: int) -> None:
         self._root = root
-        self._limits = limits
+        self._length = length
+        self._items = items
         self._known: dict[str, float] = {}
 
     def of(self, sub: Json, depth: int) -> float:
@@ -258,13 +317,13 @@ class _Size:
     def _string(self, sub: Mapping[str, Any]) -> float:
         if sub.get("format") in _SHORT_FORMATS:
             return 16
-        most: int = min(self._limits.length, sub.get("maxLength", self._limits.length))
+        most: int = min(self._length, sub.get("maxLength", self._length))
         longest: int = max(most, sub.get("minLength", 0))
         return 2 + longest / _CHARS_PER_TOKEN
 
     def _array(self, sub: Mapping[str, Any], depth: int) -> float:
         first, items = tuple_parts(sub)
-        most: int = min(self._limits.items, sub.get("maxItems", self._limits.items))
+        most: int = min(self._items, sub.get("maxItems", self._items))
         count: int = max(most, sub.get("minItems", 0))
         rest = max(0, count - len(first)) * (2 + self.of(items, depth + 1))
         return 3 + sum(2 + self.of(each, depth + 1) for each in first) + rest
@@ -274,7 +333,7 @@ class _Size:
         if not isinstance(properties, Mapping) or not properties:
             inner = sub.get("additionalProperties", True)
             entry = 8 + (self.of(inner, depth + 1) if isinstance(inner, Mapping) else 8)
-            return 3 + (0 if inner is False else self._limits.items * entry)
+            return 3 + (0 if inner is False else self._items * entry)
         required = set(sub.get("required", ()))
         total = 3.0
         for name, each in properties.items():

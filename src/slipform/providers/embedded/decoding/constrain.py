@@ -16,11 +16,11 @@ from typing import Any
 from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError, UnsupportedSchemaError
 from slipform.ir import Message, ModelWarning, ToolCall
-from slipform.providers.embedded.decoding.budget import AddedBounds, limits_for, narrow
+from slipform.providers.embedded.decoding.budget import AddedBounds, limits_for, narrow, no_limits, with_merged_forms
 from slipform.providers.embedded.decoding.fit import fit
 from slipform.providers.embedded.decoding.patterns import (
     grammar_problem,
-    with_twins,
+    json_rule,
     with_whole_formats,
     without_escapes,
 )
@@ -159,10 +159,7 @@ class Unwrap:
         return self._tail.feed(rest)
 
 
-# On one line, spaced as most JSON is. Left to choose, a small model may go on writing blanks: however short the blanks
-# that a grammar allows, it allows them again. Without any (`{"a":1}`) answers get worse; like this they do not.
 _WEAKENED = "constraint_weakened"
-_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +213,16 @@ def any_object(max_tokens: int) -> Constraint:
 
 def under(key: str, rule: str) -> str:
     """The rule for an object that holds one key with a value of another rule."""
-    return f'{literal(f"{{{json.dumps(key)}: ")} {rule} "}}"'
+    return f'{literal(opening_of(key))} {rule} "}}"'
+
+
+def opening_of(key: str) -> str:
+    """What is written before the value of an object that holds one key.
+
+    >>> opening_of("answer")
+    '{"answer": '
+    """
+    return f"{{{json.dumps(key)}: "
 
 
 def literal(text: str) -> str:
@@ -245,14 +251,14 @@ def _constrained(source: str, max_tokens: int, certain: bool) -> Constraint:
     plainer, dropped = without_escapes(held.schema)
     losses = held.losses + tuple(DroppedKeyword(pointer, "the engine does not take it") for pointer in dropped)
     weaker = dataclasses.replace(held, schema=plainer, losses=losses)
-    return _narrowed(weaker, max_tokens, wrapped) or Constraint(_spell(plainer), _warnings(weaker), wrapped)
+    return _narrowed(weaker, max_tokens, wrapped) or Constraint(json_rule(plainer), _warnings(weaker), wrapped)
 
 
 def _narrowed(held: ConstraintCandidate, max_tokens: int, wrapped: bool) -> Constraint | None:
     """The first of several narrowings that compiles."""
     for narrowed, left_out in _narrowings(held.schema, max_tokens):
         bounds = AddedBounds(narrowed, held.schema, left_out, max_tokens)
-        for rule in dict.fromkeys((_spell(with_whole_formats(narrowed)), _spell(narrowed))):
+        for rule in dict.fromkeys((json_rule(with_whole_formats(narrowed)), json_rule(narrowed))):
             constraint = Constraint(rule, _warnings(held), wrapped, bounds)
             if grammar_problem(constraint.grammar) is None:
                 return constraint
@@ -260,7 +266,9 @@ def _narrowed(held: ConstraintCandidate, max_tokens: int, wrapped: bool) -> Cons
 
 
 def _narrowings(schema: Mapping[str, Any], max_tokens: int) -> Iterator[tuple[dict[str, Any], tuple[Pointer, ...]]]:
-    """The schema with its ends closed, in several ways: what is too much for the compiler one way may do another."""
+    """The schema with its ends open, then with bounds: what is too much for the compiler one way may do another."""
+    for open_ended in (with_merged_forms(schema), schema):
+        yield narrow(open_ended, no_limits(open_ended)), ()
     for patterns in (True, False):
         fitted = fit(schema, max_tokens, patterns=patterns)
         yield fitted.schema, fitted.left_out
@@ -268,10 +276,6 @@ def _narrowings(schema: Mapping[str, Any], max_tokens: int) -> Iterator[tuple[di
     for patterns, close in ((True, True), (False, True), (True, False), (False, False)):
         yield narrow(schema, dataclasses.replace(limits, patterns=patterns, close=close and limits.close)), ()
     yield dict(schema), ()
-
-
-def _spell(schema: Mapping[str, Any]) -> str:
-    return "%json " + json.dumps({**with_twins(schema), "x-guidance": _STYLE})
 
 
 def _warnings(held: ConstraintCandidate) -> tuple[ModelWarning, ...]:

@@ -20,6 +20,7 @@ from slipform.errors import LocalModelError
 from slipform.providers.embedded.engine import engine_folder
 from slipform.providers.embedded.llama import limit_spin_waits
 from slipform.schema.document import Pointer, replaced, subschemas
+from slipform.schema.patterns import parsed
 
 _NAME = "[a-zA-Z0-9]{1,20}(-[a-zA-Z0-9]{1,10}){0,3}"
 _PATH = "([a-zA-Z0-9._~!$&'()*+,;=:@/-]|%[0-9A-F]{2})*"
@@ -82,6 +83,16 @@ def _also(sub: Mapping[str, Any], pattern: str) -> dict[str, Any]:
 _PLACE = re.compile(r"^at \d+\(\d+\): (?:failed to compile JSON schema: )?")
 _EXCERPT = re.compile(r"\n\s*\d+ \| .*", re.DOTALL)
 _END = b"\xff<end>"
+
+
+# On one line, spaced as most JSON is. Left to choose, a small model may go on writing blanks: however short the blanks
+# that a grammar allows, it allows them again. Without any (`{"a":1}`) answers get worse; like this they do not.
+_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+def json_rule(schema: Mapping[str, Any]) -> str:
+    """The rule for the values of a schema, as the engine writes them."""
+    return "%json " + json.dumps({**with_twins(schema), "x-guidance": _STYLE})
 
 
 def grammar_problem(grammar: str) -> str | None:
@@ -203,6 +214,19 @@ _PIECE = re.compile(
 _ESCAPED_IN_JSON = frozenset({"\\\\", '"', '\\"', "\\n", "\\r", "\\t", "\\f", "\\x5c", "\\x5C", "\\x22", "\\u005c"})
 _REPEATED = re.compile(r"\{(\d+),(\d*)\}")
 _LOOK_AROUND = ("(?=", "(?!", "(?<=", "(?<!")
+_LAST_CHARACTER = 0x10FFFF
+_BLANKS = (
+    (0x20, 0x20),
+    (0x85, 0x85),
+    (0xA0, 0xA0),
+    (0x1680, 0x1680),
+    (0x2000, 0x200A),
+    (0x2028, 0x2029),
+    (0x202F, 0x202F),
+    (0x205F, 0x205F),
+    (0x3000, 0x3000),
+    (0xFEFF, 0xFEFF),
+)
 _UNUSED = ("\ue000", "\ue001")
 """Characters that no model writes and no pattern names."""
 
@@ -236,11 +260,61 @@ def with_twins(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema with its patterns spelled so that the engine holds to them."""
     result: Any = schema
     for at, sub in list(subschemas(schema)):
-        if isinstance(pattern := sub.get("pattern"), str) and (both := twins(pattern)):
-            rest = {key: value for key, value in sub.items() if key != "pattern"}
+        if not isinstance(sub.get("pattern"), str):
+            continue
+        pattern = with_positive_classes(sub["pattern"])
+        rest = {key: value for key, value in sub.items() if key != "pattern"}
+        if both := twins(pattern):
             rest["allOf"] = [*rest.get("allOf", ()), *({"pattern": each} for each in both)]
             result = replaced(result, at, rest)
+        elif pattern != sub["pattern"]:
+            result = replaced(result, at, {**rest, "pattern": pattern})
     return dict(result)
+
+
+def with_positive_classes(pattern: str) -> str:
+    r"""The pattern with classes that exclude a quote or a backslash spelled as what they include.
+
+    The engine takes the escape of what such a class excludes: `\\\\` under `[^\\]`. Control characters are left out.
+
+    >>> with_positive_classes(r'^[^"]+\d$')
+    '^[\\x{20}-\\x{21}\\x{23}-\\x{10ffff}]+\\d$'
+    """
+    return "".join(map(_positive, pieces(pattern))) if "[^" in pattern else pattern
+
+
+def _positive(part: str) -> str:
+    tree = parsed(part) if part.startswith("[^") else None
+    if tree is None or len(tree) != 1:
+        return part
+    excluded = sorted(_excluded(tree[0]))
+    if not any(low <= each <= high for low, high in excluded for each in (0x22, 0x5C)) or (-1, -1) in excluded:
+        return part
+    included: list[str] = []
+    at = 0x20
+    for low, high in [*excluded, (_LAST_CHARACTER + 1, _LAST_CHARACTER + 1)]:
+        if low > at:
+            included.append(f"\\x{{{at:x}}}-\\x{{{low - 1:x}}}")
+        at = max(at, high + 1)
+    return f"[{''.join(included)}]" if included else part
+
+
+def _excluded(node: tuple[Any, Any]) -> Iterator[tuple[int, int]]:
+    """The ranges of characters that a negated class excludes; (-1, -1) for what is not known."""
+    operation, argument = str(node[0]), node[1]
+    if operation == "NOT_LITERAL":
+        yield argument, argument
+    for kind, member in argument[1:] if operation == "IN" else ():
+        if str(kind) == "LITERAL":
+            yield member, member
+        elif str(kind) == "RANGE":
+            yield member
+        elif str(member) == "CATEGORY_DIGIT":
+            yield 0x30, 0x39
+        elif str(member) == "CATEGORY_SPACE":
+            yield from _BLANKS
+        else:
+            yield -1, -1
 
 
 def without_escapes(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pointer]]:

@@ -1,0 +1,132 @@
+"""Finish answers that would not end within their tokens, or that repeat themselves without end.
+
+A grammar does not bound how long texts and lists get: they share the tokens of the answer. The first run of the model
+leaves as many tokens as what is required should take. An answer that is cut off there goes on in a second run, under a
+grammar of what is left; whatever is then still open is closed without the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slipform.ir import ModelWarning
+from slipform.providers.embedded.decoding.closing import Hints, closing_text
+from slipform.providers.embedded.decoding.constrain import KEY, Constraint, opening_of
+from slipform.providers.embedded.decoding.continuation import Continuation, Outline, continuation
+from slipform.providers.embedded.decoding.cost import Costs
+from slipform.schema.document import join_pointer
+
+_LARGEST_RESERVE = 0.35
+_SMALLEST_RESERVE = 4
+_FEW_TOKENS = 16
+_CHARACTERS_PER_TOKEN = 3
+_REPEATED_IN_STRING = 400
+_REPEATED_ELSEWHERE = 2_000
+"""Characters at the end of an answer that repeat one unit, of which there are at least four."""
+_LONGEST_UNIT = 80
+_LOOKED_AT = 64
+"""How many new characters are waited for before the end is looked at again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFinisher:
+    """How the answers of one call are finished; `values` has their constraints by what is written before the value."""
+
+    grammar: str
+    values: Mapping[str, Constraint]
+    max_tokens: int
+
+    @classmethod
+    def of(cls, constraint: Constraint, max_tokens: int) -> AnswerFinisher:
+        """The finisher of answers that are one value."""
+        opening = opening_of(KEY) if constraint.wrapped else ""
+        return cls(constraint.grammar, {opening: constraint}, max_tokens)
+
+    @property
+    def first_tokens(self) -> int:
+        """How many tokens the first run has: as many as leave enough for what is required."""
+        forms = [each.bounds.narrowed for each in self.values.values() if each.bounds is not None]
+        wanted = max((Costs(form).of(form).comfortable for form in forms), default=0.0)
+        most = self.max_tokens * _LARGEST_RESERVE if self.max_tokens >= _FEW_TOKENS else 0
+        return self.max_tokens - int(min(max(wanted, _SMALLEST_RESERVE), most))
+
+    def continue_answer(self, text: str, tokens: int) -> Continuation | None:
+        """How the model goes on after a text, within so many tokens; None if that is not plain."""
+        found = self._value_of(text)
+        if found is None or found[1].bounds is None:
+            return None
+        opening, constraint = found
+        form = constraint.bounds.narrowed if constraint.bounds else {}
+        return continuation(self.grammar, form, text, opening=opening, tokens=tokens)
+
+    def close_answer(self, text: str, tokens: int) -> str | None:
+        """What ends an answer without the model, within so many tokens; None where nothing does."""
+        found = self._value_of(text)
+        if found is None:
+            return None
+        bounds = found[1].bounds
+        closing = closing_text(self.grammar, text, Hints() if bounds is None else Hints.of(bounds.narrowed))
+        return closing if closing is not None and len(closing) <= _CHARACTERS_PER_TOKEN * max(tokens, 1) else None
+
+    def warning(self, text: str, *, is_stuck: bool) -> ModelWarning:
+        """What to say about an answer that was cut short after a text."""
+        found = self._value_of(text)
+        outline = Outline()
+        outline.feed(text[len(found[0]) :] if found else text)
+        place = join_pointer(outline.pointer) or "the root"
+        if is_stuck:
+            message = f"The answer repeated itself at {place}, and was ended there."
+        else:
+            message = (
+                f"The answer would not have ended within {self.max_tokens} tokens, and was cut short at {place}: "
+                "what follows is as short as can be. Ask with more max_tokens for more."
+            )
+        return ModelWarning("answer_bounded", message, None)
+
+    def _value_of(self, text: str) -> tuple[str, Constraint] | None:
+        return next(((opening, each) for opening, each in self.values.items() if text.startswith(opening)), None)
+
+
+class RepetitionWatch:
+    """Notices a growing answer that repeats one short unit without end."""
+
+    __slots__ = ("_new", "_outline", "_pieces", "_tail")
+
+    def __init__(self) -> None:
+        self._outline = Outline()
+        self._pieces: list[str] = []
+        self._tail = ""
+        self._new = 0
+
+    def feed(self, piece: str) -> bool:
+        """Take the next piece of the answer; whether its end repeats itself."""
+        self._pieces.append(piece)
+        self._new += len(piece)
+        if self._new < _LOOKED_AT:
+            return False
+        added = "".join(self._pieces)
+        self._outline.feed(added)
+        self._tail = (self._tail + added)[-_REPEATED_ELSEWHERE:]
+        self._pieces.clear()
+        self._new = 0
+        if self._outline.string_length >= _REPEATED_IN_STRING:
+            return _repeats(self._tail[-_REPEATED_IN_STRING:], _REPEATED_IN_STRING)
+        return _repeats(self._tail, _REPEATED_ELSEWHERE)
+
+
+def _repeats(tail: str, least: int) -> bool:
+    return len(tail) >= least and any(
+        tail[unit:] == tail[:-unit] for unit in range(1, _LONGEST_UNIT + 1) if tail[-1] == tail[-1 - unit]
+    )
+
+
+def next_body(body: Mapping[str, Any], text: str, following: Continuation, tokens: int) -> dict[str, Any] | None:
+    """The engine's request for the rest of an answer, which goes on where its text ends; None if it cannot."""
+    messages = list(body["messages"])
+    if messages and messages[-1]["role"] == "assistant":
+        return None
+    messages.append({"role": "assistant", "content": text + following.text})
+    goes_on = {"continue_final_message": True, "add_generation_prompt": False}
+    return {**body, **goes_on, "messages": messages, "grammar": following.grammar, "max_tokens": tokens}
