@@ -55,6 +55,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "text": {"type": "string"},
     "number": {"type": "number", "minimum": 3},
     "code": {"type": "object", "properties": {"code": {"type": "string", "pattern": "^[A-Z]{3}-[0-9]+x$"}}},
+    "ends": {"type": "object", "properties": {"effect": {"type": "string", "pattern": "^allow|deny$"}}},
     "date": {"type": "array", "items": {"type": "string", "format": "date"}, "minItems": 2},
     "map": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "boolean"}}},
     "tree": {

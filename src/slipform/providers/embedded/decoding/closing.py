@@ -17,6 +17,8 @@ _LONGEST_DETOUR = 300
 _MOST_TRIES = 4_000
 """Beginnings of such texts that are tried."""
 _MOST_EXAMPLES = 60
+_VARIANTS = 3
+"""Examples of one pattern, of which others take other branches."""
 _WIDEST = 24
 """Beginnings of such a text that are followed at a time."""
 _ENDS_OF_TEXT = (b'"',)
@@ -46,10 +48,10 @@ class Hints:
 
 
 def _examples(sub: Mapping[str, Any]) -> Iterator[str]:
-    if isinstance(pattern := sub.get("pattern"), str) and (text := matching(pattern)) is not None:
-        yield text
-        if (longer := matching(pattern, least=sub.get("minLength", 0))) is not None:
-            yield longer
+    if isinstance(pattern := sub.get("pattern"), str):
+        found = [matching(pattern, variant) for variant in range(_VARIANTS)]
+        found.append(matching(pattern, least=sub.get("minLength", 0)))
+        yield from [text for text in found if text is not None]
     if (text := FORMATS.get(str(sub.get("format")))) is not None:
         yield text
 
