@@ -82,7 +82,7 @@ def test_the_proxy_returns_calls_of_a_tool_named_output(api: Any, stream: bool, 
     with FakeVendor([Answer(CALL)], api=api) as vendor:
         provider = HttpProvider(api, name="up", base_url=vendor.base_url, api_key="k")
         with proxied({"up": provider}) as address:
-            more = {"response_format": FORMAT if schema else None, "tools": [OUTPUT_TOOL], "stream": stream}
+            more: Any = {"response_format": FORMAT if schema else None, "tools": [OUTPUT_TOOL], "stream": stream}
             reply = chat(address, model=f"up/{models[api]}", **more)
     assert reply.status == 200, reply.body
     if stream:
