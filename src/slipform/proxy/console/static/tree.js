@@ -37,20 +37,19 @@ function typeOf(schema, depth = 0) {
   return type;
 }
 
-/** How sure the model was, and the way to where the value stands; that it stands nowhere is said too. */
 /** The mark of a value without a place; none for what need not be in the source. */
 function absence(found, value) {
-  if (found.missing) return h('span.none', { title: 'The schema requires a text, and it is empty' }, 'missing');
-  if (found.listed || value === null || value === '' || typeof value === 'boolean') return null;
-  return h('span.none', { title: 'It is not in the source text' }, 'not found');
+  if (found.listed || value === null || (value === '' && !found.missing) || typeof value === 'boolean') return null;
+  return h('span.none', {}, found.missing ? 'missing' : 'not in the source');
 }
 
+/** Its score, and where it is in the source. */
 function proof(found, name, value, onEvidence) {
   const { spans = [], confidence, votes, samples, reason } = found;
   const sure = typeof confidence === 'number' ? confidence.toFixed(2) : '';
   const from = votes === undefined || votes === null ? found.signal || '' : `${votes} of ${samples} answers agree`;
-  return [sure ? h('span.trust', { role: 'img', title: `score ${sure} ${from}; not a probability of being right`, 'aria-label': `score ${sure}` }, width(h('i'), confidence), sure) : reason ? h('span.type', { title: reason }, 'no score') : null,
-    spans.length ? h('button.span', { title: 'Show where it stands', 'aria-label': `Where ${name} stands: ${spans[0].how}`, onclick: () => onEvidence && onEvidence(found) }, spans[0].how, spans.length > 1 ? ` ×${spans.length}` : '') : absence(found, value)];
+  return [sure ? h('span.trust', { role: 'img', title: `${from}; a score, not a probability`, 'aria-label': `score ${sure}` }, width(h('i'), confidence), sure) : reason ? h('span.type', { title: reason }, 'no score') : null,
+    spans.length ? h('button.span', { 'aria-label': `Where ${name} is: ${spans[0].how}`, onclick: () => onEvidence && onEvidence(found) }, spans[0].how, spans.length > 1 ? ` ×${spans.length}` : '') : absence(found, value)];
 }
 
 const SIGNS = { violated: ['✗', 'violated'], patched: ['✎', 'patched'] };
