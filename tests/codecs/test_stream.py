@@ -88,6 +88,28 @@ def test_a_whole_answer_to_a_streamed_request_is_read() -> None:
     assert run(orjson.dumps(answer))[0].text == "hi"
 
 
+def content(text: str) -> bytes:
+    return b'data: {"choices":[{"index":0,"delta":{"content":"%b"}}]}\n\n' % text.encode()
+
+
+SPLIT: dict[str, tuple[list[str], str]] = {
+    "over two events": (["a\\ud83d", "\\ude00b", "c"], "a😀bc"),
+    "twice": (["\\ud83d", "\\ude00\\ud83d", "\\ude00"], "😀😀"),
+    "alone before text": (["a\\ud83d", "b"], "a\ufffdb"),
+    "alone at the end": (["a\\ud83d"], "a\ufffd"),
+    "the second half alone": (["a", "\\ude00"], "a\ufffd"),
+}
+
+
+@pytest.mark.parametrize("case", SPLIT)
+def test_a_surrogate_pair_may_be_split_over_two_events(case: str) -> None:
+    pieces, whole = SPLIT[case]
+    decoder = reader()
+    chunks = [chunk for piece in ["x", "y", *pieces] for chunk in decoder.feed(content(piece))]
+    chunks += [*decoder.feed(STOP), *decoder.finish()]
+    assert "".join(chunk.text for chunk in chunks) == f"xy{whole}"
+
+
 def test_an_event_that_is_not_json_is_an_error_and_a_cut_one_is_truncation() -> None:
     with pytest.raises(UpstreamError, match="not JSON"):
         run(b"data: <html>\n\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -130,7 +132,7 @@ class StreamDecoder:
     """
 
     __slots__ = (
-        "_alike", "_calls", "_done", "_fault", "_first", "_framing", "_interpreter", "_plan",
+        "_alike", "_calls", "_done", "_fault", "_first", "_framing", "_halves", "_interpreter", "_plan",
         "_template", "_templates_left", "_wide",
     )  # fmt: skip
 
@@ -148,6 +150,7 @@ class StreamDecoder:
         self._done = False
         self._fault: UpstreamError | None = None
         self._calls = LiftedCalls(plan.tool_lifts) if plan.tool_lifts else None
+        self._halves = SurrogateHalves()
 
     def feed(self, data: bytes) -> list[CompletionChunk]:
         """The chunks completed by these bytes.
@@ -210,7 +213,8 @@ class StreamDecoder:
         interpreter = self._interpreter
         self._alike = True
         for name, data in events:
-            if self._template is not None and name is None and (like := self._template.filled(data)) is not None:
+            template = None if self._halves.waits else self._template
+            if template is not None and name is None and (like := template.filled(data)) is not None:
                 chunks.append(like)
                 self._templates_left = _MOST_TEMPLATES
                 continue
@@ -218,16 +222,15 @@ class StreamDecoder:
             if data == b"[DONE]":
                 self._done = True
                 continue
-            try:
-                value = parse(data)
-            except ValueError:
+            value = _parse(data)
+            if value is _NOT_JSON:
                 if not data.strip():
                     continue
                 self._fault = _fault_in_text(name, data)
                 break
             if isinstance(value, dict):
                 try:
-                    said = interpreter.read(name, value)
+                    said = self._halves.joined(interpreter.read(name, value))
                 except MALFORMED as error:
                     interpreter.fault = malformed(error)
                 else:
@@ -255,6 +258,79 @@ class StreamDecoder:
             return list(chunks)
         first = chunks[0]._replace(warnings=(*self._plan.warnings, *chunks[0].warnings), lift=self._plan.lift)
         return [first, *chunks[1:]]
+
+
+_NOT_JSON: Final = object()
+
+
+def _parse(data: bytes) -> Any:
+    """The JSON of an event, even with half a surrogate pair, as servers write that cut strings in UTF-16."""
+    try:
+        return parse(data)
+    except ValueError:
+        pass
+    try:
+        return json.loads(data) if b"\\u" in data else _NOT_JSON
+    except (ValueError, RecursionError):
+        return _NOT_JSON
+
+
+class SurrogateHalves:
+    """Joins the halves of surrogate pairs that arrive in two events; a half that stays alone becomes U+FFFD."""
+
+    __slots__ = ("_halves",)
+
+    def __init__(self) -> None:
+        self._halves: dict[int | None, str] = {}
+        """By the index of a call, or -1 for the text."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a half waits for the other one."""
+        return bool(self._halves)
+
+    def joined(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk]:
+        """The chunks with whole characters.
+
+        >>> halves = SurrogateHalves()
+        >>> halves.joined([CompletionChunk("a\ud83d")])[0].text, halves.joined([CompletionChunk("\ude00b")])[0].text
+        ('a', '😀b')
+        """
+        if not self._halves and not any(map(_has_half, chunks)):
+            return chunks
+        out: list[CompletionChunk] = []
+        for chunk in chunks:
+            text = self._text(-1, chunk.text, ends=chunk.finish is not None)
+            deltas = tuple(
+                [
+                    dataclasses.replace(delta, arguments=self._text(delta.index, delta.arguments))
+                    for delta in chunk.tool_calls
+                ]
+            )
+            reasoning = _whole_characters(chunk.reasoning)
+            out.append(chunk._replace(text=text, reasoning=reasoning, tool_calls=deltas))
+        return out
+
+    def _text(self, key: int | None, text: str, *, ends: bool = False) -> str:
+        if not text and not ends:
+            return text
+        text = self._halves.pop(key, "") + text
+        if not ends and "\ud800" <= text[-1:] <= "\udbff":
+            self._halves[key] = text[-1]
+            text = text[:-1]
+        return _whole_characters(text)
+
+
+def _has_half(chunk: CompletionChunk) -> bool:
+    texts = [chunk.text, chunk.reasoning, *[delta.arguments for delta in chunk.tool_calls]]
+    return any(isinstance(text, str) and _SURROGATE.search(text) for text in texts if text)
+
+
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+
+
+def _whole_characters(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class LiftedCalls:

@@ -121,7 +121,8 @@ class EnforcedStream:
         self._broke_off = False
         self._asked = NO_REQUEST
         self.watch = StreamWatch()
-        self._attempt = 0
+        self.attempts = 0
+        """How many answers have begun, this one included."""
 
     def _new_gate(self) -> ReleaseGate | None:
         plan = self._plan
@@ -156,7 +157,7 @@ class EnforcedStream:
         self._runaway = RunawayStop(self._plan.schema)
         self._first = self.stopped = self._broke_off = False
         self._asked = asked
-        self._attempt += 1
+        self.attempts += 1
 
     def push(self, batch: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
         """What may leave now and the sink has not taken; None when there is nothing to be done.
@@ -210,7 +211,7 @@ class EnforcedStream:
     def _observed(self, received: str, released: str) -> None:
         held = self._gate.held if self._leads and self._gate is not None and not self._prose else 0
         if self.watch.tell is not None and (received or released):
-            self.watch.tell(self._attempt, received, released, held)
+            self.watch.tell(self.attempts, received, released, held)
 
     def _grown(self, texts: list[str]) -> list[str] | None:
         """What may leave of these texts; None where that takes more than a look at them."""
@@ -533,7 +534,9 @@ class EnforcedCall:
         opened = self._opened
         reader = opened.reader
         if reader is None or (self._asks_anew and not reader.has_shown):
+            begun = 0 if reader is None else reader.attempts
             reader = opened.reader = EnforcedStream(self._plan, self._release, opened.sink)
+            reader.attempts = begun
             if opened.watch is not None:
                 reader.watch = opened.watch
         elif self._asks_anew:
