@@ -78,7 +78,7 @@ def test_what_init_writes_pleases_the_doctor(cli: Cli, monkeypatch: pytest.Monke
     assert "slipform.yaml is valid" in done.out
     assert "no vendor's key is set" in done.out
     assert "local/smollm2-135m: native" in done.out
-    assert done.out.endswith("All is well.\n")
+    assert done.out.endswith("Everything looks good.\n")
 
 
 @pytest.mark.local
@@ -118,7 +118,7 @@ def test_a_configured_provider_without_its_key_is_a_fault(
     assert done.code == 1
     assert "the provider openai has no key: set OPENAI_API_KEY" in done.out
     assert "the provider mine has no key: set MY_KEY" in done.out
-    assert "2 things to mend." in done.out
+    assert "2 problems found." in done.out
     monkeypatch.setenv("OPENAI_API_KEY", "a")
     monkeypatch.setenv("MY_KEY", "b")
     assert cli("doctor", "--offline").code == 0

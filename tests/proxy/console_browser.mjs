@@ -273,7 +273,7 @@ const checks = {
     }
     await page.goto(`${origin}/console/r/${without.id}`);
     await until(page, () => document.querySelector('.tree .none'));
-    assert.match(await text(page, '[data-path="$.age"]'), /not found/);
+    assert.match(await text(page, '[data-path="$.age"]'), /not in the source/);
     await page.close();
   },
   async '14 the dialect ledger says what lower().report says'() {
@@ -323,7 +323,7 @@ const checks = {
   async '17 a recorded answer is judged again without a call, and an edited schema changes the verdict'() {
     const page = await callPage('model:fake/messy');
     const before = await tell('count');
-    await tab(page, 'Re-judge');
+    await tab(page, 'Re-validate');
     await page.evaluate(() => document.querySelector('[role=tabpanel] button').click());
     await until(page, () => /valid today/.test(document.querySelector('[role=tabpanel]').textContent));
     await page.evaluate(() => { const box = document.querySelector('[role=tabpanel] textarea'); box.value = box.value.replace('150', '20'); document.querySelector('[role=tabpanel] button').click(); });

@@ -156,6 +156,9 @@ class MemoryTransport:
 
     def pause_reading(self) -> None: ...
 
+    def write_eof(self) -> None:
+        """Nothing more is written; what arrives is still read."""
+
     resume_reading = pause_reading
 
 

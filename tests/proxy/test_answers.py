@@ -32,6 +32,8 @@ def test_the_headers_and_on_request_a_field_tell_what_was_done() -> None:
     assert reply.headers["x-slipform-attempts"] == "2"
     assert reply.headers["x-slipform-strategy"] == "native"
     assert [each["outcome"] for each in answer["slipform"]["attempts"]] == ["schema_violation", "ok"]
+    cost = answer["usage"].pop("cost")
+    assert cost == pytest.approx(float(reply.headers["x-slipform-cost"]), abs=1e-9)
     assert answer["usage"] == {"prompt_tokens": 14, "completion_tokens": 10, "total_tokens": 24}
     assert all("slipform" not in request.json() for request in vendor.requests)
 

@@ -240,11 +240,11 @@ def test_the_command_waits_until_every_worker_refuses_the_key(
     assert all(map(server.lets_in, secrets.values()))
     removed = run(config, "remove", "ada")
     assert removed.exit_code == 0
-    assert "The running server has taken it" in removed.stderr
+    assert "The running server has applied the change" in removed.stderr
     assert [server.lets_in(secrets["ada"]) for _ in range(8)] == [False] * 8
-    assert "has taken it" in run(config, "disable", "bob").stderr
+    assert "has applied the change" in run(config, "disable", "bob").stderr
     assert [server.lets_in(secrets["bob"]) for _ in range(8)] == [False] * 8
-    assert "has taken it" in run(config, "enable", "bob").stderr
+    assert "has applied the change" in run(config, "enable", "bob").stderr
     assert [server.lets_in(secrets["bob"]) for _ in range(8)] == [True] * 8
     taken = [json.loads(line) for line in server.lines if '"slipform.audit"' in line and '"removed"' in line]
     assert [each["name"] for each in taken] == ["ada"] * workers
@@ -262,7 +262,7 @@ def test_a_key_removed_by_root_is_refused_by_a_server_of_another_user(
     assert server.lets_in(secret), "".join(server.lines)
     removed = run(config, "remove", "ada")
     assert removed.exit_code == 0
-    assert "has taken it" in removed.stderr
+    assert "has applied the change" in removed.stderr
     assert not server.lets_in(secret)
 
 

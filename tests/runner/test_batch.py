@@ -421,7 +421,7 @@ def test_the_cost_is_known_where_prices_are(tmp_path: Path) -> None:
 
 def test_names_that_mean_nothing_are_told(tmp_path: Path) -> None:
     write_rows(tmp_path / "in.jsonl", 1)
-    with pytest.raises(ConfigError, match="kind of the results"):
+    with pytest.raises(ConfigError, match="Unsupported output format"):
         ask_all(tmp_path, FakeModel(answer), out="out.txt")
     with pytest.raises(ConfigError, match=r"missing\.json"):
         ask_all(tmp_path, FakeModel(answer), schema="missing.json")

@@ -62,17 +62,17 @@ def ask(
     ] = False,
     report_json: Annotated[bool, typer.Option("--report-json", help="The same as JSON.")] = False,
     evidence: Annotated[
-        bool, typer.Option("--evidence", help="Show where each value stands in the prompt, and how sure the model was.")
+        bool, typer.Option("--evidence", help="Show where each value appears in the prompt, and how sure the model was.")
     ] = False,
     source: Annotated[
         str | None, typer.Option(help="With --evidence: the file with the text that the values are taken from.")
     ] = None,
-    samples: Annotated[int, typer.Option(min=0, max=20, help="With --evidence: further answers to compare with.")] = 0,
+    samples: Annotated[int, typer.Option(min=0, max=20, help="With --evidence: extra samples to compare with.")] = 0,
     attempts: Annotated[
-        int | None, typer.Option(min=1, help="Model calls in all, at most; retries.attempts + 1 by default.")
+        int | None, typer.Option(min=1, help="Maximum attempts; retries.attempts + 1 by default.")
     ] = None,
     timeout: Annotated[float | None, typer.Option(min=0.001, help="Timeout in seconds, over all attempts.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of the answer, at most.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Maximum output tokens.")] = None,
     indent: IndentOption = None,
     config: ConfigOption = None,
 ) -> None:

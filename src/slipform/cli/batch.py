@@ -116,12 +116,12 @@ def batch(
     limit: Annotated[int | None, typer.Option(min=1, help="Process only the first N rows.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per answer, at most.")] = None,
     evidence: Annotated[
-        bool, typer.Option("--evidence", help="Add where each value stands in the prompt, and how sure the model was.")
+        bool, typer.Option("--evidence", help="Add where each value appears in the prompt, and how sure the model was.")
     ] = False,
     source_column: Annotated[
         str | None, typer.Option("--source", help="With --evidence: the column that values are taken from.")
     ] = None,
-    samples: Annotated[int, typer.Option(min=0, max=20, help="With --evidence: further answers to compare with.")] = 0,
+    samples: Annotated[int, typer.Option(min=0, max=20, help="With --evidence: extra samples to compare with.")] = 0,
     config: ConfigOption = None,
 ) -> None:
     """Ask about every row of a dataset. After a stop at any moment, the same command resumes."""
@@ -154,7 +154,7 @@ def batch(
             return
         summary = start(job, router, retry_failures=retry_failures, engine=engine.value, quiet=False)
     except KeyboardInterrupt:
-        typer.secho("slipform: stopped; what is done is kept, and the same command goes on from there.", err=True)
+        typer.secho("slipform: stopped. Run the same command to resume.", err=True)
         raise typer.Exit(Exit.STOPPED) from None
     finally:
         router.close()

@@ -39,9 +39,9 @@ def doctor(
             mark, colour = _MARKS[finding.mark]
             print_data(f"  {style_text(mark, fg=colour) if has_colour() else mark} {finding.text}")
     if faults:
-        print_data(f"{faults} thing{'' if faults == 1 else 's'} to mend.")
+        print_data(f"{faults} problem{'' if faults == 1 else 's'} found.")
         raise typer.Exit(Exit.OTHER)
-    print_data("All is well.")
+    print_data("Everything looks good.")
 
 
 def _sections(offline: bool, models: Sequence[str], config: Path | None) -> Iterator[tuple[str, Iterable[Finding]]]:
@@ -70,8 +70,8 @@ def _sections(offline: bool, models: Sequence[str], config: Path | None) -> Iter
     if router is not None:
         if not offline:
             yield "providers", reachable(settings, router.providers)
-        yield "what `auto` means", picks(router, models)
-        yield "what vendors' refusals taught", learned_limitations(router)
+        yield "resolved strategy per model", picks(router, models)
+        yield "learned vendor limitations", learned_limitations(router)
         yield "schemas", schemas(settings)
 
 

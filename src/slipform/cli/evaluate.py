@@ -93,7 +93,7 @@ def evaluate(
             on_run=lambda model, strategy: print_message(f"slipform: {model}, {strategy}", dim=True),
         )
     except KeyboardInterrupt:
-        print_message("slipform: stopped; what is done is kept, and the same command goes on from there.")
+        print_message("slipform: stopped. Run the same command to resume.")
         raise typer.Exit(Exit.STOPPED) from None
     finally:
         router.close()

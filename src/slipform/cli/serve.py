@@ -23,7 +23,7 @@ app = typer.Typer(help="Manage the API keys of the proxy's callers.", no_args_is
 _FileOption = Annotated[Path | None, typer.Option("--file", help="The key file; `server.keys_file` by default.")]
 _OUTCOMES = {
     "": "",  # nothing was changed
-    "taken": "The running server has taken it{}.",
+    "taken": "The running server has applied the change{}.",
     "no server": "No server is running here with this file.",
     "unknown": "Running servers take it within a second; this system cannot tell whether they have.",
 }

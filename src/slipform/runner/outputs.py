@@ -115,7 +115,7 @@ def results_for(path: Path, kind: str | None, document: dict[str, Any], *, evide
     if name == "parquet":
         return ParquetResults(path, document, evidence=evidence)
     raise ConfigError(
-        f"The results cannot be written as {name!r}" if name else "The kind of the results is not known",
+        f"The results cannot be written as {name!r}" if name else "Unsupported output format",
         where=str(path),
         hint="End the name in .jsonl or .parquet, or give --format jsonl or --format parquet.",
     )

@@ -173,7 +173,7 @@ class Template:
             if column not in names:
                 raise ConfigError(
                     f"The prompt names a column {column!r} that the input does not have",
-                    hint=f"The columns are: {column_list(columns)}. Write a brace that is meant as one twice.",
+                    hint=f"The columns are: {column_list(columns)}. To write a literal brace, double it: {{{{ }}}}.",
                 )
 
     def fill(self, row: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ const inner = h('div', { class: 'inner' });
 const list = h('div', { class: 'list rows', tabindex: '0', role: 'region', 'aria-label': 'Rows' }, inner);
 const search = h('input', { type: 'search', id: 'search', placeholder: 'key or words', 'aria-label': 'Search rows', class: 'grow' });
 const filter = h('select', { 'aria-label': 'Which rows' }, [['all', 'all rows'], ['open', 'not decided'], ['low', 'score under 0.5'], ['absent', 'not in the source'], ['done', 'decided']].map(([value, text]) => h('option', { value }, text)));
-const sorting = h('select', { 'aria-label': 'Order' }, [['doubt', 'least sure first'], ['absent', 'most not in the source'], ['input', 'as in the input']].map(([value, text]) => h('option', { value }, text)));
+const sorting = h('select', { 'aria-label': 'Order' }, [['doubt', 'lowest confidence first'], ['absent', 'most not in the source'], ['input', 'as in the input']].map(([value, text]) => h('option', { value }, text)));
 const progress = h('span', { class: 'label', role: 'status' });
 const exporting = h('button', { class: 'main', onclick: save }, 'download');
 const title = h('h2', {});
@@ -278,7 +278,7 @@ replace(document.getElementById('main'),
   h('section', { class: 'side', 'aria-label': 'All rows' }, h('div', { class: 'row-tools' }, search, filter, sorting), list),
   h('section', { class: 'middle', 'aria-label': 'The source of the row' },
     h('div', { class: 'row-tools' }, title, h('span', { class: 'grow' }), h('button', { onclick: () => step(-1), title: 'previous row (p)' }, '← previous'), h('button', { onclick: () => step(1), title: 'next row (n)' }, 'next →')), view.source,
-    h('p', { class: 'legend' }, h('span', {}, h('mark', { class: 'hue0 exact' }, 'to the letter')), h('span', {}, h('mark', { class: 'hue0 normalised' }, 'written otherwise')), h('span', {}, h('mark', { class: 'hue0 fuzzy' }, 'nearly')), h('span', {}, h('mark', { class: 'hue0 partial' }, 'a part')))),
+    h('p', { class: 'legend' }, h('span', {}, h('mark', { class: 'hue0 exact' }, 'exact')), h('span', {}, h('mark', { class: 'hue0 normalised' }, 'normalized')), h('span', {}, h('mark', { class: 'hue0 fuzzy' }, 'fuzzy')), h('span', {}, h('mark', { class: 'hue0 partial' }, 'partial')))),
   h('section', { class: 'right-side', 'aria-label': 'The values of the row' },
     h('div', { class: 'row-tools' }, h('h2', {}, 'Values'), h('span', { class: 'grow' }), h('button', { onclick: acceptRow, title: 'accept what is left, next row (A)' }, 'accept row'), h('button', { onclick: editRow, title: 'correct the whole row as JSON (E)' }, 'as JSON')), said, view.tree,
     h('p', { class: 'hint' }, [['a', 'accept'], ['e', 'correct'], ['t', 'take the selected text'], ['x', 'not there'], ['A', 'accept the row'], ['?', 'all keys']].map(([key, what]) => h('span', {}, h('kbd', {}, key), ` ${what}`)))),

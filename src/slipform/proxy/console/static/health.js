@@ -55,17 +55,17 @@ async function schema(main, state, name) {
   const play = () => { state.draft = { schema: JSON.stringify(document, null, 2) }; state.go('/console/playground'); };
   const strict = checked && !checked.problems.length ? checked.strict : [];
   replace(main, h('div.head', h('a.button', { href: '/console/schemas', 'aria-label': 'Back to the schemas' }, icon('back')), h('h1', {}, name), h('span.space'),
-    total ? h('a.button', { href: to(`schema:${name}`) }, icon('traffic'), 'Its calls') : null, document ? h('button', { onclick: play }, icon('playground'), 'Playground') : null),
+    total ? h('a.button', { href: to(`schema:${name}`) }, icon('traffic'), 'View calls') : null, document ? h('button', { onclick: play }, icon('playground'), 'Playground') : null),
   health ? [h('dl.figures.small', {}, figure('calls in 30 days', count(total)), figure('valid', percent(valid)), figure('first try', percent((health.stages.first || 0) / total)), figure('retried', percent((health.stages.reasked || 0) / total)), figure('models', count(Object.keys(health.models).length))), h('div.card.by-stage', {}, stages(health), h('p.label', {}, models(health.models)))] : null,
   document ? null : h('p.note', 'The schema itself is not kept: words of calls are not recorded. Name it in the settings, or keep words for a while.', ' ', h('a', { href: '/console/about' }, 'About')),
   h('div.split.even', {},
-    h('section.card', h('h2', 'Fields, and how often each was wrong'), document ? tree(document, undefined, { heat: share }) : null,
+    h('section.card', h('h2', 'Error rate by field'), document ? tree(document, undefined, { heat: share }) : null,
       !document && fields.length ? h('div.heat', {}, fields.map((one) => heat([field(one.schema_path), h('span.label', ` · ${models(one.models)}`)], one.count, total))) : null,
       fields.length ? null : h('p', { class: total ? 'good' : 'muted' }, total ? '✓ no field was violated' : 'No call has asked for it yet.')),
     document ? h('div.stack', {},
       h('section.card', h('h2', 'Strict mode'), strict.length ? [h('p.muted', 'For vendors that take only strict schemas, slipform changes this on the way and back:'), h('ul.plain', {}, strict.map((each) => h('li', {}, each)))] : checked.problems.length ? h('p.bad', {}, checked.problems[0].message) : h('p.good', '✓ strict as it is')),
       h('section.card', h('h2', 'A valid answer'), checked.example === null ? h('p.muted', 'None could be made.') : h('pre.pour', { tabindex: '0', 'aria-label': 'A valid answer' }, JSON.stringify(checked.example, null, 2)))) : null),
-  document ? h('section.card', h('h2', 'What each vendor’s dialect makes of it'), ledger(checked)) : null);
+  document ? h('section.card', h('h2', 'How each vendor handles this schema'), ledger(checked)) : null);
   return {};
 }
 
@@ -73,7 +73,7 @@ const LOOKS = { ok: 'good', failing: 'bad', throttled: 'warn', 'no key': 'warn' 
 
 export async function providers(main) {
   const box = h('div.cards');
-  replace(main, head('Providers', 'How each provider did in the last 15 minutes, and what slipform has learnt not to ask of it.'), box);
+  replace(main, head('Providers', 'How each provider did in the last 15 minutes, and known limitations.'), box);
   const draw = async () => replace(box, (await get('providers?window=900')).providers.map((each) => provider(each, draw)));
   await draw();
   return {};

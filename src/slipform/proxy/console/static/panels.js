@@ -8,7 +8,7 @@ import { turnsOf } from './trace.js';
 /** The tabs of a call; `choose` opens one, `draft` is what the playground begins with. */
 export function panels(call) {
   const box = h('div', { role: 'tabpanel', class: 'card', tabindex: '0', 'aria-label': 'Details' });
-  const tabs = [['Repairs', repairsView], ['Prompt', promptView], ['Dialect', dialectView], ['Re-judge', rejudgeView], ['Timeline', timelineView], ['Raw', rawView]];
+  const tabs = [['Repairs', repairsView], ['Prompt', promptView], ['Dialect', dialectView], ['Re-validate', rejudgeView], ['Timeline', timelineView], ['Raw', rawView]];
   const buttons = tabs.map(([name], index) => h('button', { role: 'tab', 'aria-selected': String(index === 0), onclick: () => choose(index) }, name));
   const choose = (index) => {
     buttons.forEach((button, at) => button.setAttribute('aria-selected', String(at === index)));

@@ -22,7 +22,7 @@ export async function playground(main, state) {
   const system = h('input.grow', { value: draft.system, placeholder: 'System message (optional)', 'aria-label': 'System message' });
   const prompt = h('textarea', { id: 'prompt', class: 'words', value: draft.prompt, 'aria-label': 'Prompt' });
   const problems = h('div', { id: 'problems', 'aria-live': 'polite' });
-  const details = h('details', h('summary', 'What each vendor’s dialect makes of it'), h('div'));
+  const details = h('details', h('summary', 'How each vendor handles this schema'), h('div'));
   const strategy = select(['auto', 'native', 'tool', 'json_mode', 'prompted']);
   const mode = select(['live', 'auto', 'buffer']);
   const attempts = h('input', { type: 'number', min: '1', max: '10', value: '3' });

@@ -1,4 +1,4 @@
-// One answer being poured: which characters of it were released, held back, thrown away, and where it became impossible.
+// One answer being poured: which characters of it were released, held back, discarded, and where it became impossible.
 import { count, h, icon, replace } from './dom.js';
 
 /** The recorded pieces of a call as states in time: for each moment, the text so far and what had become of it. */
@@ -20,7 +20,7 @@ export function grow(list, [at, attempt, piece, released, held]) {
 /** Where the browser counts a character that the server counts as the nth: some are two to it. */
 export const unitsBefore = (text, at) => (/[\ud800-\udfff]/.test(text) ? [...text].slice(0, at).join('').length : at);
 
-/** Every character of a text with its fate. Released characters are found again in their order; blanks are thrown away. */
+/** Every character of a text with its fate. Released characters are found again in their order; blanks are discarded. */
 export function fates(state, fault) {
   const { received, sent } = state;
   // Answers after the first are read whole: they leave, mended, when they have been judged.
@@ -48,7 +48,7 @@ export function runs(text, kinds) {
   return text.length ? found : [];
 }
 
-export const legend = () => h('div.legend', [['released', 'r', 'has left'], ['held', 'h', 'may still leave'], ['thrown away', 'd', 'prose, fences, blanks'], ['fault', 'f', 'no valid answer begins like this']]
+export const legend = () => h('div.legend', [['released', 'r', 'has left'], ['held', 'h', 'may still leave'], ['discarded', 'd', 'prose, fences, blanks'], ['fault', 'f', 'no valid answer begins like this']]
   .map(([name, look, meaning]) => h('span', { title: meaning }, h('i', { class: look }), name)));
 
 const WIDE = 1200;
@@ -65,7 +65,7 @@ function stripes(colour) {
   return context.createPattern(cell, 'repeat');
 }
 
-/** A strip with one stretch per run: solid for released, striped for held, thin for thrown away, a line for the fault. */
+/** A strip with one stretch per run: solid for released, striped for held, thin for discarded, a line for the fault. */
 function strip(found, size, words) {
   const canvas = h('canvas.ribbon', { role: 'img', 'aria-label': words, width: WIDE, height: HIGH });
   const style = getComputedStyle(document.documentElement);
@@ -80,7 +80,7 @@ function strip(found, size, words) {
   return canvas;
 }
 
-const told = (totals, size, unit) => `${count(totals.released)} released, ${count(totals.held)} held, ${count(totals.dropped)} thrown away${totals.fault ? ', stopped at a fault' : ''}, of ${count(size)} ${unit}`;
+const told = (totals, size, unit) => `${count(totals.released)} released, ${count(totals.held)} held, ${count(totals.dropped)} discarded${totals.fault ? ', stopped at a fault' : ''}, of ${count(size)} ${unit}`;
 
 const piece = (kind, text) => h('span', { class: kind === 'dropped' && !text.trim() ? 'dropped blank' : kind }, text);
 
@@ -93,7 +93,7 @@ export function ribbon(state, fault, writing = false) {
   const words = told(totals, size, 'characters');
   const text = size > LARGEST && writing ? h('p.muted', 'Too long to show while it grows.')
     : h('pre.pour', { tabindex: '0', 'aria-label': 'What the model wrote' }, found.filter((run) => run.at < LARGEST).map((run) => piece(run.kind, state.received.slice(run.at, Math.min(run.at + run.length, LARGEST)))), size > LARGEST ? ' …' : null, writing ? h('span.cursor') : null);
-  const mended = state.attempt > 1 && state.sent ? [h('p.label.after', 'sent once it was judged:'), h('pre.pour', { tabindex: '0', 'aria-label': 'What was sent' }, state.sent.slice(0, LARGEST))] : null;
+  const mended = state.attempt > 1 && state.sent ? [h('p.label.after', 'sent after validation:'), h('pre.pour', { tabindex: '0', 'aria-label': 'What was sent' }, state.sent.slice(0, LARGEST))] : null;
   return [strip(found, size, words), h('p.label.totals', { 'data-in': size, 'data-released': totals.released, 'data-held': totals.held, 'data-dropped': totals.dropped + totals.fault }, words), text, mended];
 }
 

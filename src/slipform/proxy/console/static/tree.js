@@ -43,7 +43,7 @@ function absence(found, value) {
   return h('span.none', {}, found.missing ? 'missing' : 'not in the source');
 }
 
-/** Its score, and where it is in the source. */
+/** Its score and its place. */
 function proof(found, name, value, onEvidence) {
   const { spans = [], confidence, votes, samples, reason } = found;
   const sure = typeof confidence === 'number' ? confidence.toFixed(2) : '';
