@@ -55,7 +55,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "text": {"type": "string"},
     "number": {"type": "number", "minimum": 3},
     "code": {"type": "object", "properties": {"code": {"type": "string", "pattern": "^[A-Z]{3}-[0-9]+x$"}}},
-    "ends": {"type": "object", "properties": {"effect": {"type": "string", "pattern": "^allow|deny$"}}},
     "date": {"type": "array", "items": {"type": "string", "format": "date"}, "minItems": 2},
     "map": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "boolean"}}},
     "tree": {
@@ -127,6 +126,11 @@ def test_an_answer_is_closed_wherever_it_is_cut_off(shape: str, seed: int, cut: 
     assert Schema("answer", SHAPES[shape]).fits(value[KEY] if constraint.wrapped else value), begun + closing
 
 
+def test_a_text_is_closed_by_another_branch_of_its_pattern() -> None:
+    schema = {"type": "object", "properties": {"effect": {"type": "string", "pattern": "^allow|deny$"}}}
+    assert closing_text(constrain(schema, 500).grammar, '{"effect": "They', Hints.of(schema)) == 'deny"}'
+
+
 def test_a_long_text_leaves_room_for_what_is_required_after_it() -> None:
     engine = ByteEngine('{"text": "' + "The sea is wide, and so on it goes: " * 40)
     answer = answered(engine, NOTE, 400)
@@ -163,6 +167,15 @@ def test_an_answer_that_ends_by_itself_has_no_warning() -> None:
     assert (answer.finish, answer.warnings, len(engine.bodies)) == ("stop", (), 1)
 
 
+def test_a_text_that_ends_by_itself_in_the_second_run_has_no_warning() -> None:
+    kept = {name: sub for name, sub in NOTE["properties"].items() if name != "more"}  # type: ignore[attr-defined]
+    engine = ByteEngine('{"text": "abc", "city": "' + "de " * 90 + '", "year": 3}')
+    answer = answered(engine, {**NOTE, "properties": kept}, 300)
+    assert len(engine.bodies) == 2
+    assert Schema("answer", NOTE).fits(json.loads(answer.text))
+    assert answer.warnings == ()
+
+
 def test_an_answer_with_no_room_for_what_is_required_is_cut_off() -> None:
     answer = answered(ByteEngine('{"text": "abc"'), NOTE, 10)
     assert answer.finish == "length"
@@ -188,9 +201,14 @@ def test_the_rest_of_an_answer_has_only_what_may_follow() -> None:
     constraint = constrain(ROWS, 500)
     assert constraint.bounds is not None
     begun = '{"rows": [{"name": "a", "price": 2}, {"name": "b'
-    rest = continuation(constraint.grammar, constraint.bounds.narrowed, begun, tokens=100)
+    form = constraint.bounds.narrowed
+    stuck = continuation(constraint.grammar, form, begun, tokens=100, is_stuck=True)
+    assert stuck is not None
+    assert (stuck.text, stuck.room) == ('"', 0)
+    rest = continuation(constraint.grammar, form, begun, tokens=100)
     assert rest is not None
-    assert rest.text == '"'
+    assert rest.text == ""
+    assert rest.room > 8
     for seed in range(5):
         value = json.loads(begun + rest.text + random_text(rest.grammar, seed))
         assert Schema("answer", ROWS).fits(value)

@@ -106,6 +106,10 @@ class EngineAnswerReader:
         self._is_cut = False
         self._is_stuck = False
         self._runs = 1
+        self._postponed: ModelWarning | None = None
+        """What is said of the answer if its second run does not have room enough either."""
+        self._string_end = (0, 0)
+        """Where the first run ended in a string, and how many characters that may still get."""
         self._spent = Usage()
         """What earlier runs of this answer took."""
         self._usage: Usage | None = None
@@ -137,9 +141,18 @@ class EngineAnswerReader:
             usage=None if usage is None else _added(self._spent, usage),
             model=self._model,
             id=chunk.get("id"),
-            warnings=self._check("".join(self._raw)) if finish and self._check else (),
+            warnings=self._warnings() if finish else (),
             extra=_logprobs(choice, raw, text),
         )
+
+    def _warnings(self) -> tuple[ModelWarning, ...]:
+        """What to say about an answer that has ended."""
+        text = "".join(self._raw)
+        warnings = self._check(text) if self._check else ()
+        start, room = self._string_end
+        if self._postponed is not None and text.find('"', start) >= start + room:
+            return (self._postponed, *warnings)
+        return warnings
 
     def _finish_of(self, finish: str | None, raw: str) -> str | None:
         """Why the answer ends here, if it does; one that is to be finished has not ended where it was cut off."""
@@ -175,16 +188,22 @@ class EngineAnswerReader:
             return None
         text = "".join(self._raw)
         spent = self._spent if self._usage is None else _added(self._spent, self._usage)
-        warnings = (finisher.warning(text, is_stuck=self._is_stuck),) if self._runs == 1 else ()
-        following = None
         left = finisher.max_tokens - (spent.output or 0)
         is_full = not self._is_stuck and (spent.output or body["max_tokens"]) < body["max_tokens"]
-        if self._runs == 1 and not is_full and (plan := finisher.continue_answer(text, left)) is not None:
-            following = next_body(body, text, plan, left)
-        if following is not None and plan is not None:
-            self._begin_run(spent)
-            return self._added_text(plan.text, warnings), following
-        return self._closed(text, left, warnings), None
+        warning = finisher.warning(text, is_stuck=self._is_stuck) if self._runs == 1 else self._postponed
+        self._postponed = None
+        plan = None
+        if self._runs == 1 and not is_full:
+            plan = finisher.continue_answer(text, left, is_stuck=self._is_stuck)
+        following = None if plan is None else next_body(body, text, plan, left)
+        if plan is None or following is None:
+            return self._closed(text, left, () if warning is None else (warning,)), None
+        self._begin_run(spent)
+        if plan.is_shorter:
+            return self._added_text(plan.text, () if warning is None else (warning,)), following
+        self._postponed = warning
+        self._string_end = (len(text), plan.room)
+        return self._added_text(plan.text, ()), following
 
     def _begin_run(self, spent: Usage) -> None:
         self._runs += 1

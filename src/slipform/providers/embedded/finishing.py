@@ -18,7 +18,7 @@ from slipform.providers.embedded.decoding.continuation import Continuation, Outl
 from slipform.providers.embedded.decoding.cost import Costs
 from slipform.schema.document import join_pointer
 
-_LARGEST_RESERVE = 0.35
+_LARGEST_RESERVE = 0.6
 _SMALLEST_RESERVE = 4
 _FEW_TOKENS = 16
 _CHARACTERS_PER_TOKEN = 3
@@ -52,14 +52,14 @@ class AnswerFinisher:
         most = self.max_tokens * _LARGEST_RESERVE if self.max_tokens >= _FEW_TOKENS else 0
         return self.max_tokens - int(min(max(wanted, _SMALLEST_RESERVE), most))
 
-    def continue_answer(self, text: str, tokens: int) -> Continuation | None:
+    def continue_answer(self, text: str, tokens: int, *, is_stuck: bool) -> Continuation | None:
         """How the model goes on after a text, within so many tokens; None if that is not plain."""
         found = self._value_of(text)
         if found is None or found[1].bounds is None:
             return None
         opening, constraint = found
         form = constraint.bounds.narrowed if constraint.bounds else {}
-        return continuation(self.grammar, form, text, opening=opening, tokens=tokens)
+        return continuation(self.grammar, form, text, opening=opening, tokens=tokens, is_stuck=is_stuck)
 
     def close_answer(self, text: str, tokens: int) -> str | None:
         """What ends an answer without the model, within so many tokens; None where nothing does."""

@@ -7,21 +7,39 @@ follow, there is no continuation, and `closing` ends the answer.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from slipform.providers.embedded.decoding.closing import AnswerCloser, Hints
+from slipform.providers.embedded.decoding.cost import PER_CHARACTER, Costs
 from slipform.providers.embedded.decoding.fit import fit
 from slipform.providers.embedded.decoding.forms import merged
 from slipform.providers.embedded.decoding.patterns import grammar_problem, json_rule
 from slipform.schema.document import DEFINITIONS, REF, Json, lookup, reference_of
-from slipform.schema.keywords import ANNOTATIONS, json_type, named_types, property_schema, tuple_parts, widened
+from slipform.schema.keywords import (
+    ANNOTATIONS,
+    NoNormalForm,
+    json_type,
+    named_types,
+    property_schema,
+    tuple_parts,
+    widened,
+)
 
 _DEEPEST = 60
 _MOST_ITEMS = 50
 _FEWEST_TOKENS = 8
+_HALF_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u[0-9a-fA-F]{0,3})?$")
 _ENDS = (b", ", b"}", b"]")
+_PLAIN_TEXTS: tuple[Json, ...] = ({"type": "string"}, {"type": ["string"]})
+"""Strings that may end anywhere."""
+_CHARACTER = r'([^"\\\x00-\x1f]|\\["\\bfnrt])'
+_LONGEST_REST = 2_000
+_SHARE_OF_TEXT = 0.6
+_LEAST_FOR_TEXT = 4
+"""Of the tokens that the rest should not take, those of the string that an answer was cut in; at least so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +48,10 @@ class Continuation:
 
     text: str
     grammar: str
+    is_shorter: bool = True
+    """Whether the schema would let more follow than the grammar does."""
+    room: int = 0
+    """How many characters the string may still get that the answer was cut in; 0 if it was ended."""
 
 
 @dataclass(slots=True)
@@ -67,6 +89,11 @@ class Outline:
     def string_length(self) -> int:
         """How many characters the string has that the text ends in; 0 outside of one."""
         return len(self._string)
+
+    @property
+    def is_in_text(self) -> bool:
+        """Whether the text ends inside a string that is a value, and not in an escape."""
+        return bool(self._string) and not self._wants_key and not _HALF_ESCAPE.search(self._string)
 
     @property
     def pointer(self) -> tuple[str, ...]:
@@ -145,28 +172,51 @@ def _decoded(text: str) -> str:
 
 
 def continuation(
-    grammar: str, form: Mapping[str, Any], text: str, *, opening: str = "", tokens: int
+    grammar: str, form: Mapping[str, Any], text: str, *, opening: str = "", tokens: int, is_stuck: bool = False
 ) -> Continuation | None:
     """How an answer under a grammar goes on that was cut off, within so many tokens; None if that is not plain.
 
-    `form` is the schema that the grammar was made of; with an `opening` before the value, a brace follows it.
+    `form` is the schema that the grammar was made of; with an `opening` before the value, a brace follows it. A string
+    that the answer is in goes on, unless it `is_stuck` there.
     """
     if tokens < _FEWEST_TOKENS:
         return None
     closer = AnswerCloser.at(grammar, text, Hints.of(form))
     outline = Outline()
     outline.feed(text[len(opening) :])
-    if closer is None or not _end_value(closer, outline) or not outline.stack:
+    is_open = not is_stuck and outline.is_in_text and _leaf(form, outline.stack) in _PLAIN_TEXTS
+    if closer is None or not (is_open or _end_value(closer, outline)) or not outline.stack:
         return None
     rests = _rests(form, outline.stack)
-    if rests is None:
-        return None
-    following = _following(form, rests, tokens - len(closer.text))
+    following = None if rests is None else _following(form, rests, tokens - len(closer.text), has_text=is_open)
     if following is None:
         return None
     last = ' "}"' if opening else ""
-    rule = f"%llguidance {{}}\nstart: {following[0]}{last}\n{following[1]}"
-    return Continuation(closer.text, rule) if grammar_problem(rule) is None else None
+    rule = f"%llguidance {{}}\nstart: {following.sequence}{last}\n{following.rules}"
+    if grammar_problem(rule) is not None:
+        return None
+    return Continuation(closer.text, rule, following.is_shorter or not is_open, following.room)
+
+
+def _leaf(form: Mapping[str, Any], stack: Sequence[OpenContainer]) -> Json:
+    """What the schema says of the value that the innermost container is at; False where that is not plain."""
+    sub: Json = form
+    for container in stack:
+        node = _node(sub, form, container, 0)
+        if node is None:
+            return False
+        sub = _child(node, container)
+    return {key: value for key, value in sub.items() if key not in ANNOTATIONS} if isinstance(sub, Mapping) else sub
+
+
+def _child(node: Mapping[str, Any], container: OpenContainer) -> Json:
+    if container.is_object:
+        try:
+            return property_schema(node, container.key)
+        except NoNormalForm:
+            return False
+    first, items = tuple_parts(node)
+    return first[container.count - 1] if 0 < container.count <= len(first) else items
 
 
 def _end_value(closer: AnswerCloser, outline: Outline) -> bool:
@@ -202,11 +252,7 @@ def _rests(form: Mapping[str, Any], stack: Sequence[OpenContainer]) -> list[_Res
         if node is None or rest is None:
             return None
         rests.append(rest)
-        if container.is_object:
-            sub = property_schema(node, container.key)
-        else:
-            first, items = tuple_parts(node)
-            sub = first[container.count - 1] if 0 < container.count <= len(first) else items
+        sub = _child(node, container)
     return rests[::-1]
 
 
@@ -287,20 +333,39 @@ def _rest(node: Mapping[str, Any], container: OpenContainer) -> _Rest | None:
     return _Rest({name: listed[name] for name in following if listed[name] is not False}, required)
 
 
-def _following(form: Mapping[str, Any], rests: Sequence[_Rest], tokens: int) -> tuple[str, str] | None:
-    """The rule for all that may follow, and the rules of its values, fitted into so many tokens."""
+class _Following(NamedTuple):
+    """All that may follow: the sequence of its rules, the rules, and whether the schema has more."""
+
+    sequence: str
+    rules: str
+    is_shorter: bool
+    room: int
+
+
+def _following(form: Mapping[str, Any], rests: Sequence[_Rest], tokens: int, *, has_text: bool) -> _Following | None:
+    """The rules for all that may follow, fitted into so many tokens; first the rest of a string, if it is in one."""
     names = [f"part {number}" for number in range(len(rests))]
+    parts = dict(zip(names, map(_as_schema, rests), strict=True))
     whole = {
         **{key: form[key] for key in ("$schema", *DEFINITIONS) if key in form},
         "type": "object",
-        "properties": dict(zip(names, map(_as_schema, rests), strict=True)),
+        "properties": parts,
         "required": names,
         "additionalProperties": False,
     }
-    fitted = fit(whole, tokens).schema
+    for_text = 0
+    if has_text:
+        surplus = tokens - Costs(whole).of(whole).comfortable
+        for_text = int(max(surplus * _SHARE_OF_TEXT, _LEAST_FOR_TEXT))
+    made = fit(whole, tokens - for_text)
+    fitted = made.schema
     definitions: dict[str, Any] = {key: fitted[key] for key in ("$schema", *DEFINITIONS) if key in fitted}
     sequence: list[str] = []
     rules: list[str] = []
+    room = 0
+    if has_text:
+        room = min(int(for_text / PER_CHARACTER), _LONGEST_REST)
+        sequence.append(f'/{_CHARACTER}{{0,{room}}}/ "\\""')
     for name, rest in zip(names, rests, strict=True):
         part = fitted["properties"].get(name)
         if not isinstance(part, Mapping):
@@ -311,7 +376,8 @@ def _following(form: Mapping[str, Any], rests: Sequence[_Rest], tokens: int) -> 
             each = f"{json.dumps(separator)} {rule}"
             sequence.append(each if is_required else f"({each})?")
         sequence.append('"}"' if rest.is_object else '"]"')
-    return " ".join(sequence), "\n".join(rules)
+    is_shorter = bool(made.left_out) or not all(rest.is_object for rest in rests)
+    return _Following(" ".join(sequence), "\n".join(rules), is_shorter, room)
 
 
 def _as_schema(rest: _Rest) -> dict[str, Any]:
