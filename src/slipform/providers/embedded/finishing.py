@@ -46,10 +46,12 @@ class AnswerFinisher:
 
     @property
     def first_tokens(self) -> int:
-        """How many tokens the first run has: as many as leave enough for what is required."""
+        """How many tokens the first run has: as many as leave enough for what is required; all if nothing can."""
         forms = [each.bounds.narrowed for each in self.values.values() if each.bounds is not None]
-        wanted = max((Costs(form).of(form).comfortable for form in forms), default=0.0)
-        most = self.max_tokens * _LARGEST_RESERVE if self.max_tokens >= _FEW_TOKENS else 0
+        costs = [Costs(form).of(form) for form in forms]
+        wanted = max((cost.comfortable for cost in costs), default=0.0)
+        is_possible = self.max_tokens >= max((cost.least for cost in costs), default=_FEW_TOKENS)
+        most = self.max_tokens * _LARGEST_RESERVE if is_possible and self.max_tokens >= _FEW_TOKENS else 0
         return self.max_tokens - int(min(max(wanted, _SMALLEST_RESERVE), most))
 
     def continue_answer(self, text: str, tokens: int, *, is_stuck: bool) -> Continuation | None:
