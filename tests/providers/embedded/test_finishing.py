@@ -215,6 +215,25 @@ def test_the_rest_of_an_answer_has_only_what_may_follow() -> None:
         assert len(value["rows"]) == 2
 
 
+@pytest.mark.parametrize("begun", ['{"text": "a", "city": ', '{"text": "a", "ci', '{"text": "a", "city": "b", "year":'])
+def test_a_value_that_has_only_its_key_is_the_models(begun: str) -> None:
+    constraint = constrain(NOTE, 500)
+    assert constraint.bounds is not None
+    rest = continuation(constraint.grammar, constraint.bounds.narrowed, begun, tokens=100)
+    assert rest is not None
+    assert (begun + rest.text).endswith((": ", ': "'))
+    assert Schema("answer", NOTE).fits(json.loads(begun + rest.text + random_text(rest.grammar, 1)))
+
+
+def test_an_item_that_must_follow_counts() -> None:
+    schema = {"type": "array", "items": {"type": "integer"}, "minItems": 4, "maxItems": 4}
+    constraint = constrain(schema, 500)
+    assert constraint.bounds is not None
+    rest = continuation(constraint.grammar, constraint.bounds.narrowed, "[1, 2, ", tokens=100)
+    assert rest is not None
+    assert len(json.loads("[1, 2, " + rest.text + random_text(rest.grammar, 1))) == 4
+
+
 def test_the_outline_knows_where_a_text_ends() -> None:
     outline = Outline()
     outline.feed('{"a": [1, {"b\\"c": "x')

@@ -70,7 +70,9 @@ class AnswerFinisher:
             return None
         bounds = found[1].bounds
         closing = closing_text(self.grammar, text, Hints() if bounds is None else Hints.of(bounds.narrowed))
-        return closing if closing is not None and len(closing) <= _CHARACTERS_PER_TOKEN * max(tokens, 1) else None
+        if closing is None or not closing.strip('"}] '):
+            return closing  # nothing is added but the ends of what is open
+        return closing if len(closing) <= _CHARACTERS_PER_TOKEN * max(tokens, 1) else None
 
     def warning(self, text: str, *, is_stuck: bool) -> ModelWarning:
         """What to say about an answer that was cut short after a text."""

@@ -6,6 +6,7 @@ follow, there is no continuation, and `closing` ends the answer.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +70,7 @@ class OpenContainer:
 class Outline:
     """Follows a growing JSON text: which containers are open, and whether a value has just ended."""
 
-    __slots__ = ("_escaped", "_scalar", "_string", "_wants_key", "is_between", "stack")
+    __slots__ = ("_escaped", "_has_blank", "_has_colon", "_scalar", "_string", "_wants_key", "is_between", "stack")
 
     def __init__(self) -> None:
         self.stack: list[OpenContainer] = []
@@ -79,6 +80,18 @@ class Outline:
         self._escaped = False
         self._scalar = ""
         self._wants_key = False
+        self._has_colon = False
+        self._has_blank = False
+
+    @property
+    def wants_value(self) -> bool:
+        """Whether a value must follow: after a key and its colon, or after a comma in a list."""
+        if self._string or self._scalar or self._wants_key or self.is_between or not self.stack:
+            return False
+        if not self._has_blank:
+            return False
+        container = self.stack[-1]
+        return self._has_colon if container.is_object else container.count > 0
 
     @property
     def is_in_number(self) -> bool:
@@ -131,6 +144,8 @@ class Outline:
                 self._value(text)
 
     def _between(self, character: str) -> None:
+        self._has_colon = character == ":" or (character == " " and self._has_colon)
+        self._has_blank = character == " "
         if character == '"':
             self._begin()
             self._string = '"'
@@ -187,8 +202,16 @@ def continuation(
     is_open = not is_stuck and outline.is_in_text and _leaf(form, outline.stack) in _PLAIN_TEXTS
     if closer is None or not (is_open or _end_value(closer, outline)) or not outline.stack:
         return None
+    if outline.is_in_text and not is_open:
+        is_open = _leaf(form, outline.stack) in _PLAIN_TEXTS
+        if not is_open and not _end_value(closer, outline, may_begin=False):
+            return None
     rests = _rests(form, outline.stack)
-    following = None if rests is None else _following(form, rests, tokens - len(closer.text), has_text=is_open)
+    if rests and outline.wants_value and rests[0].count:
+        rests[0] = dataclasses.replace(rests[0], count=rests[0].count - 1)
+    room = tokens - len(closer.text) // 3
+    first: Json = _leaf(form, outline.stack, bare=False) if outline.wants_value else None
+    following = None if rests is None or first is False else _following(form, rests, room, is_open, first)
     if following is None:
         return None
     last = ' "}"' if opening else ""
@@ -198,36 +221,42 @@ def continuation(
     return Continuation(closer.text, rule, following.is_shorter or not is_open, following.room)
 
 
-def _leaf(form: Mapping[str, Any], stack: Sequence[OpenContainer]) -> Json:
+def _leaf(form: Mapping[str, Any], stack: Sequence[OpenContainer], *, bare: bool = True) -> Json:
     """What the schema says of the value that the innermost container is at; False where that is not plain."""
     sub: Json = form
     for container in stack:
         node = _node(sub, form, container, 0)
         if node is None:
             return False
-        sub = _child(node, container)
-    return {key: value for key, value in sub.items() if key not in ANNOTATIONS} if isinstance(sub, Mapping) else sub
+        sub = _child(node, container, is_next=not bare and container is stack[-1])
+    if bare and isinstance(sub, Mapping):
+        return {key: value for key, value in sub.items() if key not in ANNOTATIONS}
+    return sub
 
 
-def _child(node: Mapping[str, Any], container: OpenContainer) -> Json:
+def _child(node: Mapping[str, Any], container: OpenContainer, *, is_next: bool = False) -> Json:
+    """The schema of the value that a container is at, or of the item that is next."""
     if container.is_object:
         try:
             return property_schema(node, container.key)
         except NoNormalForm:
             return False
     first, items = tuple_parts(node)
-    return first[container.count - 1] if 0 < container.count <= len(first) else items
+    number = container.count if is_next else container.count - 1
+    return first[number] if 0 <= number < len(first) else items
 
 
-def _end_value(closer: AnswerCloser, outline: Outline) -> bool:
-    """End the value that an answer was cut in, in as few characters as can be."""
+def _end_value(closer: AnswerCloser, outline: Outline, *, may_begin: bool = True) -> bool:
+    """End the value that an answer was cut in, in as few characters as can be, or begin the one that must follow."""
     if outline.is_in_number and any(closer.is_admitted(end) for end in _ENDS):
         outline.end_number()
-    while not outline.is_between:
+    while not (outline.is_between or outline.wants_value):
         step = closer.step()
         if not step:
             return False
         outline.feed(step)
+        if may_begin and outline.is_in_text and outline.string_length == 1:
+            return True
     return True
 
 
@@ -342,15 +371,22 @@ class _Following(NamedTuple):
     room: int
 
 
-def _following(form: Mapping[str, Any], rests: Sequence[_Rest], tokens: int, *, has_text: bool) -> _Following | None:
-    """The rules for all that may follow, fitted into so many tokens; first the rest of a string, if it is in one."""
+def _following(
+    form: Mapping[str, Any], rests: Sequence[_Rest], tokens: int, has_text: bool, first: Json
+) -> _Following | None:
+    """The rules for all that may follow, fitted into so many tokens.
+
+    Before it comes the rest of a string, if the answer is in one, or a value of the schema `first`, if not None.
+    """
     names = [f"part {number}" for number in range(len(rests))]
-    parts = dict(zip(names, map(_as_schema, rests), strict=True))
+    parts: dict[str, Any] = dict(zip(names, map(_as_schema, rests), strict=True))
+    if first is not None:
+        parts["first"] = first
     whole = {
         **{key: form[key] for key in ("$schema", *DEFINITIONS) if key in form},
         "type": "object",
         "properties": parts,
-        "required": names,
+        "required": list(parts),
         "additionalProperties": False,
     }
     for_text = 0
@@ -366,6 +402,9 @@ def _following(form: Mapping[str, Any], rests: Sequence[_Rest], tokens: int, *, 
     if has_text:
         room = min(int(for_text / PER_CHARACTER), _LONGEST_REST)
         sequence.append(f'/{_CHARACTER}{{0,{room}}}/ "\\""')
+    if first is not None:
+        rules.append(f"value_0: {json_rule({**fitted['properties']['first'], **definitions})}")
+        sequence.append("value_0")
     for name, rest in zip(names, rests, strict=True):
         part = fitted["properties"].get(name)
         if not isinstance(part, Mapping):
