@@ -144,3 +144,16 @@ def test_every_patch_has_a_switch() -> None:
 def test_the_docs_list_every_doubt() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "text.md").read_text(encoding="utf-8")
     assert [kind for kind in DOUBTS if f"| `{kind}` |" not in page] == []
+
+
+def test_callers_that_get_the_value_alone_see_the_doubt_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    text = '{"a": 1}\n\n{"a": 2}'
+    assert loads(text, {"type": "object"}) == {"a": 1}
+    client = Client("fake/m", router=Router({"fake": FakeModel([text])}))
+    assert client.ask({"type": "object"}, "x") == {"a": 1}
+    assert loads("Sure: [1, 2,]") == [1, 2]
+    messages = [record.getMessage() for record in caplog.records if record.name == "slipform.doubts"]
+    assert [message.partition(": The")[0] for message in messages] == [
+        "loads: doubtful value, kind=several_candidates",
+        "ask: doubtful value, kind=several_candidates",
+    ]

@@ -62,7 +62,7 @@ def ask(
     ] = False,
     report_json: Annotated[bool, typer.Option("--report-json", help="The same as JSON.")] = False,
     evidence: Annotated[
-        bool, typer.Option("--evidence", help="Show where each value appears in the prompt, and how sure the model was.")
+        bool, typer.Option("--evidence", help="Show where each value appears in the prompt, and its score.")
     ] = False,
     source: Annotated[
         str | None, typer.Option(help="With --evidence: the file with the text that the values are taken from.")

@@ -5,7 +5,8 @@ While attempts are left, the model is asked again and told why; after the last o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from slipform.enforce.patching import Patched
@@ -26,6 +27,16 @@ DOUBTS: Final[Mapping[str, str]] = {
     "dropped_data": "the schema has no key {keys}, and its data would be lost: put it where the schema has a place",
 }
 """What the model is told, by the kind of the warning. Unfinished reasoning is not among them: it is an error."""
+
+
+_log = logging.getLogger("slipform.doubts")
+
+
+def log_doubts(face: str, warnings: Iterable[tuple[str, str]]) -> None:
+    """Log the kinds and messages of warnings that put a value in doubt: callers that get the value alone see them."""
+    for kind, message in warnings:
+        if kind in DOUBTS:
+            _log.warning("%s: doubtful value, kind=%s: %s", face, kind, message)
 
 
 def dropped_data(patched: Patched | None) -> Iterator[LoadWarning]:

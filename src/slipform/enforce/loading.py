@@ -8,13 +8,14 @@ from typing import Any, Literal, TypeVar, overload
 from typing_extensions import TypeForm
 
 from slipform.enforce.coercion import Switches
-from slipform.enforce.doubts import dropped_data
+from slipform.enforce.doubts import dropped_data, log_doubts
 from slipform.enforce.judging import SchemaHint, violation_error
 from slipform.enforce.patching import Patched, patch_as_written, patch_for_type
 from slipform.errors import JsonEnforcementError
 from slipform.schema import JsonSchemaSpec, ResponseFormat, Schema
-from slipform.text.loads import LoadWarning, encode_answer, left_out, load, only_json, value_of
+from slipform.text.loads import LoadWarning, encode_answer, left_out, load, only_json
 from slipform.text.repair.tokens import RepairEdit
+from slipform.text.strict import parse
 
 T = TypeVar("T")
 
@@ -65,9 +66,16 @@ def loads(text: str, schema: Any = None, *, strict: bool = False, nan: Literal["
     {'age': 36}
     """
     if schema is None:
-        return value_of(text, strict=strict, nan=nan)
+        try:
+            return parse(text)
+        except ValueError:
+            loaded = load(text, strict=strict, nan=nan)
+        log_doubts("loads", [(note.kind, note.message) for note in loaded.warnings if note.is_doubt])
+        return loaded.value
     wanted: Schema[Any] = Schema.of(schema)
-    value = loads_report(text, wanted, strict=strict, nan=nan).value
+    report = loads_report(text, wanted, strict=strict, nan=nan)
+    log_doubts("loads", [(note.kind, note.message) for note in report.warnings if note.is_doubt])
+    value = report.value
     _, said = wanted.read(value, encode_answer(value).encode()) if not strict else (None, ())
     mended = patch_for_type(value, wanted, said) if said else None
     return wanted.to_python(value if mended is None else mended.value)

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from typing_extensions import TypeForm
 
 from slipform.enforce import Outcome
+from slipform.enforce.doubts import log_doubts
 from slipform.engine.drive import Mode
 from slipform.engine.fallback import FallbackList, respond_async, respond_batches, run_first_async
 from slipform.engine.planning import ModelRoute
@@ -71,7 +72,9 @@ class AsyncClient:
 
         Raises `EnforcementError` when no attempt was valid. `Overrides` lists the keyword arguments.
         """
-        return (await self.ask_full(shape, prompt, **given)).value
+        result = await self.ask_full(shape, prompt, **given)
+        log_doubts("ask", [(warning.code, warning.message) for warning in result.report.warnings])
+        return result.value
 
     @overload
     async def ask_full(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> Result[T]: ...

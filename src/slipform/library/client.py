@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from typing_extensions import TypeForm
 
 from slipform.enforce import Outcome
+from slipform.enforce.doubts import log_doubts
 from slipform.engine.fallback import FallbackList, respond, run_first
 from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options
@@ -79,7 +80,9 @@ class Client:
 
         Raises `EnforcementError` when no attempt was valid. `Overrides` lists the keyword arguments.
         """
-        return self.ask_full(shape, prompt, **given).value
+        result = self.ask_full(shape, prompt, **given)
+        log_doubts("ask", [(warning.code, warning.message) for warning in result.report.warnings])
+        return result.value
 
     @overload
     def ask_full(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> Result[T]: ...
