@@ -23,8 +23,8 @@ from slipform.library.request import (
     Overrides,
     RawSchema,
     TextOverrides,
-    held_for,
-    held_for_text,
+    conversing_for,
+    conversing_for_text,
     requested_format,
     set_up,
     shape_kind,
@@ -62,50 +62,53 @@ class AsyncClient:
         self.router, self.options = set_up(model, config, options, router, base_url, api_key, http)
 
     @overload
-    async def ask(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> T: ...
+    async def ask(self, shape: type[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> T: ...
     @overload
-    async def ask(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Any: ...
+    async def ask(self, shape: RawSchema, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Any: ...
     @overload
-    async def ask(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> T: ...
-    async def ask(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Any:
+    async def ask(self, shape: TypeForm[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> T: ...
+    async def ask(self, shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Any:
         """Return an answer of this shape: an object of a Python type, or plain values for a JSON Schema.
 
         Raises `EnforcementError` when no attempt was valid. `Overrides` lists the keyword arguments.
         """
-        result = await self.ask_full(shape, prompt, **given)
+        result = await self.ask_full(shape, prompt, **overrides)
         log_doubts("ask", [(warning.code, warning.message) for warning in result.report.warnings])
         return result.value
 
     @overload
-    async def ask_full(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> Result[T]: ...
+    async def ask_full(self, shape: type[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> Result[T]: ...
     @overload
-    async def ask_full(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Result[Any]: ...
+    async def ask_full(self, shape: RawSchema, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Result[Any]: ...
     @overload
-    async def ask_full(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> Result[T]: ...
-    async def ask_full(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Result[Any]:
+    async def ask_full(self, shape: TypeForm[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> Result[T]: ...
+    async def ask_full(self, shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Result[Any]:
         """`ask`, with the JSON text and the report of the attempts."""
         schema: Schema[Any] = Schema.of(shape)
-        held = held_for(schema, prompt, self.model, self.options, given, requested_format(shape))
-        return result_of(schema, await converse_async(self.router, held, schema))
+        conversing = conversing_for(schema, prompt, self.model, self.options, overrides, requested_format(shape))
+        return result_of(schema, await converse_async(self.router, conversing, schema))
 
     @overload
-    def stream(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> AsyncStream[T]: ...
+    def stream(self, shape: type[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> AsyncStream[T]: ...
     @overload
-    def stream(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> AsyncStream[Any]: ...
+    def stream(self, shape: RawSchema, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> AsyncStream[Any]: ...
     @overload
-    def stream(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> AsyncStream[T]: ...
-    def stream(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> AsyncStream[Any]:
+    def stream(self, shape: TypeForm[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> AsyncStream[T]: ...
+    def stream(self, shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> AsyncStream[Any]:
         """Stream the answer: partial values first, then the whole; see `AsyncStream`."""
         schema: Schema[Any] = Schema.of(shape)
-        held = held_for(schema, prompt, self.model, self.options, given, requested_format(shape))
-        return AsyncStream(Session(self.router, held, schema, shape_kind(shape)))
+        conversing = conversing_for(schema, prompt, self.model, self.options, overrides, requested_format(shape))
+        return AsyncStream(Session(self.router, conversing, schema, shape_kind(shape)))
 
-    async def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
+    async def text(self, prompt: Prompt, **overrides: Unpack[TextOverrides]) -> str:
         """Return an answer as plain text, without a schema; `TextOverrides` lists the keyword arguments."""
-        held = held_for_text(prompt, self.model, self.options, given)
-        if held.toolbox.tools:
-            return (await converse_async(self.router, held, None)).outcome.text
-        request, fallback = held.request, FallbackList(self.router, held.models, CallCount(held.options.budget.calls))
+        conversing = conversing_for_text(prompt, self.model, self.options, overrides)
+        if conversing.toolbox.tools:
+            return (await converse_async(self.router, conversing, None)).outcome.text
+        request, fallback = (
+            conversing.request,
+            FallbackList(self.router, conversing.models, CallCount(conversing.options.budget.calls)),
+        )
         response = await run_first_async(fallback, lambda route: route.complete_async(fallback.aimed(request, route)))
         return response.text
 

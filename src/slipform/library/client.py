@@ -22,8 +22,8 @@ from slipform.library.request import (
     Overrides,
     RawSchema,
     TextOverrides,
-    held_for,
-    held_for_text,
+    conversing_for,
+    conversing_for_text,
     requested_format,
     set_up,
     shape_kind,
@@ -70,50 +70,53 @@ class Client:
         self.router, self.options = set_up(model, config, options, router, base_url, api_key, http)
 
     @overload
-    def ask(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> T: ...
+    def ask(self, shape: type[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> T: ...
     @overload
-    def ask(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Any: ...
+    def ask(self, shape: RawSchema, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Any: ...
     @overload
-    def ask(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> T: ...
-    def ask(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Any:
+    def ask(self, shape: TypeForm[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> T: ...
+    def ask(self, shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Any:
         """Return an answer of this shape: an object of a Python type, or plain values for a JSON Schema.
 
         Raises `EnforcementError` when no attempt was valid. `Overrides` lists the keyword arguments.
         """
-        result = self.ask_full(shape, prompt, **given)
+        result = self.ask_full(shape, prompt, **overrides)
         log_doubts("ask", [(warning.code, warning.message) for warning in result.report.warnings])
         return result.value
 
     @overload
-    def ask_full(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> Result[T]: ...
+    def ask_full(self, shape: type[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> Result[T]: ...
     @overload
-    def ask_full(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Result[Any]: ...
+    def ask_full(self, shape: RawSchema, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Result[Any]: ...
     @overload
-    def ask_full(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> Result[T]: ...
-    def ask_full(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Result[Any]:
+    def ask_full(self, shape: TypeForm[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> Result[T]: ...
+    def ask_full(self, shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Result[Any]:
         """`ask`, with the JSON text and the report of the attempts."""
         schema: Schema[Any] = Schema.of(shape)
-        held = held_for(schema, prompt, self.model, self.options, given, requested_format(shape))
-        return result_of(schema, converse(self.router, held, schema))
+        conversing = conversing_for(schema, prompt, self.model, self.options, overrides, requested_format(shape))
+        return result_of(schema, converse(self.router, conversing, schema))
 
     @overload
-    def stream(self, shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> Stream[T]: ...
+    def stream(self, shape: type[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> Stream[T]: ...
     @overload
-    def stream(self, shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Stream[Any]: ...
+    def stream(self, shape: RawSchema, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Stream[Any]: ...
     @overload
-    def stream(self, shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> Stream[T]: ...
-    def stream(self, shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Stream[Any]:
+    def stream(self, shape: TypeForm[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> Stream[T]: ...
+    def stream(self, shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Stream[Any]:
         """Stream the answer: partial values first, then the whole; see `Stream`."""
         schema: Schema[Any] = Schema.of(shape)
-        held = held_for(schema, prompt, self.model, self.options, given, requested_format(shape))
-        return Stream(Session(self.router, held, schema, shape_kind(shape)))
+        conversing = conversing_for(schema, prompt, self.model, self.options, overrides, requested_format(shape))
+        return Stream(Session(self.router, conversing, schema, shape_kind(shape)))
 
-    def text(self, prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
+    def text(self, prompt: Prompt, **overrides: Unpack[TextOverrides]) -> str:
         """Return an answer as plain text, without a schema; `TextOverrides` lists the keyword arguments."""
-        held = held_for_text(prompt, self.model, self.options, given)
-        if held.toolbox.tools:
-            return converse(self.router, held, None).outcome.text
-        request, fallback = held.request, FallbackList(self.router, held.models, CallCount(held.options.budget.calls))
+        conversing = conversing_for_text(prompt, self.model, self.options, overrides)
+        if conversing.toolbox.tools:
+            return converse(self.router, conversing, None).outcome.text
+        request, fallback = (
+            conversing.request,
+            FallbackList(self.router, conversing.models, CallCount(conversing.options.budget.calls)),
+        )
         return run_first(fallback, lambda route: route.complete(fallback.aimed(request, route))).text
 
     def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:

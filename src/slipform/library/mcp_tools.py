@@ -151,12 +151,12 @@ def read_result(name: str, result: CallToolResult, output: Schema[Any] | None) -
     if result.is_error:
         raise UpstreamError(_text(result.content) or f"The MCP tool {name!r} failed")
     if output is not None:
-        found = output.validate(result.structured_content)
-        if found:
+        violations = output.validate(result.structured_content)
+        if violations:
             raise SchemaViolationError(
-                violation_error(found, what=f"The output of the MCP tool {name!r} is").message,
-                where=found[0].json_path,
-                details={"validation_errors": [each.to_dict() for each in found]},
+                violation_error(violations, what=f"The output of the MCP tool {name!r} is").message,
+                where=violations[0].json_path,
+                details={"validation_errors": [each.to_dict() for each in violations]},
             )
     if result.structured_content is not None:
         return result.structured_content

@@ -207,8 +207,8 @@ def example_messages(examples: Sequence[tuple[Any, Any]], schema: Schema[Any] | 
             )
         prompt, answer = pair
         value = answer if schema is None and isinstance(answer, str) else to_jsonable_python(answer)
-        if schema is not None and (found := schema.check(value)):
-            error = violation_error(found, what="The answer of an example is")
+        if schema is not None and (violations := schema.check(value)):
+            error = violation_error(violations, what="The answer of an example is")
             raise RequestError(error.message, where=f"examples[{index}]", hint="Correct the example.")
         text = value if schema is None and isinstance(value, str) else compact_json(value)
         messages += (*messages_of(prompt), Message.assistant(text))
@@ -227,12 +227,12 @@ def fill(template: str, shape: Any, /, **values: object) -> str:
         names = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
     except ValueError as error:
         raise RequestError(f"The template cannot be read: {error}", hint="Write {{ and }} for braces.") from error
-    known = {**values, "schema": ""}
-    if wrong := sorted(names - set(known)) or sorted(set(values) - names):
+    fields = {**values, "schema": ""}
+    if wrong := sorted(names - set(fields)) or sorted(set(values) - names):
         what = "has no value for" if wrong[0] in names else "does not use"
         raise RequestError(
             f"The template {what} {wrong[0]!r}",
             hint=f"It has {', '.join(sorted(names)) or 'no names'}; write {{{{ for a brace.",
         )
-    known["schema"] = summarize(Schema.of(shape).document, descriptions=True).text if "schema" in names else ""
-    return template.format_map({name: str(value) for name, value in known.items()})
+    fields["schema"] = summarize(Schema.of(shape).document, descriptions=True).text if "schema" in names else ""
+    return template.format_map({name: str(value) for name, value in fields.items()})

@@ -71,7 +71,7 @@ _TEXT_NAMES = frozenset(TextOverrides.__annotations__)
 _NAMES = frozenset(Overrides.__annotations__)
 
 
-def held_for(
+def conversing_for(
     schema: Schema[Any],
     prompt: Prompt,
     model: Models,
@@ -103,15 +103,15 @@ def held_for(
     return Conversing(request, models_of(model, overrides), merged, toolbox)
 
 
-def held_for_text(prompt: Prompt, model: Models, options: Options, overrides: TextOverrides) -> Conversing:
+def conversing_for_text(prompt: Prompt, model: Models, options: Options, overrides: TextOverrides) -> Conversing:
     """Return a conversation that ends in plain text."""
     _refuse_unknown(overrides, _TEXT_NAMES)
     request = _base_request(prompt, model, overrides, None).replace(timeout=overrides.get("timeout"))
     budget = dataclasses.replace(options.budget, attempts=max(options.budget.attempts, STEP_ATTEMPTS))
     if (seconds := overrides.get("timeout")) is not None:
         budget = dataclasses.replace(budget, seconds=seconds)
-    held = dataclasses.replace(options, budget=budget, validators=())
-    return Conversing(request, models_of(model, overrides), held, _toolbox(overrides))
+    text_options = dataclasses.replace(options, budget=budget, validators=())
+    return Conversing(request, models_of(model, overrides), text_options, _toolbox(overrides))
 
 
 def _toolbox(overrides: TextOverrides) -> Toolbox:

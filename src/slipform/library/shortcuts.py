@@ -17,60 +17,60 @@ T = TypeVar("T")
 
 
 @overload
-def ask(shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> T: ...
+def ask(shape: type[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> T: ...
 @overload
-def ask(shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Any: ...
+def ask(shape: RawSchema, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Any: ...
 @overload
-def ask(shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> T: ...
-def ask(shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Any:
+def ask(shape: TypeForm[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> T: ...
+def ask(shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Any:
     """Return an answer of this shape, from the embedded model unless another is named.
 
     `slipform.ask(Person, "Ada is 36")` returns a `Person`; `Overrides` lists the keyword arguments.
     """
-    return _client().ask(shape, prompt, **given)
+    return _client().ask(shape, prompt, **overrides)
 
 
 @overload
-async def ask_async(shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> T: ...
+async def ask_async(shape: type[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> T: ...
 @overload
-async def ask_async(shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Any: ...
+async def ask_async(shape: RawSchema, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Any: ...
 @overload
-async def ask_async(shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> T: ...
-async def ask_async(shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Any:
+async def ask_async(shape: TypeForm[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> T: ...
+async def ask_async(shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Any:
     """`ask` for event loops."""
-    return await _async_client().ask(shape, prompt, **given)
+    return await _async_client().ask(shape, prompt, **overrides)
 
 
 @overload
-def stream(shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> Stream[T]: ...
+def stream(shape: type[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> Stream[T]: ...
 @overload
-def stream(shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Stream[Any]: ...
+def stream(shape: RawSchema, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Stream[Any]: ...
 @overload
-def stream(shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> Stream[T]: ...
-def stream(shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> Stream[Any]:
+def stream(shape: TypeForm[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> Stream[T]: ...
+def stream(shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Stream[Any]:
     """Stream an answer of this shape; see `Stream`."""
-    return _client().stream(shape, prompt, **given)
+    return _client().stream(shape, prompt, **overrides)
 
 
 @overload
-def stream_async(shape: type[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> AsyncStream[T]: ...
+def stream_async(shape: type[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> AsyncStream[T]: ...
 @overload
-def stream_async(shape: RawSchema, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> AsyncStream[Any]: ...
+def stream_async(shape: RawSchema, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> AsyncStream[Any]: ...
 @overload
-def stream_async(shape: TypeForm[T], prompt: Prompt, **given: Unpack[Overrides[T]]) -> AsyncStream[T]: ...
-def stream_async(shape: Any, prompt: Prompt, **given: Unpack[Overrides[Any]]) -> AsyncStream[Any]:
+def stream_async(shape: TypeForm[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> AsyncStream[T]: ...
+def stream_async(shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> AsyncStream[Any]:
     """`stream` for event loops; see `AsyncStream`."""
-    return _async_client().stream(shape, prompt, **given)
+    return _async_client().stream(shape, prompt, **overrides)
 
 
-def ask_text(prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
+def ask_text(prompt: Prompt, **overrides: Unpack[TextOverrides]) -> str:
     """Return an answer as plain text (`slipform.text` is the package of text tools)."""
-    return _client().text(prompt, **given)
+    return _client().text(prompt, **overrides)
 
 
-async def ask_text_async(prompt: Prompt, **given: Unpack[TextOverrides]) -> str:
+async def ask_text_async(prompt: Prompt, **overrides: Unpack[TextOverrides]) -> str:
     """`ask_text` for event loops."""
-    return await _async_client().text(prompt, **given)
+    return await _async_client().text(prompt, **overrides)
 
 
 @functools.cache

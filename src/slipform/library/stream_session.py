@@ -154,8 +154,8 @@ _NO_SCHEMA: Final[dict[str, Any]] = {}
 class Session(Generic[T]):
     """One conversation, owned by its `Stream`: its steps, their attempts, and the value of the attempt being read."""
 
-    def __init__(self, router: Router, held: Conversing, schema: Schema[T], kind: Kind) -> None:
-        evidence = held.options.evidence
+    def __init__(self, router: Router, conversing: Conversing, schema: Schema[T], kind: Kind) -> None:
+        evidence = conversing.options.evidence
         if evidence is not None and evidence.samples:
             raise ConfigError(
                 "A stream has no further answers to compare with", where="evidence.samples", hint="Use `ask_full`."
@@ -163,9 +163,9 @@ class Session(Generic[T]):
         self._router = router
         self._schema = schema
         self._kind = kind
-        self.toolbox = held.toolbox
-        self._tool_schemas = {name: dict(tool.parameters) for name, tool in held.toolbox.tools.items()}
-        self._steps = conversation(router, held)
+        self.toolbox = conversing.toolbox
+        self._tool_schemas = {name: dict(tool.parameters) for name, tool in conversing.toolbox.tools.items()}
+        self._steps = conversation(router, conversing)
         self.step = 0
         """Which answer of the model is being read, counted from 1."""
         self.pending: RunEffect | None = None

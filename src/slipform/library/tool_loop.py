@@ -75,18 +75,18 @@ class Toolbox:
                 f"`approve` must be a function, not {approve!r:.50}",
                 hint="It is given each `ToolCall`, and returns True, False, or why not.",
             )
-        known: dict[str, Tool] = {}
+        by_name: dict[str, Tool] = {}
         for each in tools:
             tool = each if isinstance(each, Tool) else Tool.of(each)
-            if tool.name in known:
+            if tool.name in by_name:
                 raise ConfigError(f"Two tools are called {tool.name!r}", hint="Name one: `Tool.of(function, name=…)`.")
             if tool.function is None and tool.vendor is None:
                 raise ConfigError(
                     f"The tool {tool.name!r} has no function to run",
                     hint="Make it with `Tool.of(function)`, or answer its calls yourself with `Client.respond`.",
                 )
-            known[tool.name] = tool
-        return cls(known, approve, steps)
+            by_name[tool.name] = tool
+        return cls(by_name, approve, steps)
 
     async def run(self, calls: Sequence[ToolCall], step: int) -> tuple[ToolRun, ...]:
         """Run the calls of one step side by side; approvals are asked for first, one after the other."""
@@ -101,8 +101,8 @@ class Toolbox:
     async def _decline(self, call: ToolCall) -> str | None:
         if self.approve is None:
             return None
-        said = self.approve(call)
-        verdict = await said if inspect.isawaitable(said) else said
+        decision = self.approve(call)
+        verdict = await decision if inspect.isawaitable(decision) else decision
         if not isinstance(verdict, bool | str):
             raise TypeError(f"`approve` returned {verdict!r:.50}; return True, False, or a text that says why not")
         return (verdict if isinstance(verdict, str) else "") if verdict is not True else None
@@ -164,15 +164,15 @@ class Conversing:
 Steps: TypeAlias = Generator[AskEffect | RunEffect, Any, Conversation]
 
 
-def conversation(router: Router, held: Conversing, clock: Callable[[], float] = time.monotonic) -> Steps:
+def conversation(router: Router, conversing: Conversing, clock: Callable[[], float] = time.monotonic) -> Steps:
     """Yield what is to be done next, take its result, and return the conversation or raise."""
-    options, toolbox = held.options, held.toolbox
+    options, toolbox = conversing.options, conversing.toolbox
     count, started = CallCount(options.budget.calls), clock()
-    request = held.request.replace(calls=count)
+    request = conversing.request.replace(calls=count)
     if toolbox.tools:
         request = request.replace(tools=tuple(toolbox.tools.values()))
         options = dataclasses.replace(options, tools="enforce")  # what is run has been checked
-    models, report = held.models, Report()
+    models, report = conversing.models, Report()
     runs: tuple[ToolRun, ...] = ()
     for step in range(1, toolbox.max_steps + 1):
         try:
@@ -186,8 +186,8 @@ def conversation(router: Router, held: Conversing, clock: Callable[[], float] = 
         if not calls:
             return Conversation(_with_report(outcome, report), messages, runs)
         if outcome.report.fallbacks:  # the models that could not answer are not asked again in the next step
-            asked = [attempt.model for attempt in outcome.report.attempts]
-            models = [asked[-1], *(name for name in router.candidates(models) if name not in asked)]
+            attempted = [attempt.model for attempt in outcome.report.attempts]
+            models = [attempted[-1], *(name for name in router.candidates(models) if name not in attempted)]
         if spent := _spent(options, report, clock() - started):
             raise _endless(f"The budget of {spent} is spent", step, calls, report, "Allow more of it.")
         seconds = None if options.budget.seconds is None else options.budget.seconds - (clock() - started)
@@ -200,9 +200,9 @@ def conversation(router: Router, held: Conversing, clock: Callable[[], float] = 
     raise _endless(f"The limit of {toolbox.max_steps} steps is reached", toolbox.max_steps, calls, report, hint)
 
 
-def converse(router: Router, held: Conversing, schema: Schema[Any] | None) -> Conversation:
+def converse(router: Router, conversing: Conversing, schema: Schema[Any] | None) -> Conversation:
     """Hold a conversation, blocking."""
-    steps, tools = conversation(router, held), BlockingTools(held.toolbox)
+    steps, tools = conversation(router, conversing), BlockingTools(conversing.toolbox)
     reply: Outcome | tuple[ToolRun, ...]
     try:
         effect = next(steps)
@@ -223,9 +223,9 @@ def converse(router: Router, held: Conversing, schema: Schema[Any] | None) -> Co
         tools.close()
 
 
-async def converse_async(router: Router, held: Conversing, schema: Schema[Any] | None) -> Conversation:
+async def converse_async(router: Router, conversing: Conversing, schema: Schema[Any] | None) -> Conversation:
     """`converse`, for event loops."""
-    steps = conversation(router, held)
+    steps = conversation(router, conversing)
     reply: Outcome | tuple[ToolRun, ...]
     try:
         effect = next(steps)
@@ -234,7 +234,7 @@ async def converse_async(router: Router, held: Conversing, schema: Schema[Any] |
                 if isinstance(effect, AskEffect):
                     reply = await respond_async(router, effect.models, effect.request, effect.options, schema)
                 else:
-                    reply = await run_calls(held.toolbox, effect)
+                    reply = await run_calls(conversing.toolbox, effect)
             except SlipformError as error:
                 effect = steps.throw(error)
             else:
@@ -293,8 +293,8 @@ def reply_message(outcome: Outcome) -> Message:
         own = {part.id for part in parts if isinstance(part, ToolCall)}
         if own < set(calls):
             return answer.message
-        kept = [calls.get(part.id) if isinstance(part, ToolCall) else part for part in parts]
-        return Message("assistant", tuple(part for part in kept if part is not None))
+        own_parts = [calls.get(part.id) if isinstance(part, ToolCall) else part for part in parts]
+        return Message("assistant", tuple(part for part in own_parts if part is not None))
     before = tuple(part for part in parts if not isinstance(part, Text | ToolCall))
     return Message("assistant", (*before, Text(answer.text)), content_resolved=answer.content_resolved)
 

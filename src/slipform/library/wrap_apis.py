@@ -56,8 +56,8 @@ class WrappedApi:
     def messages(self, body: Mapping[str, Any]) -> tuple[Message, ...]:
         """Return the conversation of a call; nothing where it holds what slipform does not know."""
         try:
-            asked = {"model": "unknown", self.messages_field: body.get(self.messages_field) or []}
-            return self.serving.decode_request(asked).request.messages
+            body_of_turns = {"model": "unknown", self.messages_field: body.get(self.messages_field) or []}
+            return self.serving.decode_request(body_of_turns).request.messages
         except RequestError:
             return ()
 

@@ -82,10 +82,10 @@ def reference_to(*steps: str) -> dict[str, str]:
     >>> reference_to("$defs", "a/b")
     {'$ref': '#/$defs/a~1b'}
     """
-    return {REF: _spelled(steps)}
+    return {REF: _pointer_text(steps)}
 
 
-def _spelled(steps: Sequence[str]) -> str:
+def _pointer_text(steps: Sequence[str]) -> str:
     return "#" + join_pointer(steps).replace("%", "%25")
 
 
@@ -125,15 +125,15 @@ def lookup(schema: Json, reference: object) -> Json:
     return None if steps is None else _descend(schema, steps)
 
 
-def _descend(found: Json, steps: Pointer) -> Json:
+def _descend(node: Json, steps: Pointer) -> Json:
     for step in steps:
-        if isinstance(found, Mapping):
-            found = found.get(step)
-        elif isinstance(found, list) and step.isdecimal() and len(step) < 10 and int(step) < len(found):
-            found = found[int(step)]
+        if isinstance(node, Mapping):
+            node = node.get(step)
+        elif isinstance(node, list) and step.isdecimal() and len(step) < 10 and int(step) < len(node):
+            node = node[int(step)]
         else:
             return None
-    return found
+    return node
 
 
 def followed(node: Json, document: Json, most: int = 20) -> Mapping[str, Any]:
@@ -193,15 +193,15 @@ def subschemas(schema: Json, at: Pointer = ()) -> Iterator[tuple[Pointer, Mappin
 
 def children(steps: Pointer, sub: Mapping[str, Any]) -> Iterator[tuple[Pointer, Json]]:
     """The subschemas directly under one, in the order of its keywords."""
-    for key, held in sub.items():
-        if key in MAPS and isinstance(held, Mapping):
-            for name, each in held.items():
+    for key, value in sub.items():
+        if key in MAPS and isinstance(value, Mapping):
+            for name, each in value.items():
                 yield (*steps, key, name), each
-        elif key in LISTS and isinstance(held, list | tuple):
-            for number, each in enumerate(held):
+        elif key in LISTS and isinstance(value, list | tuple):
+            for number, each in enumerate(value):
                 yield (*steps, key, str(number)), each
         elif key in SINGLES:
-            yield (*steps, key), held
+            yield (*steps, key), value
 
 
 def with_children(
@@ -213,13 +213,13 @@ def with_children(
     {'items': ('items',), 'not': {}}
     """
     changed = dict(sub)
-    for key, held in sub.items():
-        if key in MAPS and isinstance(held, Mapping):
-            changed[key] = {name: change(each, (key, name)) for name, each in held.items()}
-        elif key in LISTS and isinstance(held, list | tuple):
-            changed[key] = [change(each, (key, str(number))) for number, each in enumerate(held)]
+    for key, value in sub.items():
+        if key in MAPS and isinstance(value, Mapping):
+            changed[key] = {name: change(each, (key, name)) for name, each in value.items()}
+        elif key in LISTS and isinstance(value, list | tuple):
+            changed[key] = [change(each, (key, str(number))) for number, each in enumerate(value)]
         elif key in singles:
-            changed[key] = change(held, (key,))
+            changed[key] = change(value, (key,))
     return changed
 
 
@@ -232,7 +232,8 @@ def rewritten(node: Json, change: Callable[[dict[str, Any]], Mapping[str, Any]],
     if is_map:  # its keys are names, not keywords
         return {name: rewritten(each, change) for name, each in node.items()}
     return {
-        key: held if key in DATA else rewritten(held, change, is_map=key in MAPS) for key, held in change(node).items()
+        key: value if key in DATA else rewritten(value, change, is_map=key in MAPS)
+        for key, value in change(node).items()
     }
 
 
@@ -245,10 +246,10 @@ def moved(schema: Mapping[str, Any], *steps: str) -> dict[str, Any]:
 
     def lead(node: dict[str, Any]) -> dict[str, Any]:
         inside = {key: reference_steps(node[key]) for key in REFERENCES if key in node}
-        return node | {key: _spelled((*steps, *rest)) for key, rest in inside.items() if rest is not None}
+        return node | {key: _pointer_text((*steps, *rest)) for key, rest in inside.items() if rest is not None}
 
-    found: dict[str, Any] = rewritten(dict(schema), lead)
-    return found
+    copy: dict[str, Any] = rewritten(dict(schema), lead)
+    return copy
 
 
 def draft_of(document: Mapping[str, Any]) -> int:
@@ -344,7 +345,7 @@ class SchemaDocument:
             node = _descend(node, (step,))
             if node is None:
                 return None
-            base = known.base if (known := self.place_of(node)) else base
+            base = place_of_node.base if (place_of_node := self.place_of(node)) else base
         return SubSchema(node, place.document, place.path + fragment, base)
 
     def target(self, place: SubSchema, reference: str) -> SubSchema | None:
@@ -368,8 +369,8 @@ class SchemaDocument:
         node = place.node
         for step in steps:
             node = node[step]
-        known = self._places.get(id(node)) if isinstance(node, dict) else None
-        return known or SubSchema(node, place.document, place.path + join_pointer(steps), place.base)
+        indexed = self._places.get(id(node)) if isinstance(node, dict) else None
+        return indexed or SubSchema(node, place.document, place.path + join_pointer(steps), place.base)
 
     def with_plain_references(self) -> dict[str, Any]:
         """An equal document in which every reference is a pointer from the root, so that no part needs a name."""
@@ -377,13 +378,13 @@ class SchemaDocument:
         return written
 
     def _without_names(self, node: dict[str, Any]) -> dict[str, Any]:
-        kept: dict[str, Any] = {}
-        for key, held in node.items():
-            if key in REFERENCES and isinstance(held, str):
-                kept.update(self._plain(self._places[id(node)], key))
+        renamed: dict[str, Any] = {}
+        for key, value in node.items():
+            if key in REFERENCES and isinstance(value, str):
+                renamed.update(self._plain(self._places[id(node)], key))
             elif key not in ADDRESSES or (key == "id" != self._id) or (key == self._id and node is self.root.node):
-                kept[key] = held
-        return kept
+                renamed[key] = value
+        return renamed
 
     def _plain(self, place: SubSchema, keyword: str) -> dict[str, str]:
         """One reference as a pointer; one that leads nowhere stays as it is."""
@@ -396,7 +397,7 @@ class SchemaDocument:
         name = REF if static else keyword
         if lookup(self.root.node, reference) is targets[0].node:
             return {name: reference}
-        return {name: _spelled(split_pointer(targets[0].path))}
+        return {name: _pointer_text(split_pointer(targets[0].path))}
 
 
 def with_plain_references(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -413,11 +414,11 @@ def with_plain_references(document: Mapping[str, Any]) -> Mapping[str, Any]:
         return document
     if _says_plainly(text):
         return document
-    known = _PLAIN.use(text)
-    if known is None:
-        known = SchemaDocument(json.loads(text)).with_plain_references()
-        _PLAIN.put(text, known, 1_000 + 12 * len(text))
-    return known
+    plain = _PLAIN.use(text)
+    if plain is None:
+        plain = SchemaDocument(json.loads(text)).with_plain_references()
+        _PLAIN.put(text, plain, 1_000 + 12 * len(text))
+    return plain
 
 
 _PLAIN = BoundedCache[bytes, dict[str, Any]]("schemas with plain references", entries=256, max_bytes=32_000_000)

@@ -157,7 +157,7 @@ def example(schema: Mapping[str, Any]) -> Example | None:
     >>> example({"type": "object", "properties": {"age": {"type": "integer", "minimum": 18}}, "required": ["age"]}).text
     '{"age":18}'
     """
-    given = compile_schema(schema)
+    validator = compile_schema(schema)
     compiled = compile_schema(with_plain_references(schema))
     for generous in (True, False):
         try:
@@ -165,7 +165,7 @@ def example(schema: Mapping[str, Any]) -> Example | None:
             value = maker.make(compiled.index.root.node, compiled.index.root, 0, 0)
         except (_NoExampleError, ArithmeticError, ValueError, RecursionError):
             continue
-        if given.is_valid(value):
+        if validator.is_valid(value):
             return Example(value)
     return None
 
@@ -183,7 +183,7 @@ class _Maker:
             raise _NoExampleError
         if not isinstance(node, dict):
             return "text" if variant == 0 else f"text{variant}"
-        for value in self._given(node, variant):
+        for value in self._named_values(node, variant):
             if self.compiled.fits(place, value):
                 return value
         if "const" in node or "enum" in node:
@@ -193,7 +193,7 @@ class _Maker:
                 return self._composed(node, place, depth, variant, keyword)
         return self._typed(node, place, depth, variant)
 
-    def _given(self, node: Mapping[str, Any], variant: int) -> Iterator[Any]:
+    def _named_values(self, node: Mapping[str, Any], variant: int) -> Iterator[Any]:
         """Values that the schema itself names."""
         if "const" in node:
             yield node["const"]
@@ -264,33 +264,45 @@ class _Maker:
         return None if kind == "null" else variant % 2 == 0
 
     def _object(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> dict[str, Any]:
-        known: dict[str, Any] = node["properties"] if isinstance(node.get("properties"), dict) else {}
+        properties: dict[str, Any] = node["properties"] if isinstance(node.get("properties"), dict) else {}
         needed = [name for name in node.get("required") or [] if isinstance(name, str)]
         for name in list(needed):
             needed += [more for more in (node.get("dependentRequired") or {}).get(name, ()) if more not in needed]
         least = node.get("minProperties", 0)
-        shown = [name for name in known if self.generous and not node.get("required") and depth < _SHOWN_DEPTH][:5]
-        spare = [name for name in known if name not in needed and name not in shown]
-        wanted = dict.fromkeys([*needed, *shown])
-        while len(wanted) < least and spare:
-            wanted[spare.pop(0)] = None
+        shown = [name for name in properties if self.generous and not node.get("required") and depth < _SHOWN_DEPTH][:5]
+        spare = [name for name in properties if name not in needed and name not in shown]
+        chosen = dict.fromkeys([*needed, *shown])
+        while len(chosen) < least and spare:
+            chosen[spare.pop(0)] = None
         number = 0
-        while len(wanted) < least and number < 50:
+        while len(chosen) < least and number < 50:
             number += 1
-            wanted[f"key{number}"] = None
+            chosen[f"key{number}"] = None
         out: dict[str, Any] = {}
-        for name in sorted(wanted, key=lambda name: list(known).index(name) if name in known else len(known)):
-            out.update(self._member(node, known, name, place, depth, variant, must=name in needed or name not in shown))
+        for name in sorted(
+            chosen, key=lambda name: list(properties).index(name) if name in properties else len(properties)
+        ):
+            out.update(
+                self._member(node, properties, name, place, depth, variant, must=name in needed or name not in shown)
+            )
         return out
 
     def _member(
-        self, node: dict[str, Any], known: Any, name: str, place: SubSchema, depth: int, variant: int, *, must: bool
+        self,
+        node: dict[str, Any],
+        properties: Any,
+        name: str,
+        place: SubSchema,
+        depth: int,
+        variant: int,
+        *,
+        must: bool,
     ) -> dict[str, Any]:
-        rule = known.get(name, node.get("additionalProperties", True))
+        rule = properties.get(name, node.get("additionalProperties", True))
         inner = self._place_of(rule, place)
         for pattern, sub in (node.get("patternProperties") or {}).items():
             if search(pattern, name):
-                rule = _merged(rule, sub) if name in known else sub
+                rule = _merged(rule, sub) if name in properties else sub
                 inner = self._place_of(rule, place)
         try:
             return {name: self.make(rule, inner, depth + 1, variant)}
@@ -301,11 +313,11 @@ class _Maker:
 
     def _place_of(self, node: Any, place: SubSchema) -> SubSchema:
         """The place of a part, so that what is made for it can be checked; a made-up part is checked with the whole."""
-        return SubSchema(node, "", "", place.base) if not isinstance(node, dict) else self._found(node, place)
+        return SubSchema(node, "", "", place.base) if not isinstance(node, dict) else self._found_place(node, place)
 
-    def _found(self, node: dict[str, Any], place: SubSchema) -> SubSchema:
-        known = self.compiled.place_of(node)
-        return known if known is not None else SubSchema(True, "", "", place.base)
+    def _found_place(self, node: dict[str, Any], place: SubSchema) -> SubSchema:
+        place_of_node = self.compiled.place_of(node)
+        return place_of_node if place_of_node is not None else SubSchema(True, "", "", place.base)
 
     def _array(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> list[Any]:
         first, rule = tuple_parts(node)

@@ -64,16 +64,16 @@ class _Work:
 
     def fits(self, place: SubSchema, value: Any) -> bool:
         self.spend(1)
-        return self._told(self.compiled.fits(place, value))
+        return self._counted(self.compiled.fits(place, value))
 
     def holds(self, place: SubSchema, keyword: str, value: Any) -> bool:
-        return self._told(self.compiled.holds(place, keyword, value))
+        return self._counted(self.compiled.holds(place, keyword, value))
 
     def matches(self, pattern: str, name: str) -> bool:
         self.spend(1)
-        return self._told(bool(search(pattern, name)))
+        return self._counted(bool(search(pattern, name)))
 
-    def _told(self, verdict: bool) -> bool:
+    def _counted(self, verdict: bool) -> bool:
         if self.budget.is_spent:  # then a pattern that was not tried looks like one that does not match
             raise _SpentError
         return verdict
@@ -130,9 +130,9 @@ class _Explainer:
     def _assertion(self, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
         if self.work.holds(place, keyword, value):
             return
-        expected, found = wording.expected(keyword, place.node), wording.found(keyword, value)
-        message = f"expected {expected}, found {found}"
-        self.add(_violation(place, join_pointer([keyword]), keyword, steps, message, expected=expected, found=found))
+        expected, actual = wording.expected(keyword, place.node), wording.found(keyword, value)
+        message = f"expected {expected}, found {actual}"
+        self.add(_violation(place, join_pointer([keyword]), keyword, steps, message, expected=expected, found=actual))
 
     def into(self, place: SubSchema, value: Any, steps: Steps) -> None:
         """Add the violations under a subschema, if there are any."""
@@ -199,7 +199,7 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword
         walk.add(_violation(place, at, keyword, steps, "fits none of the alternatives"))
         return
     tried = [walk.apart(branch, value, steps, deep=False) for branch in branches]
-    kinds = [_root_type(found, steps) for found in tried]
+    kinds = [_root_type(violations, steps) for violations in tried]
     if all(kinds):
         expected = wording.joined(list(dict.fromkeys(kind for kind in kinds if kind)))
         message = f"expected {expected}, found {shown(value)}"
@@ -210,24 +210,32 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword
     message = nearest_alternative(f"{_NONE_FITS.format(len(branches))}{best + 1}: ", closest, steps)
     walk.add(
         _violation(
-            place, at, keyword, steps, message, expected="one of the alternatives", found=shown(value), closest=closest
+            place,
+            at,
+            keyword,
+            steps,
+            message,
+            expected="one of the alternatives",
+            found=shown(value),
+            closest=closest,
         )
     )
 
 
-def _root_type(found: list[Violation], steps: Steps) -> str | None:
+def _root_type(violations: list[Violation], steps: Steps) -> str | None:
     """What a branch asks for when all it has to say is that the kind of value, or the value itself, is wrong."""
-    wrong = next((one for one in found if one.steps == steps and one.keyword in {"type", "const", "enum"}), None)
+    wrong = next((one for one in violations if one.steps == steps and one.keyword in {"type", "const", "enum"}), None)
     return wrong.expected if wrong else None
 
 
-def _distance(found: list[Violation], steps: Steps) -> tuple[int, int, int]:
+def _distance(violations: list[Violation], steps: Steps) -> tuple[int, int, int]:
     """How far a branch is: the wrong kind of value first, then a wrong tag, then the number of violations."""
-    wrong_kind = sum(one.steps == steps and one.keyword in {"type", "const", "enum"} for one in found)
+    wrong_kind = sum(one.steps == steps and one.keyword in {"type", "const", "enum"} for one in violations)
     wrong_tag = sum(
-        one.keyword in {"const", "enum"} and one.steps is not None and len(one.steps) == len(steps) + 1 for one in found
+        one.keyword in {"const", "enum"} and one.steps is not None and len(one.steps) == len(steps) + 1
+        for one in violations
     )
-    return wrong_kind, wrong_tag, len(found)
+    return wrong_kind, wrong_tag, len(violations)
 
 
 _NONE_FITS: Final = "fits none of the {} alternatives; nearest is number "
@@ -316,14 +324,14 @@ def _pattern_properties(walk: _Explainer, place: SubSchema, value: Any, steps: S
 def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
     if not isinstance(value, Mapping):
         return
-    known = place.node.get("properties") or {}
+    declared = place.node.get("properties") or {}
     patterns = list(place.node.get("patternProperties") or {})
     rule = walk.below(place, keyword)
     for name in value:
-        if name in known or any(walk.work.matches(pattern, name) for pattern in patterns):
+        if name in declared or any(walk.work.matches(pattern, name) for pattern in patterns):
             continue
         if rule.node is False:
-            allowed = f"; the keys are {wording.alternatives(list(known))}" if known else ""
+            allowed = f"; the keys are {wording.alternatives(list(declared))}" if declared else ""
             message = f"the key {shown(name)} is not allowed{allowed}"
             walk.add(
                 _violation(place, join_pointer([keyword]), keyword, (*steps, name), message, found=shown(value[name]))

@@ -115,14 +115,14 @@ def modern_typed_dicts(shape: Any, made: dict[Any, Any] | None = None) -> Any:
     return origin[rebuilt]
 
 
-def _annotations(shape: Any, seen: set[Any]) -> Iterator[Any]:
+def _annotations(shape: Any, visited: set[Any]) -> Iterator[Any]:
     """Yield the metadata of every `Annotated` that a type reaches."""
     if get_origin(shape) is Annotated:
         yield from get_args(shape)[1:]
     for argument in get_args(shape):
         if isinstance(argument, type) or get_origin(argument) is not None:
-            yield from _annotations(argument, seen)
-    if isinstance(shape, type) and shape not in seen and getattr(shape, "__annotations__", None):
-        seen.add(shape)
+            yield from _annotations(argument, visited)
+    if isinstance(shape, type) and shape not in visited and getattr(shape, "__annotations__", None):
+        visited.add(shape)
         for hint in get_type_hints(shape, include_extras=True).values():
-            yield from _annotations(hint, seen)
+            yield from _annotations(hint, visited)

@@ -98,8 +98,8 @@ def common_values(one: list[Any], other: list[Any]) -> list[Any]:
 
 def named_types(schema: Mapping[str, Any]) -> frozenset[str]:
     """The types that a schema names; none where it names none."""
-    given = schema.get("type", ())
-    return frozenset([given] if isinstance(given, str) else given)
+    names = schema.get("type", ())
+    return frozenset([names] if isinstance(names, str) else names)
 
 
 def implied_types(keywords: Iterable[str]) -> list[str]:
@@ -108,8 +108,8 @@ def implied_types(keywords: Iterable[str]) -> list[str]:
     >>> implied_types({"minLength": 3, "properties": {}})
     ['object', 'string']
     """
-    found = frozenset(keywords)
-    return [name for name, own in KEYWORDS_OF.items() if not own.isdisjoint(found)]
+    present = frozenset(keywords)
+    return [name for name, own in KEYWORDS_OF.items() if not own.isdisjoint(present)]
 
 
 def widened(types: frozenset[str]) -> frozenset[str]:
@@ -142,18 +142,18 @@ def property_places(schema: Mapping[str, Any], name: str) -> tuple[list[tuple[st
     >>> property_places({"patternProperties": {"^a": {}}, "additionalProperties": False}, "b")
     ([('additionalProperties',)], True)
     """
-    found: list[tuple[str, ...]] = []
+    places: list[tuple[str, ...]] = []
     certain = True
     if name in _keyed(schema, "properties"):
-        found.append(("properties", name))
+        places.append(("properties", name))
     for pattern in _keyed(schema, "patternProperties"):
         match = search(pattern, name)
         certain = certain and match is not None
         if match:
-            found.append(("patternProperties", pattern))
-    if not found and certain and "additionalProperties" in schema:
-        found.append(("additionalProperties",))
-    return found, certain
+            places.append(("patternProperties", pattern))
+    if not places and certain and "additionalProperties" in schema:
+        places.append(("additionalProperties",))
+    return places, certain
 
 
 def _keyed(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Json]:
@@ -243,8 +243,8 @@ def _common_properties(result: PlainSchema, one: PlainSchema, other: PlainSchema
     def held_by_both(names: Iterable[str]) -> dict[str, Json]:
         return {name: _together([property_schema(each, name) for each in sides]) for name in names}
 
-    held = held_by_both([*one.get("properties", ()), *other.get("properties", ())])
-    shut_out = [name for name, each in held.items() if each is False]
+    shared = held_by_both([*one.get("properties", ()), *other.get("properties", ())])
+    shut_out = [name for name, each in shared.items() if each is False]
     patterned = [each for each in sides if "patternProperties" in each]
     beyond = [each.get("additionalProperties", True) for each in sides if each not in patterned]
     if len(patterned) == 2 or (patterned and any(isinstance(more, Mapping) and more for more in beyond)):
@@ -252,20 +252,20 @@ def _common_properties(result: PlainSchema, one: PlainSchema, other: PlainSchema
     if patterned and False in beyond:
         del result["patternProperties"]
     if shut_out:
-        held |= held_by_both(result.get("required", ()))
+        shared |= held_by_both(result.get("required", ()))
         named = [pattern for each in patterned for pattern in each["patternProperties"]]
         if any(search(pattern, name) for pattern in named for name in shut_out):
             result.pop("patternProperties", None)
         result["additionalProperties"] = False
     elif any("additionalProperties" in each for each in sides):
         result["additionalProperties"] = _together([each.get("additionalProperties", True) for each in sides])
-    if held:
-        result["properties"] = {name: each for name, each in held.items() if each is not False}
+    if shared:
+        result["properties"] = {name: each for name, each in shared.items() if each is not False}
 
 
 def _common_items(result: PlainSchema, one: PlainSchema, other: PlainSchema) -> None:
     """The items of an array as both have it, place by place: what `items` means depends on the tuple beside it."""
-    if len(spelled := {name for each in (one, other) if (name := _tuple_keyword(each)) is not None}) == 2:
+    if len(tuple_keywords := {name for each in (one, other) if (name := _tuple_keyword(each)) is not None}) == 2:
         raise NoNormalForm
     sides = [tuple_parts(each) for each in (one, other)]
     longest = max(len(first) for first, _ in sides)
@@ -273,7 +273,7 @@ def _common_items(result: PlainSchema, one: PlainSchema, other: PlainSchema) -> 
     rest = _together([rest for _, rest in sides])
     for key in _OF_ITEMS:
         result.pop(key, None)
-    if spelled == {"items"}:
+    if tuple_keywords == {"items"}:
         result |= {"items": parts, "additionalItems": rest}
     else:
         result |= {"prefixItems": parts, "items": rest} if parts else {"items": rest}
@@ -286,13 +286,13 @@ def _tuple_keyword(schema: PlainSchema) -> str | None:
 def _common_contains(result: PlainSchema, one: PlainSchema, other: PlainSchema) -> None:
     """What an array must contain; how often says nothing of what another schema asks for."""
     sides = [each for each in (one, other) if "contains" in each]
-    asked = [{key: value for key, value in each.items() if key in _OF_CONTAINS} for each in sides]
-    if len(asked) == 2 and asked[0] != asked[1]:
+    demands = [{key: value for key, value in each.items() if key in _OF_CONTAINS} for each in sides]
+    if len(demands) == 2 and demands[0] != demands[1]:
         raise NoNormalForm
     for key in _OF_CONTAINS:
         result.pop(key, None)
-    if asked:
-        result |= asked[0]
+    if demands:
+        result |= demands[0]
 
 
 _OF_OBJECTS: Final = ("properties", "patternProperties", "additionalProperties")

@@ -85,8 +85,8 @@ def _unwrapped(value: Any) -> Any:
 
 
 def _refuse(document: Mapping[str, Any]) -> None:
-    for found in not_json(document, MAX_SCHEMA_DEPTH):
-        raise SchemaError(f"The schema is not JSON: {found.message}", where=found.json_path, hint=_HINT)
+    for violation in not_json(document, MAX_SCHEMA_DEPTH):
+        raise SchemaError(f"The schema is not JSON: {violation.message}", where=violation.json_path, hint=_HINT)
 
 
 def not_json(value: Any, max_depth: int = MAX_VALUE_DEPTH) -> Iterator[Violation]:
@@ -178,7 +178,7 @@ def too_deep(value: Any) -> bool:
     try:
         orjson.dumps(value)
     except TypeError:
-        return any(found.keyword == "depth" for found in not_json(value))
+        return any(violation.keyword == "depth" for violation in not_json(value))
     return False
 
 
@@ -369,14 +369,14 @@ class _Graph:
 
         What recurses counts once: the validator remembers its verdict on recursive references.
         """
-        total = 1 + sum(map(self._known, self._here[key]))
+        total = 1 + sum(map(self._index_of, self._here[key]))
         parts = (
-            max(map(self._known, alone), default=0) + sum(map(self._known, shared))
+            max(map(self._index_of, alone), default=0) + sum(map(self._index_of, shared))
             for alone, shared in self._below[key]
         )
         return min(total + max(parts, default=0), MAX_EXPANSION + 1)
 
-    def _known(self, place: SubSchema) -> int:
+    def _index_of(self, place: SubSchema) -> int:
         return self.weight.get(id(place.node), 1)
 
     def _refuse_loops(self, members: list[SubSchema]) -> None:

@@ -81,14 +81,14 @@ class SchemaSource:
 
     def part(self, schema: Any, pointer: str, skip: frozenset[str] = frozenset()) -> SourceNode:
         """The part at a place; what is neither an object nor a boolean there is an error."""
-        found = self._parts.get((pointer, skip))
-        if found is None:
+        part = self._parts.get((pointer, skip))
+        if part is None:
             if not isinstance(schema, Mapping | bool):
                 raise SchemaError(
                     f"A schema must be an object or a boolean, not {type(schema).__name__}", where=f"#{pointer}"
                 )
-            found = self._parts[pointer, skip] = SourceNode(schema, pointer, skip)
-        return found
+            part = self._parts[pointer, skip] = SourceNode(schema, pointer, skip)
+        return part
 
     def child(self, part: SourceNode, *steps: str) -> SourceNode:
         """The part under one or more keys of another."""
@@ -107,8 +107,8 @@ class SchemaSource:
         if not isinstance(ref, str):
             raise SchemaError(f"{keyword} must be a string", where=f"#{part.pointer}{join_pointer([keyword])}")
         steps = reference_steps(ref)
-        if steps is not None and isinstance(found := lookup(self.document, ref), Mapping | bool):
-            return self.part(found, join_pointer(steps))
+        if steps is not None and isinstance(target := lookup(self.document, ref), Mapping | bool):
+            return self.part(target, join_pointer(steps))
         if ref.startswith(_METASCHEMAS) and "/draft" in ref:
             return None
         raise SchemaError(
@@ -186,19 +186,19 @@ def flatten(
     begin = list(starts)
     if len(begin) == 1 and not isinstance(begin[0].schema, bool) and _LINKS.isdisjoint(begin[0].schema):
         return (tuple(begin) if keywords_in(begin[0]) else ()), begin, False
-    seen: dict[SourceNode, None] = {}
-    found: list[SourceNode] = []
+    visited: dict[SourceNode, None] = {}
+    constraining: list[SourceNode] = []
     never = False
     stack = [(part, False) for part in reversed(begin)]
     while stack:
         part, ready = stack.pop()
         if ready:
-            found.append(part)
+            constraining.append(part)
             continue
-        if part in seen:
+        if part in visited:
             continue
-        seen[part] = None
-        if len(seen) > _MAX_PARTS:
+        visited[part] = None
+        if len(visited) > _MAX_PARTS:
             raise UnsupportedSchemaError(
                 f"More than {_MAX_PARTS} subschemas apply to one place", where=f"#{part.pointer}"
             )
@@ -211,9 +211,9 @@ def flatten(
             if below and _first(part.schema, "properties", "allOf", *REFERENCES) != "properties":
                 stack.append((part, True))
             else:
-                found.append(part)
+                constraining.append(part)
         stack.extend((child, False) for child in reversed(below))
-    return tuple(found), list(seen), never
+    return tuple(constraining), list(visited), never
 
 
 def keywords_in(part: SourceNode) -> frozenset[str]:
@@ -305,8 +305,8 @@ def _annotate(shape: Conjunction, part: SourceNode) -> None:
 
 
 def _type(shape: Conjunction, part: SourceNode) -> bool:
-    said = part.get("type")
-    names = [said] if isinstance(said, str) else said
+    kinds = part.get("type")
+    names = [kinds] if isinstance(kinds, str) else kinds
     if not isinstance(names, list) or not names:
         return False
     for name in names:
@@ -320,8 +320,8 @@ def _enum(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
     for keyword in ("enum", "const"):
         if isinstance(part.schema, bool) or keyword not in part.schema or not source.knows(keyword):
             continue
-        said = part.schema[keyword]
-        values = [said] if keyword == "const" else said
+        listed = part.schema[keyword]
+        values = [listed] if keyword == "const" else listed
         if not isinstance(values, list):
             continue
         if shape.enum is None:
@@ -332,30 +332,30 @@ def _enum(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
 
 
 def _bounds(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
-    said = keywords_in(part) & _BOUNDING
-    if not said:
+    keywords = keywords_in(part) & _BOUNDING
+    if not keywords:
         return
     for keyword in _BOUNDS:
-        if keyword not in said:
+        if keyword not in keywords:
             continue
         value = part.get(keyword)
         if value is True and keyword.startswith("exclusive"):
             value = part.get(keyword[9:].lower())
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        known = shape.bounds.get(keyword)
-        if known is None or (TIGHTER[keyword](known.value, value) == value and known.value != value):
+        tightest = shape.bounds.get(keyword)
+        if tightest is None or (TIGHTER[keyword](tightest.value, value) == value and tightest.value != value):
             shape.bounds[keyword] = Bound(keyword, value, f"{part.pointer}/{keyword}")
     for keyword in ("pattern", "format", "multipleOf"):
         value = part.get(keyword)
-        if keyword not in said or value is None:
+        if keyword not in keywords or value is None:
             continue
         bound = Bound(keyword, value, f"{part.pointer}/{keyword}")
-        known = shape.bounds.setdefault(keyword, bound)
-        if known.value != value:
+        tightest = shape.bounds.setdefault(keyword, bound)
+        if tightest.value != value:
             shape.local.append(bound)
     for keyword in LOCAL_KEYWORDS:
-        value = part.get(keyword) if keyword in said else None
+        value = part.get(keyword) if keyword in keywords else None
         if value is None or (keyword, value) == ("uniqueItems", False) or not source.knows(keyword):
             continue
         for word in (keyword, "then", "else") if keyword == "if" else (keyword,):

@@ -65,19 +65,19 @@ def _requirements(source: SchemaSource, view: ObjectView, part: SourceNode) -> N
     required = part.get("required")
     if isinstance(required, list):
         view.required |= {name: None for name in required if isinstance(name, str)}
-    said = part.get("additionalProperties")
+    additional = part.get("additionalProperties")
     word = "additionalProperties"
-    if said is None and source.knows("unevaluatedProperties"):
+    if additional is None and source.knows("unevaluatedProperties"):
         word = "unevaluatedProperties"
-        said = part.get(word)
-    if said is None:
+        additional = part.get(word)
+    if additional is None:
         return
     view.additional_pointer = f"{part.pointer}/{word}"
-    if said is False:
+    if additional is False:
         view.unevaluated = word == "unevaluatedProperties" and (view.unevaluated or view.openness != "closed")
         view.openness = "closed"
     elif view.openness != "closed":
-        if said is True or said == {}:
+        if additional is True or additional == {}:
             view.openness = "true" if view.openness == "implicit" else view.openness
         else:
             view.openness = "schema"
@@ -109,35 +109,37 @@ def _pattern_keys(source: SchemaSource, view: ObjectView, parts: tuple[SourceNod
 
 def _conditional(source: SchemaSource, parts: tuple[SourceNode, ...]) -> list[SourceNode]:
     """Subschemas that apply to the same object under a condition."""
-    found = []
+    subschemas = []
     for part in parts:
         if part.get("if") is not None:
-            found += [source.child(part, word) for word in ("then", "else") if part.get(word) is not None]
+            subschemas += [source.child(part, word) for word in ("then", "else") if part.get(word) is not None]
         for word in ("dependentSchemas", "dependencies"):
             below = _mapping(part, word)
-            found += [source.child(part, word, name) for name, sub in below.items() if isinstance(sub, dict | bool)]
-    return found
+            subschemas += [
+                source.child(part, word, name) for name, sub in below.items() if isinstance(sub, dict | bool)
+            ]
+    return subschemas
 
 
 def _dependent_names(parts: tuple[SourceNode, ...]) -> list[str]:
-    found: list[str] = []
+    names_of_keys: list[str] = []
     for part in parts:
         for word in ("dependentRequired", "dependencies"):
             for name, names in _mapping(part, word).items():
                 if isinstance(names, list):
-                    found += [name, *(other for other in names if isinstance(other, str))]
-    return found
+                    names_of_keys += [name, *(other for other in names if isinstance(other, str))]
+    return names_of_keys
 
 
 def _loosen(source: SchemaSource, view: ObjectView, conditional: list[SourceNode]) -> None:
     """List the keys that conditional subschemas speak of, so that closing the object does not shut them out."""
     queue = list(conditional)
-    seen: set[SourceNode] = set()
-    while queue and len(seen) < 200:
+    visited: set[SourceNode] = set()
+    while queue and len(visited) < 200:
         start = queue.pop(0)
-        if start in seen:
+        if start in visited:
             continue
-        seen.add(start)
+        visited.add(start)
         parts, _, never = flatten(source, [start])
         if never:
             continue
@@ -169,11 +171,11 @@ def array_view(source: SchemaSource, parts: tuple[SourceNode, ...]) -> ArrayView
             prefix = [source.child(part, "prefixItems", str(index)) for index in range(len(head or ()))]
         if part.get(word) is None and source.draft >= 2019:
             word = "unevaluatedItems"
-        said = part.get(word)
-        if said is not None:
+        other_items = part.get(word)
+        if other_items is not None:
             view.pointer = f"{part.pointer}/{word}"
-            view.openness = _opened(view.openness, said)
-        rows.append((prefix, None if said is None else source.child(part, word)))
+            view.openness = _opened(view.openness, other_items)
+        rows.append((prefix, None if other_items is None else source.child(part, word)))
     length = max((len(prefix) for prefix, _ in rows), default=0)
     for place in range(length):
         at = [prefix[place] if place < len(prefix) else rest for prefix, rest in rows]
@@ -182,10 +184,10 @@ def array_view(source: SchemaSource, parts: tuple[SourceNode, ...]) -> ArrayView
     return view
 
 
-def _opened(before: Openness, said: Any) -> Openness:
-    if said is False or before == "closed":
+def _opened(before: Openness, additional: Any) -> Openness:
+    if additional is False or before == "closed":
         return "closed"
-    if said is True or said == {}:
+    if additional is True or additional == {}:
         return "true" if before == "implicit" else before
     return "schema"
 

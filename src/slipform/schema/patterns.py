@@ -139,10 +139,10 @@ def meant(pattern: str) -> str:
     at, size = 0, len(pattern)
     in_class = beside_class = False
     while at < size:
-        found = _ESCAPE.match(pattern, at) or (None if in_class else _REPEAT.match(pattern, at))
-        if found is not None:
-            out.append("$" if found[0] == r"\Z" else found[0])
-            at, beside_class = found.end(), found[0][1:] in _CLASSES
+        match = _ESCAPE.match(pattern, at) or (None if in_class else _REPEAT.match(pattern, at))
+        if match is not None:
+            out.append("$" if match[0] == r"\Z" else match[0])
+            at, beside_class = match.end(), match[0][1:] in _CLASSES
             continue
         char = pattern[at]
         at += 1
@@ -205,12 +205,12 @@ def survey(documents: list[Any]) -> PatternUse:
     while stack:
         item = stack.pop()
         if isinstance(item, dict):
-            found = [item["pattern"]] if isinstance(item.get("pattern"), str) else []
-            values.update(found)
+            patterns = [item["pattern"]] if isinstance(item.get("pattern"), str) else []
+            values.update(patterns)
             if isinstance(keyed := item.get("patternProperties"), dict):
                 names.update(keyed)
-                found += keyed
-            weight += sum(map(pattern_weight, found))
+                patterns += keyed
+            weight += sum(map(pattern_weight, patterns))
             stack.extend(item.values())
         elif isinstance(item, list):
             stack.extend(item)
@@ -218,8 +218,10 @@ def survey(documents: list[Any]) -> PatternUse:
             raise SchemaError(
                 "The patterns of this schema are too large to compile", hint="Use fewer or smaller repetitions."
             )
-    known = values | names
-    counted = any(map(_MAY_BACKTRACK.search, known)) or sum(map(places_alive, known)) > _UNCOUNTED_PLACES
+    every_pattern = values | names
+    counted = (
+        any(map(_MAY_BACKTRACK.search, every_pattern)) or sum(map(places_alive, every_pattern)) > _UNCOUNTED_PLACES
+    )
     return PatternUse(counted=True, of_names=tuple(names)) if counted else PatternUse()
 
 
@@ -258,7 +260,7 @@ class CountedPattern:
 class _Engine:
     """One pattern, compiled for as many limits as it needed."""
 
-    __slots__ = ("_backtracks", "_known", "_matching", "_places", "pattern")
+    __slots__ = ("_backtracks", "_matching", "_places", "_verdicts", "pattern")
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
@@ -266,7 +268,7 @@ class _Engine:
         self._backtracks = _MAY_BACKTRACK.search(pattern) is not None
         self._places = places_alive(pattern)
         self._matching: dict[int, jsonschema_rs.Validator] = {}
-        self._known: dict[int, bool | None] = {}
+        self._verdicts: dict[int, bool | None] = {}
         """What was costly to find out, by the text's hash: streams and explanations ask again and again."""
         self._within(_FEW_STEPS)
 
@@ -278,8 +280,8 @@ class _Engine:
         if not self._backtracks:
             return self._within(_FEW_STEPS).is_valid(text)
         key = hash(text)
-        if key in self._known:
-            return self._known[key]
+        if key in self._verdicts:
+            return self._verdicts[key]
         most = MAX_STEPS
         while most * work > MAX_MATCH_WORK:
             most //= 10
@@ -289,9 +291,9 @@ class _Engine:
             return match
         if most > few:
             match = self._search_within(most, text) if spend(most * work) else None
-        if len(self._known) >= _KNOWN:
-            self._known.clear()
-        self._known[key] = match
+        if len(self._verdicts) >= _KNOWN:
+            self._verdicts.clear()
+        self._verdicts[key] = match
         return match
 
     def can_match(self, name: str, spend: Callable[[int], bool]) -> bool:
@@ -317,12 +319,12 @@ class _Engine:
         return True
 
     def _within(self, steps: int) -> jsonschema_rs.Validator:
-        found = self._matching.get(steps)
-        if found is None:
-            found = self._matching[steps] = jsonschema_rs.validator_for(
+        validator = self._matching.get(steps)
+        if validator is None:
+            validator = self._matching[steps] = jsonschema_rs.validator_for(
                 {"pattern": self.pattern}, pattern_options=FancyRegexOptions(backtrack_limit=steps), offline=True
             )
-        return found
+        return validator
 
 
 _ENGINES = BoundedCache[str, _Engine | None]("patterns of schemas", entries=2_000, max_bytes=32_000_000)

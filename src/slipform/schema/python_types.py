@@ -136,9 +136,9 @@ class Schema(Generic[T]):
     def check(self, value: Any) -> list[Violation]:
         """`validate`, and also whether all of it is JSON and whether the type's own validators accept it."""
         troubles = [] if plainly_json(value) else list(islice(not_json(value), 100))
-        found = troubles or self.validate(value)
-        if found or self._adapter is None:
-            return found
+        violations = troubles or self.validate(value)
+        if violations or self._adapter is None:
+            return violations
         try:
             self._adapter.validate_json(_dump(value))
         except ValueError as error:
@@ -158,8 +158,8 @@ class Schema(Generic[T]):
         ((1, 'a'), [])
         """
         if text is None:
-            found = self.check(value)
-            return (None, found) if found else (self.to_python(value), found)
+            violations = self.check(value)
+            return (None, violations) if violations else (self.to_python(value), violations)
         if self._adapter is None:
             plain: Any = value
             return plain, []
@@ -204,9 +204,9 @@ def _of_type(shape: Any, _order: str) -> Schema[Any]:
     except broken as error:
         with contextlib.suppress(TypeError, NameError):
             return Schema(name_of(shape), msgspec_document(shape), MsgspecAdapter(shape))
-        said = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]
         raise SchemaError(
-            f"No JSON Schema can be made of {shape!r:.200}: {said}",
+            f"No JSON Schema can be made of {shape!r:.200}: {reason}",
             hint="Use a pydantic model, dataclass, attrs class, msgspec Struct, TypedDict, enum, Literal, list, dict, "
             "tuple or scalar type; in one type, pydantic's models do not go with attrs classes and msgspec Structs.",
         ) from error
@@ -265,28 +265,28 @@ def _said_by_type(error: ValueError, value: Any) -> list[Violation]:
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
-        return [_violation(found, value) for found in error.errors(include_url=False)]
+        return [_violation(problem, value) for problem in error.errors(include_url=False)]
     if isinstance(error, msgspec.ValidationError):
         return [msgspec_violation(error, value)]
     raise error
 
 
-def _violation(found: Any, value: Any) -> Violation:
+def _violation(problem: Any, value: Any) -> Violation:
     """Pydantic's places name union members and aliases too; only steps that exist in the value are kept."""
     steps: list[str | int] = []
-    for step in found["loc"]:
+    for step in problem["loc"]:
         if (isinstance(value, Mapping) and step in value) or (isinstance(value, list) and step in range(len(value))):
             steps.append(step)
             value = value[step]
-    message = str(found["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return Violation(join_pointer(steps), "", str(found["type"]), message, None, shown(value), tuple(steps))
+    message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return Violation(join_pointer(steps), "", str(problem["type"]), message, None, shown(value), tuple(steps))
 
 
-def _refused(name: str, found: list[Violation]) -> SchemaViolationError:
-    first = f": {found[0].json_path}: {found[0].message}" if found else ""
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+def _refused(name: str, violations: list[Violation]) -> SchemaViolationError:
+    first = f": {violations[0].json_path}: {violations[0].message}" if violations else ""
+    more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
     return SchemaViolationError(
-        f"The value is no {name}{first}{more}", details={"violations": [one.to_dict() for one in found]}
+        f"The value is no {name}{first}{more}", details={"violations": [one.to_dict() for one in violations]}
     )
 
 
@@ -313,11 +313,13 @@ def cached_format(name: str, document: Any, *, strict: bool) -> ResponseFormat:
     if not text or len(text) > _LONGEST:
         return ResponseFormat(JsonSchemaSpec(name, document), strict=strict)
     key = (name, text, strict)
-    found = _FORMATS.get(key)
-    if found is None:
-        found = ResponseFormat(JsonSchemaSpec.from_text(name, text, is_light=is_light_text(text)), strict=strict)
-        _FORMATS.put(key, found, _LEAST + len(name) + _TIMES_TEXT * len(text))
-    return found
+    response_format = _FORMATS.get(key)
+    if response_format is None:
+        response_format = ResponseFormat(
+            JsonSchemaSpec.from_text(name, text, is_light=is_light_text(text)), strict=strict
+        )
+        _FORMATS.put(key, response_format, _LEAST + len(name) + _TIMES_TEXT * len(text))
+    return response_format
 
 
 def cached_schema(spec: JsonSchemaSpec) -> Schema[Any]:

@@ -64,8 +64,8 @@ class Registry:
         []
         """
         if name not in self.schemas:
-            known = ", ".join(sorted(self.schemas))
-            raise RequestError(f"No schema is named {name!r:.100}", hint=f"The names are: {known}.")
+            names = ", ".join(sorted(self.schemas))
+            raise RequestError(f"No schema is named {name!r:.100}", hint=f"The names are: {names}.")
         return self.schemas[name]
 
 
@@ -85,8 +85,8 @@ def _files(folder: str | Path | None) -> list[Path]:
         raise ConfigError(
             "The folder of schemas does not exist", where=str(root), hint="Create it or correct the path."
         )
-    found = (path for path in root.iterdir() if path.suffix.lower() in _SUFFIXES and not path.name.startswith("."))
-    return sorted(path for path in found if path.is_file())
+    candidates = (path for path in root.iterdir() if path.suffix.lower() in _SUFFIXES and not path.name.startswith("."))
+    return sorted(path for path in candidates if path.is_file())
 
 
 def read_file(path: Path) -> Schema[Any]:
@@ -97,8 +97,8 @@ def read_file(path: Path) -> Schema[Any]:
         text = path.read_text("utf-8")
         document = _parse(text, path.suffix)
     except (OSError, ValueError, RecursionError) as error:
-        said = " ".join(str(error).split())[:300]
-        raise ConfigError(f"This schema cannot be read: {said}", where=str(path), hint="Correct the file.") from error
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigError(f"This schema cannot be read: {reason}", where=str(path), hint="Correct the file.") from error
     try:
         return Schema(path.stem, document)
     except SchemaError as error:

@@ -46,8 +46,8 @@ class Signature:
     def call(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         """Call the function with JSON arguments that fit; raises `SchemaViolationError` when a type refuses them."""
         named = dict(self.arguments.to_python(dict(arguments)))
-        given = [named.pop(name) for name in self.positional if name in named]
-        return function(*given, **named)
+        positional = [named.pop(name) for name in self.positional if name in named]
+        return function(*positional, **named)
 
 
 _SIGNATURES: Final[WeakKeyDictionary[Any, Signature]] = WeakKeyDictionary()
@@ -118,9 +118,9 @@ def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
             section, current, indent = ("numpy" if ruled else "google"), None, -1
         elif _OTHER_SECTION.match(line):
             section, current = "other", None
-        elif found := _SPHINX.match(line):
-            section, current = "sphinx", found[1]
-            described[current] = found[2].strip()
+        elif match := _SPHINX.match(line):
+            section, current = "sphinx", match[1]
+            described[current] = match[2].strip()
         elif section == "sphinx" and _SPHINX_FIELD.match(line):
             current = None
         elif section is None:
@@ -129,16 +129,18 @@ def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
             depth = len(line) - len(line.lstrip())
             indent = depth if indent < 0 else indent
             opens = section in ("google", "numpy") and depth == indent
-            found = (_GOOGLE if section == "google" else _NUMPY).match(line.strip()) if opens else None
-            if found:
-                current = found[1]
-                described[current] = found[2].strip() if section == "google" else ""
+            match = (_GOOGLE if section == "google" else _NUMPY).match(line.strip()) if opens else None
+            if match:
+                current = match[1]
+                described[current] = match[2].strip() if section == "google" else ""
             elif section == "google" and depth == 0:
                 section, current = None, None
                 body.append(line)
             elif current is not None:
                 described[current] = f"{described[current]} {line.strip()}".strip()
-    return "\n".join(body).strip() or None, {name: said for name, said in described.items() if said}
+    return "\n".join(body).strip() or None, {
+        name: description for name, description in described.items() if description
+    }
 
 
 def _unwrapped(function: Callable[..., Any]) -> Any:
@@ -198,20 +200,20 @@ def _msgspec_note(description: str | None, extra: dict[str, Any] | None) -> Any:
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], described: Mapping[str, str], note: Note) -> Any:
     """Return a parameter as a key of the arguments: its type, with its description and default."""
-    hint, said = hints[parameter.name], described.get(parameter.name)
+    hint, description = hints[parameter.name], described.get(parameter.name)
     if get_origin(hint) is Annotated:
         bare, *metadata = get_args(hint)
-        said = next((each for each in metadata if isinstance(each, str)), said)
+        description = next((each for each in metadata if isinstance(each, str)), description)
         metadata = [each for each in metadata if not isinstance(each, str)]
         if any(getattr(each, "description", None) for each in metadata):
-            said = None
+            description = None
         hint = Annotated[bare, *metadata] if metadata else bare
     hint = modern_typed_dicts(hint)
     optional = parameter.default is not parameter.empty
     shown = optional and parameter.default is not None and not any(not_json(parameter.default))
     extra = {"default": parameter.default} if shown else None
-    if said or extra:
-        hint = Annotated[hint, note(said, extra)]
+    if description or extra:
+        hint = Annotated[hint, note(description, extra)]
     return NotRequired[hint] if optional else hint
 
 

@@ -39,21 +39,21 @@ def name_of(shape: Any) -> str:
     >>> name_of(list[int]), name_of(int | None), name_of(Literal["a", "b"])
     ('list_of_int', 'int_or_None', 'a_or_b')
     """
-    return fit_name(_spoken(shape))
+    return fit_name(_type_name(shape))
 
 
-def _spoken(shape: Any) -> str:
+def _type_name(shape: Any) -> str:
     origin, arguments = get_origin(shape), get_args(shape)
     if origin is Annotated:
-        return _spoken(arguments[0])
+        return _type_name(arguments[0])
     if origin in {Union, types.UnionType}:
-        return "_or_".join(map(_spoken, arguments))
+        return "_or_".join(map(_type_name, arguments))
     if origin is Literal:
         return "_or_".join(str(value.value if isinstance(value, Enum) else value) for value in arguments)
     if origin is dict:
-        return f"dict_of_{_spoken(arguments[1])}"
+        return f"dict_of_{_type_name(arguments[1])}"
     if isinstance(origin, type) and arguments:
-        members = "_".join(_spoken(argument) for argument in arguments if argument is not Ellipsis)
+        members = "_".join(_type_name(argument) for argument in arguments if argument is not Ellipsis)
         return f"{origin.__name__}_of_{members}"
     if shape is None or shape is type(None):
         return "None"
@@ -168,9 +168,9 @@ class ResponseFormat:
             try:
                 object.__setattr__(self, "strategy", OutputStrategy(self.strategy))
             except ValueError:
-                known = ", ".join(OutputStrategy)
+                names = ", ".join(OutputStrategy)
                 raise ConfigError(
-                    f"There is no strategy {self.strategy!r}", where="strategy", hint=f"The strategies are: {known}."
+                    f"There is no strategy {self.strategy!r}", where="strategy", hint=f"The strategies are: {names}."
                 ) from None
 
     def with_strategy(self, strategy: OutputStrategy | str) -> ResponseFormat:

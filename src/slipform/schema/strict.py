@@ -42,8 +42,8 @@ def strict_preflight(schema: Any) -> None:
         if not isinstance(node, Mapping):
             continue
         if node.get("type") == "object":
-            for found in _object_rules(node, path):
-                raise found
+            for breach in _object_rules(node, path):
+                raise breach
         todo.extend(reversed(list(_preflight_children(node, path))))
 
 

@@ -112,14 +112,14 @@ class _Cut:
 
     def branches(self, *, keeps_required: bool) -> None:
         """Leave out what branches say of their parts, level by level from below, the longest of a level first."""
-        kept = ("type", REF, "required") if keeps_required else ("type", REF)
+        essential = ("type", REF, "required") if keeps_required else ("type", REF)
         nodes = [(len(steps), node) for steps, node in subschemas(self.schema) if steps and isinstance(node, dict)]
-        for _, level in groupby(sorted(nodes, key=lambda found: -found[0]), key=lambda found: found[0]):
+        for _, level in groupby(sorted(nodes, key=lambda entry: -entry[0]), key=lambda entry: entry[0]):
             for node in sorted((node for _, node in level), key=lambda node: -len(compact(node))):
                 if self.fits:
                     return
                 if _has_parts(node) or ("required" in node and not keeps_required):
-                    self._put(node, {key: node[key] for key in kept if key in node} | _SHORTENED)
+                    self._put(node, {key: node[key] for key in essential if key in node} | _SHORTENED)
 
     def root(self) -> None:
         """Leave out the kinds of the keys, then keys that need not be there, then whatever does not fit."""
@@ -250,17 +250,17 @@ def _without_unused(schema: dict[str, Any]) -> dict[str, Any]:
     used: set[tuple[str, ...]] = set()
     while todo:
         for _, node in subschemas(todo.pop()):
-            found = _definition(reference_of(node))
-            if found and found not in used:
-                used.add(found)
-                keyed = schema.get(found[0])
-                todo.append(keyed.get(found[1]) if isinstance(keyed, Mapping) else None)
+            definition = _definition(reference_of(node))
+            if definition and definition not in used:
+                used.add(definition)
+                keyed = schema.get(definition[0])
+                todo.append(keyed.get(definition[1]) if isinstance(keyed, Mapping) else None)
     out = {key: value for key, value in schema.items() if key not in DEFINITIONS}
     for keyword in DEFINITIONS:
         if isinstance(keyed := schema.get(keyword), Mapping):
-            kept = {name: sub for name, sub in keyed.items() if (keyword, name) in used}
-            if kept:
-                out[keyword] = kept
+            used_definitions = {name: sub for name, sub in keyed.items() if (keyword, name) in used}
+            if used_definitions:
+                out[keyword] = used_definitions
     return out
 
 

@@ -328,14 +328,16 @@ def _refusal(error: jsonschema_rs.ValidationError) -> SchemaError:
         return _reference_refusal(error.message)
     steps = error.instance_path
     keyword = next((step for step in reversed(steps) if isinstance(step, str)), "")
-    found = shown(error.instance)
+    value_text = shown(error.instance)
     if keyword in {"pattern", "patternProperties"} and isinstance(error.instance, str):
-        said = f"{found} is not a regular expression that JSON Schema knows, or it is too large"
+        reason = f"{value_text} is not a regular expression that JSON Schema knows, or it is too large"
     elif keyword == "type":
-        said = f"`type` cannot be {found}; the types are array, boolean, integer, null, number, object and string"
+        reason = (
+            f"`type` cannot be {value_text}; the types are array, boolean, integer, null, number, object and string"
+        )
     else:
-        said = f"`{keyword}` cannot be {found}: {error.message[:300]}"
-    return SchemaError(f"The schema is not valid: {said}", where=f"#{join_pointer(steps)}", hint=_HINT)
+        reason = f"`{keyword}` cannot be {value_text}: {error.message[:300]}"
+    return SchemaError(f"The schema is not valid: {reason}", where=f"#{join_pointer(steps)}", hint=_HINT)
 
 
 def _reference_refusal(message: str) -> SchemaError:
@@ -393,13 +395,13 @@ def prepare(document: Mapping[str, Any], formats: Formats, resources: Mapping[st
         key += hashlib.sha256(canonical_text(resources)).hexdigest()
     compiled = _COMPILED.use(key)
     if compiled is None:
-        known = plain_copy(resources) if resources else None
+        copies = plain_copy(resources) if resources else None
         try:
-            compiled = Compiled(plain_copy(document), formats=formats, resources=known, text=text)
+            compiled = Compiled(plain_copy(document), formats=formats, resources=copies, text=text)
         except SchemaError:
             if b'"pattern' not in text or (meant := meant_document(plain_copy(document))) == document:
                 raise
-            compiled = Compiled(meant, formats=formats, resources=known, text=canonical_text(meant))
+            compiled = Compiled(meant, formats=formats, resources=copies, text=canonical_text(meant))
         _COMPILED.put(key, compiled, compiled.size)
     return name, compiled
 

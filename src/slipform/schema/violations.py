@@ -100,12 +100,12 @@ def path_steps(path: str) -> tuple[str | int, ...]:
     steps: list[str | int] = []
     rest = path.removeprefix("$")
     while rest:
-        found = _PATH_STEP.match(rest)
-        if found is None:
+        match = _PATH_STEP.match(rest)
+        if match is None:
             raise ValueError(f"{path!r} is no path; write it like `items[0].name` or `/items/0/name`")
-        key, place, quoted = found.groups()
+        key, place, quoted = match.groups()
         steps.append(key if key is not None else int(place) if place is not None else orjson.loads(quoted))
-        rest = rest[found.end() :]
+        rest = rest[match.end() :]
     return tuple(steps)
 
 

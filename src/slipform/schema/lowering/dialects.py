@@ -84,13 +84,13 @@ class Dialect:
 def dialect(name: str) -> Dialect:
     """The dialect of that name or alias; a name that is none is a `ConfigError` with the nearest ones."""
     rows = _rows()
-    found = rows.get(name)
-    if found is None:
+    matching = rows.get(name)
+    if matching is None:
         near = difflib.get_close_matches(str(name), rows, n=3, cutoff=0.5)
         nearest = f"The nearest: {', '.join(near)}. " if near else ""
         names = ", ".join(sorted({row.name for row in rows.values()}))
         raise ConfigError(f"Unknown dialect {name!r}", hint=f"{nearest}The dialects are: {names}.")
-    return found
+    return matching
 
 
 def dialect_names(*, aliases: bool = False) -> tuple[str, ...]:

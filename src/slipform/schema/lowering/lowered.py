@@ -239,10 +239,10 @@ def document(
 
 def _copied(schema: dict[str, Any]) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = orjson.loads(orjson.dumps(schema))
+        copied: dict[str, Any] = orjson.loads(orjson.dumps(schema))
     except (TypeError, ValueError):
         return copy.deepcopy(schema)
-    return found
+    return copied
 
 
 def _used(root: dict[str, Any], defs: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
