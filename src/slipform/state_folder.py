@@ -8,9 +8,9 @@ from pathlib import Path
 
 def state_folder() -> Path:
     """Return the folder that a service manager gives (`STATE_DIRECTORY`), else the user's own."""
-    given = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    if given:
-        return Path(given)
+    folder = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    if folder:
+        return Path(folder)
     state = os.environ.get("XDG_STATE_HOME")
     if state:
         return Path(state) / "slipform"

@@ -233,8 +233,8 @@ def respond(
     listed = FallbackList(router, models, call_count(request, options))
 
     def ask(route: ModelRoute) -> Outcome:
-        aimed = listed.aimed(request, route)
-        return with_report_of(listed.before, run(aimed, route.plan(aimed, options, schema), route.blocking))
+        addressed = listed.aimed(request, route)
+        return with_report_of(listed.before, run(addressed, route.plan(addressed, options, schema), route.blocking))
 
     return run_first(listed, ask)
 
@@ -250,9 +250,9 @@ async def respond_async(
     listed = FallbackList(router, models, call_count(request, options))
 
     async def ask(route: ModelRoute) -> Outcome:
-        aimed = listed.aimed(request, route)
-        plan = await route.plan_async(aimed, options, schema)
-        return with_report_of(listed.before, await run_async(aimed, plan, route.awaited))
+        addressed = listed.aimed(request, route)
+        plan = await route.plan_async(addressed, options, schema)
+        return with_report_of(listed.before, await run_async(addressed, plan, route.awaited))
 
     return await run_first_async(listed, ask)
 
@@ -271,8 +271,10 @@ def respond_batches(
     opened = OpenStream(sink)
 
     def ask(route: ModelRoute) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
-        aimed = listed.aimed(request, route)
-        return run_stream(aimed, partial(route.plan_async, aimed, options, schema), route.batches_async, mode, opened)
+        addressed = listed.aimed(request, route)
+        return run_stream(
+            addressed, partial(route.plan_async, addressed, options, schema), route.batches_async, mode, opened
+        )
 
     return stream_first(listed, ask, goes_on=True)
 
@@ -290,9 +292,11 @@ def respond_chunks(
     opened = OpenStream()
     while True:
         route = listed.route()
-        aimed = listed.aimed(request, route)
+        addressed = listed.aimed(request, route)
         try:
-            for piece in run_stream_blocking(aimed, route.plan(aimed, options, schema), route.stream, mode, opened):
+            for piece in run_stream_blocking(
+                addressed, route.plan(addressed, options, schema), route.stream, mode, opened
+            ):
                 yield with_report_of(listed.before, piece) if isinstance(piece, Outcome) else piece
         except SlipformError as error:
             listed.failed(error)

@@ -54,30 +54,30 @@ class ModelRoute:
 
     def complete(self, request: ModelRequest) -> ModelResponse:
         """A whole answer, blocking."""
-        provider, request = self._aimed(request)
+        provider, request = self._addressed(request)
         return provider.complete(request)
 
     def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
         """An answer piece by piece, blocking."""
-        provider, request = self._aimed(request)
+        provider, request = self._addressed(request)
         return provider.stream(request)
 
     def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
         """A whole answer."""
-        provider, request = self._aimed(request)
+        provider, request = self._addressed(request)
         return provider.complete_async(request)
 
     def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """An answer piece by piece."""
-        provider, request = self._aimed(request)
+        provider, request = self._addressed(request)
         return provider.stream_async(request)
 
     def batches_async(self, request: ModelRequest, sink: ChunkSink) -> AsyncGenerator[Sequence[CompletionChunk], None]:
         """An answer into a sink, which gets the chunks that arrived together as soon as they have."""
-        provider, request = self._aimed(request)
+        provider, request = self._addressed(request)
         return provider.batches_async(request, sink)
 
-    def _aimed(self, request: ModelRequest) -> tuple[Provider, ModelRequest]:
+    def _addressed(self, request: ModelRequest) -> tuple[Provider, ModelRequest]:
         """Who is sent this request, under the provider's own name for the model; counted as a call."""
         route = self if request.model == self.name else ModelRoute(self.router, request.model)  # a formatter's
         if request.calls is not None:
@@ -103,40 +103,40 @@ class ModelRoute:
             return with_evidence(plan, request, wanted_evidence)
         if options.budget.money is not None:
             _check_price(self, options)
-        if (kept := self._kept(request, options, schema)) is not None:
-            return kept
-        wanted, provider = request.response_format, self.provider
-        shape = schema or _text_of(wanted)
-        if wanted is None or shape is None or not _keeps(request, options):
+        if (frame_plan := self._frame_plan(request, options, schema)) is not None:
+            return frame_plan
+        response_format, provider = request.response_format, self.provider
+        shape = schema or _text_of(response_format)
+        if response_format is None or shape is None or not _keeps(request, options):
             plan = _planned(self, request, options, schema, self._capabilities(request, schema))
             if request.frame is not None and schema is None and _hangs_on_request(options):
                 request.frame.keep(self._frame_key(request), _CachedPlan(options, plan))
             return plan
-        speaker = self._speaker(wanted)
-        key = (shape, wanted.strategy, wanted.strict, speaker, _provider_guard(provider))
+        speaker = self._speaker(response_format)
+        key = (shape, response_format.strategy, response_format.strict, speaker, _provider_guard(provider))
         cached = _PLANS.get(key)
         if cached is None or (cached.options is not options and cached.options != options):
             plan = _planned(self, request, options, schema, self._capabilities(request, schema))
             cached = _CachedPlan(options, plan)
-            size = _TIMES_TEXT * len(json_text(wanted.json_schema.schema))
+            size = _TIMES_TEXT * len(json_text(response_format.json_schema.schema))
             _PLANS.put(key, cached, _LEAST + size)
         return cached.plan
 
-    def _kept(self, request: ModelRequest, options: Options, schema: Schema[Any] | None) -> Plan | None:
+    def _frame_plan(self, request: ModelRequest, options: Options, schema: Schema[Any] | None) -> Plan | None:
         """The plan of an earlier request of the same frame."""
         if request.frame is None or schema is not None or options.evidence is not None:
             return None
-        found = request.frame.find(self._frame_key(request))
-        return found.plan if isinstance(found, _CachedPlan) and found.options is options else None
+        cached = request.frame.find(self._frame_key(request))
+        return cached.plan if isinstance(cached, _CachedPlan) and cached.options is options else None
 
     def _frame_key(self, request: ModelRequest) -> tuple[str, BoundCodec | Capabilities, Guard | None]:
         return "plan", self._speaker(request.response_format), _provider_guard(self.provider)
 
-    def _speaker(self, wanted: ResponseFormat | None) -> BoundCodec | Capabilities:
+    def _speaker(self, response_format: ResponseFormat | None) -> BoundCodec | Capabilities:
         """What tells apart the models that answers are planned for, after all that was learned of them."""
-        if wanted is None or not isinstance(self.provider, HttpProvider):
+        if response_format is None or not isinstance(self.provider, HttpProvider):
             return self.provider.capabilities(self.model)
-        return self.provider.codec_for(self.model, wanted)
+        return self.provider.codec_for(self.model, response_format)
 
     def _capabilities(self, request: ModelRequest, schema: Schema[Any] | None) -> Capabilities:
         if request.response_format is None or not isinstance(self.provider, HttpProvider):
@@ -147,7 +147,7 @@ class ModelRoute:
 
     async def plan_async(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
         """`plan`, with large schemas compiled off the event loop."""
-        if is_heavy(request) and self._kept(request, options, schema) is None:
+        if is_heavy(request) and self._frame_plan(request, options, schema) is None:
             return await off_loop(self.plan, request, options, schema)
         return self.plan(request, options, schema)
 
@@ -157,9 +157,9 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
     return ModelRoute(router, request.model).plan(request, options, schema)
 
 
-def _text_of(wanted: ResponseFormat | None) -> tuple[str, bytes] | None:
+def _text_of(response_format: ResponseFormat | None) -> tuple[str, bytes] | None:
     """Name and text of a shape that nobody can change."""
-    spec = None if wanted is None else wanted.json_schema
+    spec = None if response_format is None else response_format.json_schema
     return None if spec is None or spec.text is None else (spec.name, spec.text)
 
 
@@ -202,15 +202,15 @@ def _planned(
     capabilities: Capabilities,
 ) -> Plan:
     provider_guard = _provider_guard(route.provider)
-    wanted = request.response_format
-    strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
+    response_format = request.response_format
+    strategy = OutputStrategy.AUTO if response_format is None else response_format.strategy
     chosen, stronger, wording = _channel(capabilities, strategy, options)
     has_own_output = any(tool.name == RESERVED_TOOL for tool in request.tools)
-    if has_own_output and wanted is not None:
+    if has_own_output and response_format is not None:
         if chosen is OutputStrategy.TOOL:
             refuse_reserved(request)
         stronger = tuple(each for each in stronger if each is not OutputStrategy.TOOL)
-    if wanted is not None and wraps_root(capabilities, request):
+    if response_format is not None and wraps_root(capabilities, request):
         wording = dataclasses.replace(wording, wraps_root=True)
     return Plan(
         schema=schema or wanted_schema(request),
@@ -315,10 +315,10 @@ def requires_call(request: ModelRequest, options: Options) -> tuple[str, ...]:
 
 
 def _channel(
-    capabilities: Capabilities, wanted: OutputStrategy, options: Options
+    capabilities: Capabilities, strategy: OutputStrategy, options: Options
 ) -> tuple[OutputStrategy, tuple[OutputStrategy, ...], Wording]:
     """The strategy, the stronger ones this model also has, and how the prompt is worded."""
-    chosen = capabilities.auto_strategy if wanted is OutputStrategy.AUTO else wanted
+    chosen = capabilities.auto_strategy if strategy is OutputStrategy.AUTO else strategy
     has = {OutputStrategy.NATIVE: capabilities.native, OutputStrategy.TOOL: capabilities.forced_tool}
     stronger = tuple(each for each in _STRENGTH[_STRENGTH.index(chosen) + 1 :] if has[each])
     quirks = capabilities.quirks

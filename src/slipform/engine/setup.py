@@ -68,24 +68,30 @@ class Options:
 
 def options_of(settings: Settings) -> Options:
     """The enforcement that a configuration asks for."""
-    given = settings.enforcement
+    enforcement = settings.enforcement
     return Options(
-        budget=Budget(given.max_attempts, given.max_seconds, given.max_tokens, given.max_cost, given.max_calls),
-        switches=Switches(**given.patches.model_dump()),
-        reask_scope=given.reask_scope,
-        formatter=given.formatter,
-        tools=given.tools,
-        max_schema_chars=given.response_format_max_schema_chars,
-        descriptions=given.schema_descriptions,
-        on_failure=given.on_failure,
-        guard=Guard(
-            given.force_json_start,
-            given.stop_after_json,
-            given.response_format_fail_hard,
-            given.strict_trailing,
-            given.max_prefix_chars,
+        budget=Budget(
+            enforcement.max_attempts,
+            enforcement.max_seconds,
+            enforcement.max_tokens,
+            enforcement.max_cost,
+            enforcement.max_calls,
         ),
-        repair=given.repair,
+        switches=Switches(**enforcement.patches.model_dump()),
+        reask_scope=enforcement.reask_scope,
+        formatter=enforcement.formatter,
+        tools=enforcement.tools,
+        max_schema_chars=enforcement.response_format_max_schema_chars,
+        descriptions=enforcement.schema_descriptions,
+        on_failure=enforcement.on_failure,
+        guard=Guard(
+            enforcement.force_json_start,
+            enforcement.stop_after_json,
+            enforcement.response_format_fail_hard,
+            enforcement.strict_trailing,
+            enforcement.max_prefix_chars,
+        ),
+        repair=enforcement.repair,
         keep_text=settings.server.debug_traces,
         prices=settings.own_prices,
     )
@@ -116,25 +122,27 @@ def router_of(
     from slipform.providers.embedded import LocalProvider
     from slipform.providers.transformers import TransformersProvider
 
-    found = os.environ if environment is None else environment
+    variables = os.environ if environment is None else environment
     if LOCAL in settings.providers:
         raise ConfigError("The provider name `local` is the embedded model's", where=f"providers.{LOCAL}")
     catalog = load_catalog({name: _row(given) for name, given in settings.providers.items()})
-    spoken = settings.enforcement.open_objects
+    open_objects = settings.enforcement.open_objects
     local = LocalProvider()
     providers: dict[str, Provider] = {LOCAL: local, "transformers": TransformersProvider()}
     for name, vendor in catalog.vendors.items():
-        given = settings.providers.get(name)
+        provider_settings = settings.providers.get(name)
         local_server = keyless and vendor.key == "optional" and "{" not in vendor.base_url
-        if given is not None or local_server or any(found.get(key) for key in vendor.api_key_env):
-            seconds = (given.timeout_seconds if given else None) or settings.runtime.timeout_seconds
+        if provider_settings is not None or local_server or any(variables.get(key) for key in vendor.api_key_env):
+            seconds = (
+                provider_settings.timeout_seconds if provider_settings else None
+            ) or settings.runtime.timeout_seconds
             providers[name] = HttpProvider(
-                dataclasses.replace(vendor, overrides={"open_objects": spoken, **vendor.overrides}),
+                dataclasses.replace(vendor, overrides={"open_objects": open_objects, **vendor.overrides}),
                 timeouts=Timeouts(total=seconds),
                 retries=retries,
-                settings=given.settings if given else None,
-                transport=_transport(name, given, settings.redis, vendor.codec),
-                lessons=lessons if given is None or given.step_down else NoDowngrades(),
+                settings=provider_settings.settings if provider_settings else None,
+                transport=_transport(name, provider_settings, settings.redis, vendor.codec),
+                lessons=lessons if provider_settings is None or provider_settings.step_down else NoDowngrades(),
             )
     aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **alias_targets(settings)}
     return Router(providers, aliases=aliases, default=settings.default_model)
@@ -143,10 +151,10 @@ def router_of(
 def alias_targets(settings: Settings) -> dict[str, str | Sequence[str | ModelTarget]]:
     """The aliases of a configuration, with the weights and the defaults of their models."""
     targets: dict[str, str | Sequence[str | ModelTarget]] = {}
-    for alias, given in settings.model_aliases.items():
+    for alias, target in settings.model_aliases.items():
         where = f"model_aliases.{alias}"
-        of_all = () if isinstance(given, str | list) else _defaults(given.defaults, f"{where}.defaults")
-        listed = given if isinstance(given, str | list) else given.model
+        of_all = () if isinstance(target, str | list) else _defaults(target.defaults, f"{where}.defaults")
+        listed = target if isinstance(target, str | list) else target.model
         targets[alias] = [
             ModelTarget(each, None, of_all)
             if isinstance(each, str)
@@ -172,10 +180,10 @@ def _defaults(fields: Mapping[str, Any], where: str) -> tuple[RequestDefaults, .
     if not isinstance(body, Mapping):
         raise ConfigError("`extra_body` is no mapping", where=where, hint="Write the fields that the vendor is sent.")
     try:
-        given = find_api("openai-chat").decode_request({"model": "", "messages": [], **own}).request
+        defaults = find_api("openai-chat").decode_request({"model": "", "messages": [], **own}).request
     except RequestError as error:
         raise ConfigError(error.message, where=f"{where}.{error.where}", hint=error.hint) from error
-    return (RequestDefaults(given.replace(extra={**given.extra, **body}, extra_for=None), dict(fields)),)
+    return (RequestDefaults(defaults.replace(extra={**defaults.extra, **body}, extra_for=None), dict(fields)),)
 
 
 def default_router(settings: Settings | None = None) -> Router:
@@ -187,46 +195,50 @@ def default_router(settings: Settings | None = None) -> Router:
     return router_of(settings, keyless=True)
 
 
-def _transport(name: str, given: ProviderSettings | None, redis: Redis | None, api: str) -> Transport | None:
+def _transport(
+    name: str, provider_settings: ProviderSettings | None, redis: Redis | None, api: str
+) -> Transport | None:
     """What sends a configured provider's requests; None for the usual one."""
-    if given is None and redis is None:
+    if provider_settings is None and redis is None:
         return None
     from slipform.config import ProviderSettings
 
-    given, tls = given or ProviderSettings(), None
-    if given.client_key is not None and given.client_certificate is None:
+    provider_settings, tls = provider_settings or ProviderSettings(), None
+    if provider_settings.client_key is not None and provider_settings.client_certificate is None:
         raise ConfigError("There is no `client_certificate` for this key", where=f"providers.{name}.client_key")
-    if given.ca_file is not None or given.client_certificate is not None:
+    if provider_settings.ca_file is not None or provider_settings.client_certificate is not None:
         try:
-            tls = tls_context(given.ca_file, given.client_certificate, given.client_key)
+            tls = tls_context(
+                provider_settings.ca_file, provider_settings.client_certificate, provider_settings.client_key
+            )
         except OSError as error:
-            field = "ca_file" if given.client_certificate is None else "client_certificate"
+            field = "ca_file" if provider_settings.client_certificate is None else "client_certificate"
             raise ConfigError(
                 f"A certificate cannot be read: {error}",
                 where=f"providers.{name}.{field}",
                 hint="It must be a PEM file; a key that is not in the certificate's file goes to `client_key`.",
             ) from error
-    if given.proxy not in (None, NO_PROXY):
+    if provider_settings.proxy not in (None, NO_PROXY):
         try:
-            read_proxy(given.proxy)
+            read_proxy(provider_settings.proxy)
         except ProtocolError as error:
             raise ConfigError(f"The proxy cannot be used: {error}", where=f"providers.{name}.proxy") from error
-    sender = HttpTransport(tls=tls, proxy=given.proxy, max_answer_bytes=given.max_answer_bytes)
-    limits = MinuteLimits(given.requests_per_minute, given.tokens_per_minute)
+    sender = HttpTransport(tls=tls, proxy=provider_settings.proxy, max_answer_bytes=provider_settings.max_answer_bytes)
+    limits = MinuteLimits(provider_settings.requests_per_minute, provider_settings.tokens_per_minute)
     shared = None if redis is None else SharedBudget(redis.url, redis.prefix, name, limits)
     budget = None if shared is None and limits == MinuteLimits() else VendorBudget(limits, shared, api)
-    return throttled(sender, given.max_concurrent, budget)
+    return throttled(sender, provider_settings.max_concurrent, budget)
 
 
-def _row(given: ProviderSettings) -> dict[str, Any]:
+def _row(provider_settings: ProviderSettings) -> dict[str, Any]:
     """A provider of the configuration as a row for the catalogue."""
-    pinned = {} if given.strategy == "auto" else {"strategy": given.strategy}
+    pinned = {} if provider_settings.strategy == "auto" else {"strategy": provider_settings.strategy}
     row = {
-        "extends": given.kind,
-        "base_url": given.base_url,
-        "api_key_env": [given.api_key_env] if given.api_key_env else None,
-        "headers": given.headers or None,
-        "models": given.models or None,
-        "overrides": {**given.capabilities, **pinned} or None,
+        "extends": provider_settings.kind,
+        "base_url": provider_settings.base_url,
+        "api_key_env": [provider_settings.api_key_env] if provider_settings.api_key_env else None,
+        "headers": provider_settings.headers or None,
+        "models": provider_settings.models or None,
+        "overrides": {**provider_settings.capabilities, **pinned} or None,
     }
     return {name: value for name, value in row.items() if value is not None}

@@ -38,10 +38,10 @@ def pairs(fields: Mapping[str, Any], longest: int = LONGEST_FIELD) -> str:
     >>> pairs({"model": 'say "hi"\x1b[2J'})
     'model="say \\"hi\\"\\u001b[2J"'
     """
-    return " ".join([f"{name}={_spelled(value, longest)}" for name, value in fields.items()])
+    return " ".join([f"{name}={_clipped_text(value, longest)}" for name, value in fields.items()])
 
 
-def _spelled(value: Any, longest: int) -> str:
+def _clipped_text(value: Any, longest: int) -> str:
     if value is None or isinstance(value, bool | int | float):
         return str(value)
     text = cut(str(value), longest)
@@ -109,11 +109,11 @@ def start_call(
         "gen_ai.request.model": model,
         "gen_ai.request.stream": streaming,
     }
-    wanted = request.response_format
-    if wanted is not None or request.json_mode:
+    response_format = request.response_format
+    if response_format is not None or request.json_mode:
         attributes["gen_ai.output.type"] = "json"
-    if wanted is not None:
-        attributes["gen_ai.response_format.name"] = wanted.json_schema.name
+    if response_format is not None:
+        attributes["gen_ai.response_format.name"] = response_format.json_schema.name
     sampling = request.sampling
     optional = {
         "gen_ai.request.max_tokens": request.max_tokens,
@@ -139,7 +139,7 @@ def end_call(
     if span is None:
         return
     spent = usage or (response.usage if response is not None else Usage())
-    known: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "gen_ai.usage.input_tokens": spent.input,
         "gen_ai.usage.output_tokens": spent.output,
         "gen_ai.usage.cache_read.input_tokens": spent.cached,
@@ -147,10 +147,10 @@ def end_call(
         "error.type": error,
     }
     if response is not None:
-        known["gen_ai.response.finish_reasons"] = [response.finish]
-        known["gen_ai.response.id"] = response.id
-        known["gen_ai.response.model"] = response.model
-    for name, value in known.items():
+        attributes["gen_ai.response.finish_reasons"] = [response.finish]
+        attributes["gen_ai.response.id"] = response.id
+        attributes["gen_ai.response.model"] = response.model
+    for name, value in attributes.items():
         if value is not None:
             span.set_attribute(name, value)
     if error is not None:
@@ -176,10 +176,10 @@ def traced(steps: Steps, request: ModelRequest, strategy: str, *, streaming: boo
 
 
 def _attempt(
-    steps: Steps, asked: ModelRequest, span: Any
+    steps: Steps, request: ModelRequest, span: Any
 ) -> Generator[ModelRequest, ModelResponse, tuple[ModelRequest | None, Outcome | None]]:
     try:
-        response = yield asked
+        response = yield request
     except BaseException as problem:
         end_call(span, error=_code(problem))
         failed = problem
@@ -254,9 +254,9 @@ def _mark_failed(span: Any, reason: str) -> None:
 
 def export_from_environment(environment: Mapping[str, str] | None = None) -> Callable[[], None] | None:
     """Send this process's spans where `OTEL_EXPORTER_OTLP_ENDPOINT` says; gives what sends the last ones at the end."""
-    found = os.environ if environment is None else environment
-    wanted = found.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or found.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    if not wanted or found.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    variables = os.environ if environment is None else environment
+    endpoint = variables.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or variables.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if not endpoint or variables.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
     try:
         from opentelemetry import trace
@@ -264,13 +264,13 @@ def export_from_environment(environment: Mapping[str, str] | None = None) -> Cal
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        exporter = _exporter(found.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"))
+        exporter = _exporter(variables.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"))
     except ImportError as missing:
         _server_log.warning(
             "no traces are sent: %s; `pip install opentelemetry-sdk opentelemetry-exporter-otlp`", missing
         )
         return None
-    name = found.get("OTEL_SERVICE_NAME", "slipform")
+    name = variables.get("OTEL_SERVICE_NAME", "slipform")
     provider = TracerProvider(resource=Resource.create({"service.name": name}))
     provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
@@ -313,14 +313,14 @@ def _timed(steps: Steps, plan: Plan, seconds: float) -> Steps:
     """The same steps, with what is left of the time written on each request."""
     end = plan.clock() + seconds
     try:
-        asked = next(steps)
+        next_request = next(steps)
         while True:
             try:
-                response = yield asked.replace(timeout=max(end - plan.clock(), 0.001))
+                response = yield next_request.replace(timeout=max(end - plan.clock(), 0.001))
             except BaseException as error:  # noqa: BLE001 — whatever it is, it is the steps' to answer
-                asked = steps.throw(error)
+                next_request = steps.throw(error)
             else:
-                asked = steps.send(response)
+                next_request = steps.send(response)
     except StopIteration as done:
         outcome: Outcome = done.value
         return outcome

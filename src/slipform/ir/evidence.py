@@ -60,31 +60,31 @@ class Evidence:
             )
 
     @classmethod
-    def of(cls, given: Any) -> Evidence:
+    def of(cls, value: Any) -> Evidence:
         """Read the JSON form: `true` for the defaults, or an object with these fields; raises `ConfigError`.
 
         >>> Evidence.of({"confidence": "logprobs"}).confidence
         'logprobs'
         """
-        if given is True:
+        if value is True:
             return cls()
         names = cls.__match_args__
-        if not isinstance(given, Mapping) or not set(given) <= set(names):
+        if not isinstance(value, Mapping) or not set(value) <= set(names):
             raise ConfigError(
                 "`evidence` is true or an object", where="evidence", hint=f"Its fields are {', '.join(names)}."
             )
-        return cls(**given)
+        return cls(**value)
 
 
-def _pointers(given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
+def _pointers(pointers: Any) -> tuple[str, ...]:
+    if not isinstance(pointers, list | tuple) or not all(isinstance(each, str) for each in pointers):
         raise ConfigError("`require_grounded` is a list of JSON Pointers", where="evidence.require_grounded")
-    wrong = next((each for each in given if each and not each.startswith("/")), None)
+    wrong = next((each for each in pointers if each and not each.startswith("/")), None)
     if wrong is not None:
         raise ConfigError(
             f"{wrong!r:.60} is no JSON Pointer", where="evidence.require_grounded", hint=f"Write /{wrong:.60}."
         )
-    return tuple(given)
+    return tuple(pointers)
 
 
 def needs_a_place(leaf: Any) -> bool:
@@ -166,13 +166,13 @@ class FieldEvidence:
         return fields | {name: value for name, value in optional.items() if value is not None}
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> FieldEvidence:
+    def from_dict(cls, fields_by_name: Mapping[str, Any]) -> FieldEvidence:
         """Read what `to_dict` has written.
 
         >>> FieldEvidence.from_dict({"spans": [{"start": 0, "end": 3, "how": "fuzzy"}]}).spans[0].how
         'fuzzy'
         """
-        spans = tuple(Span(**span) for span in given.get("spans", ()))
+        spans = tuple(Span(**span) for span in fields_by_name.get("spans", ()))
         if wrong := next((span for span in spans if span.how not in get_args(How)), None):
             raise ValueError(f"{wrong.how!r} is no way to stand in a source")
-        return cls(**{**given, "spans": spans, "touched": tuple(given.get("touched", ()))})
+        return cls(**{**fields_by_name, "spans": spans, "touched": tuple(fields_by_name.get("touched", ()))})

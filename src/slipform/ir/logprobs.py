@@ -77,7 +77,7 @@ def cut_logprobs(logprobs: Any, text: str, start: int, end: int) -> dict[str, An
     if _joined(logprobs) != utf8(text):
         return None
     first, last = len(utf8(text[:start])), len(utf8(text[:end]))
-    return _kept(logprobs, range(first, last))
+    return _entries_at(logprobs, range(first, last))
 
 
 def fit_logprobs(logprobs: Any, text: str) -> dict[str, Any] | None:
@@ -87,15 +87,15 @@ def fit_logprobs(logprobs: Any, text: str) -> dict[str, Any] | None:
     >>> [entry["token"] for entry in fit_logprobs({"content": tokens}, '{"a":1}')["content"]]
     ['{"a":', '1', '}']
     """
-    joined, wanted = _joined(logprobs), utf8(text)
+    joined, target = _joined(logprobs), utf8(text)
     if joined is None:
         return None
-    kept: list[int] = []
+    places: list[int] = []
     in_string = is_escaped = False
     at = 0
     for place, byte in enumerate(joined):
-        if at < len(wanted) and byte == wanted[at]:
-            kept.append(place)
+        if at < len(target) and byte == target[at]:
+            places.append(place)
             at += 1
             if is_escaped:
                 is_escaped = False
@@ -105,7 +105,7 @@ def fit_logprobs(logprobs: Any, text: str) -> dict[str, Any] | None:
                 in_string = not in_string
         elif in_string or byte not in _BLANKS:
             return None
-    return _kept(logprobs, kept) if at == len(wanted) else None
+    return _entries_at(logprobs, places) if at == len(target) else None
 
 
 def _joined(logprobs: Any) -> bytes | None:
@@ -113,14 +113,14 @@ def _joined(logprobs: Any) -> bytes | None:
     return None if None in pieces or not pieces else b"".join(piece for piece in pieces if piece is not None)
 
 
-def _kept(logprobs: Any, places: Sequence[int]) -> dict[str, Any]:
+def _entries_at(logprobs: Any, places: Sequence[int]) -> dict[str, Any]:
     """The entries that have bytes at these places of all, with no other bytes; the tokens in between go."""
     entries = _entries(logprobs)
     pieces = [_bytes_of(entry) or b"" for entry in entries]
-    kept, wanted = [], set(places)
+    kept, chosen = [], set(places)
     for entry, piece, end in zip(entries, pieces, accumulate(map(len, pieces)), strict=True):
         begin = end - len(piece)
-        left = bytes(byte for at, byte in enumerate(piece, begin) if at in wanted)
+        left = bytes(byte for at, byte in enumerate(piece, begin) if at in chosen)
         if left == piece and left:
             kept.append(entry)
         elif left:

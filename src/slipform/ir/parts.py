@@ -33,9 +33,9 @@ def with_content(parts: Sequence[Part], text: str, calls: Sequence[ToolCall]) ->
             elif at == texts[-1] and text:
                 replaced.append(Text(text, _merged([parts[each] for each in texts])))
         elif isinstance(part, ToolCall):
-            found = 0 if in_order else _position(waiting, part.id)
-            if found is not None:
-                replaced.append(waiting.pop(found))
+            position = 0 if in_order else _position(waiting, part.id)
+            if position is not None:
+                replaced.append(waiting.pop(position))
         else:
             replaced.append(part)
     if text and not texts:

@@ -225,20 +225,20 @@ class RequestFrame:
     (1, None)
     """
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_values",)
 
     def __init__(self) -> None:
-        self._kept: Final[dict[Hashable, Any]] = {}
+        self._values: Final[dict[Hashable, Any]] = {}
 
     def find(self, key: Hashable) -> Any:
         """What was kept, or None."""
-        return self._kept.get(key)
+        return self._values.get(key)
 
     def keep(self, key: Hashable, value: Any) -> None:
         """Keep this for the next request; what was kept for too many models goes."""
-        if len(self._kept) >= _MOST_KEPT:
-            self._kept.clear()
-        self._kept[key] = value
+        if len(self._values) >= _MOST_KEPT:
+            self._values.clear()
+        self._values[key] = value
 
 
 _MOST_KEPT: Final = 8
@@ -318,19 +318,21 @@ class RequestDefaults:
 
     def apply(self, request: ModelRequest) -> ModelRequest:
         """Return the request with the defaults where it says nothing; its own objects count as a whole."""
-        given, own = self.given, request.sampling
-        pairs = ((each.name, getattr(own, each.name), getattr(given.sampling, each.name)) for each in fields(Sampling))
+        defaults, own = self.given, request.sampling
+        pairs = (
+            (each.name, getattr(own, each.name), getattr(defaults.sampling, each.name)) for each in fields(Sampling)
+        )
         sampling = {name: default if value in (None, ()) else value for name, value, default in pairs}
         return request.replace(
             sampling=Sampling(**sampling),
-            max_tokens=given.max_tokens if request.max_tokens is None else request.max_tokens,
-            reasoning=given.reasoning if request.reasoning is None else request.reasoning,
+            max_tokens=defaults.max_tokens if request.max_tokens is None else request.max_tokens,
+            reasoning=defaults.reasoning if request.reasoning is None else request.reasoning,
             parallel_tool_calls=(
-                given.parallel_tool_calls if request.parallel_tool_calls is None else request.parallel_tool_calls
+                defaults.parallel_tool_calls if request.parallel_tool_calls is None else request.parallel_tool_calls
             ),
-            metadata={**given.metadata, **request.metadata},
-            extra={**given.extra, **request.extra},
-            logprobs=given.logprobs if request.logprobs is None else request.logprobs,
+            metadata={**defaults.metadata, **request.metadata},
+            extra={**defaults.extra, **request.extra},
+            logprobs=defaults.logprobs if request.logprobs is None else request.logprobs,
             extra_for=request.extra_for if request.extra else None,
         )
 
@@ -347,8 +349,8 @@ def is_heavy(request: ModelRequest) -> bool:
     >>> is_heavy(ModelRequest("m", (), tools=(Tool("t", {"enum": ["x" * 5000]}),)))
     True
     """
-    wanted = request.response_format
-    if not request.tools and (wanted is None or wanted.json_schema.is_light):
+    response_format = request.response_format
+    if not request.tools and (response_format is None or response_format.json_schema.is_light):
         return False
     if request.frame is None:
         return is_heavy_text(schema_text(request))

@@ -298,8 +298,8 @@ class CompletionChunk(NamedTuple):
         if len(self.tool_calls) != 1 or self[:3] != _EMPTY_START or self[4:8] != _EMPTY_MIDDLE[3:]:
             return False
         delta = self.tool_calls[0]
-        known = delta.id is None and delta.name is None and not delta.extra and not delta.done
-        return known and delta.index is not None and self[10:] == _EMPTY_END
+        is_plain = delta.id is None and delta.name is None and not delta.extra and not delta.done
+        return is_plain and delta.index is not None and self[10:] == _EMPTY_END
 
 
 _EMPTY_START, _EMPTY_MIDDLE, _EMPTY_END = CompletionChunk()[:3], CompletionChunk()[1:8], CompletionChunk()[10:]

@@ -128,10 +128,10 @@ class FakeModel:
     def _next(self, request: ModelRequest) -> Turn:
         with self._lock:
             self.requests.append(request)
-            asked = len(self.requests)
+            count = len(self.requests)
         if callable(self._script):
             return self._script(request)
-        return self._script[min(asked, len(self._script)) - 1]
+        return self._script[min(count, len(self._script)) - 1]
 
 
 def _response(turn: str | ModelResponse) -> ModelResponse:

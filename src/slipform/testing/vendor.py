@@ -330,8 +330,8 @@ class _Peer(asyncio.Protocol):
     def _read(self) -> None:
         if self.task is not None:
             return
-        head, found, rest = self._buffer.partition(b"\r\n\r\n")
-        if not found:
+        head, separator, rest = self._buffer.partition(b"\r\n\r\n")
+        if not separator:
             return
         first, *lines = head.decode("latin-1").split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

@@ -69,8 +69,8 @@ def _openai_head(response: ModelResponse, kind: str) -> dict[str, Any]:
 def _openai_usage(usage: Usage) -> dict[str, Any] | None:
     if usage.input is None and usage.output is None:
         return None
-    known = {"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": usage.total}
-    return {name: value for name, value in known.items() if value is not None}
+    counts = {"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": usage.total}
+    return {name: value for name, value in counts.items() if value is not None}
 
 
 def _openai_finish(response: ModelResponse) -> str:
@@ -348,14 +348,14 @@ def _converse_events(response: ModelResponse, size: int) -> Iterator[bytes]:
         return encode_frame({":event-type": kind, ":message-type": "event"}, json.dumps(fields).encode())
 
     yield frame("messageStart", role="assistant")
-    spoken = response.text or response.refusal or ""
+    text = response.text or response.refusal or ""
     for piece in _cut(response.reasoning, size):
         yield frame("contentBlockDelta", contentBlockIndex=0, delta={"reasoningContent": {"text": piece}})
     if response.reasoning:
         yield frame("contentBlockStop", contentBlockIndex=0)
-    for piece in _cut(spoken, size):
+    for piece in _cut(text, size):
         yield frame("contentBlockDelta", contentBlockIndex=1, delta={"text": piece})
-    if spoken:
+    if text:
         yield frame("contentBlockStop", contentBlockIndex=1)
     for index, call in enumerate(response.tool_calls, 2):
         use = {"toolUse": {"toolUseId": call.id, "name": call.name}}
