@@ -58,7 +58,8 @@ def _sections(offline: bool, models: Sequence[str], config: Path | None) -> Iter
             Finding("ok" if build.compiled else "note", str(build)),
         ],
     )
-    settings, router = Settings(), None
+    settings = Settings()
+    router = None
     try:
         settings = load_settings(config)
         router = router_of(settings)

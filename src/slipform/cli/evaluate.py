@@ -155,7 +155,8 @@ def _cells(run: RunScore) -> tuple[str, ...]:
     if run.error or not run.rows:
         return (run.model, run.strategy, *(["–"] * 8))
     figures = run.to_dict()
-    score, seconds = figures["score"], figures["seconds"]["p50"]
+    score = figures["score"]
+    seconds = figures["seconds"]["p50"]
     low, high = score["interval"]
     interval = "" if low is None else f" ({low:.2f}-{high:.2f})"
     return (

@@ -41,7 +41,8 @@ def explain_lines(text: str, report: Loaded | LoadReport) -> Iterator[str]:
     from slipform.cli.terminal import counted_words, patch_line
 
     if text[: report.start].strip() or text[report.end :].strip():
-        before, after = report.start, len(text) - report.end
+        before = report.start
+        after = len(text) - report.end
         where = _position_text(text, report.start)
         yield f"The JSON stands at {where}; {before} characters before and {after} after it are left out."
     for group in _groups(report.edits):
@@ -71,8 +72,10 @@ def _groups(edits: Sequence[RepairEdit]) -> Iterator[list[RepairEdit]]:
 def _diff(text: str, group: Sequence[RepairEdit]) -> str:
     """Return the text around a group of edits, with what was removed and added."""
     removed, added = _markers()
-    start, end = group[0].position, group[-1].position + len(group[-1].before)
-    first, last = max(start - _CONTEXT, 0), min(end + _CONTEXT, len(text))
+    start = group[0].position
+    end = group[-1].position + len(group[-1].before)
+    first = max(start - _CONTEXT, 0)
+    last = min(end + _CONTEXT, len(text))
     pieces = ["…" if first else "", text[first:start]]
     end_of_last = start
     for edit in group:
@@ -162,7 +165,8 @@ def _reword(error: EnforcementError) -> EnforcementError:
     elif error.details:
         message = error.message.replace("The answer is JSON but not valid", "The JSON does not fit the schema")
     else:
-        message, hint = "There is no text", "Give a file, or text on standard input."
+        message = "There is no text"
+        hint = "Give a file, or text on standard input."
     return type(error)(message, where=error.where, hint=hint, details=error.details)
 
 

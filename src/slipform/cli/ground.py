@@ -39,7 +39,8 @@ def ground(
     from slipform.schema.document import locate
     from slipform.text.loads import load
 
-    value, text = load(read_text(answer), strict=True).value, read_text(source)
+    value = load(read_text(answer), strict=True).value
+    text = read_text(source)
     document = schema_for_command(schema, config).document if schema else None
     fields = ground_in(SourceIndex(text), value, document).fields()
     if as_json:

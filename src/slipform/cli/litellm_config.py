@@ -140,7 +140,8 @@ class LiteLlmImport:
             self._note,
         )
         info = of_their_kind(mapping_of(entry.get("model_info")), "model_info", (*place, "model_info"), self._note)
-        alias, model = str(entry.get("model_name") or params.get("model") or ""), params.pop("model", None)
+        alias = str(entry.get("model_name") or params.get("model") or "")
+        model = params.pop("model", None)
         where = (*place, "litellm_params")
         for name in entry:
             if name not in ("model_name", "litellm_params", "model_info"):
@@ -152,7 +153,8 @@ class LiteLlmImport:
         if provider is None:
             return
         name, upstream, kind = provider
-        order, shares = number_of(params.pop("order", None)), self._shares(params)
+        order = number_of(params.pop("order", None))
+        shares = self._shares(params)
         defaults = self._request_defaults(params, kind, where)
         self._info(info, params, f"{name}/{upstream}", (*place, "model_info"))
         for left in list(params):

@@ -45,9 +45,11 @@ class ProviderReader:
             if slash and prefix not in PROVIDERS:
                 self.note("left out", "litellm_params.model", f"the provider {prefix!r} is not known here", place)
                 return None
-            prefix, upstream = _guessed(model), model
+            prefix = _guessed(model)
+            upstream = model
         elif prefix not in PROVIDERS:
-            prefix, upstream = "custom_openai", model
+            prefix = "custom_openai"
+            upstream = model
         provider = PROVIDERS.get(prefix, KnownProvider("openai-compatible"))
         for route in ROUTES.get(prefix, ()):
             upstream = upstream.removeprefix(route)

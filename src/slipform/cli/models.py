@@ -99,7 +99,8 @@ def _facts(provider: Provider, model: str) -> Iterator[_Row]:
     from slipform.providers.retry import apply_downgrades
     from slipform.schema import OutputStrategy
 
-    capabilities, limitations = provider.capabilities(model), limitations_of(provider, model)
+    capabilities = provider.capabilities(model)
+    limitations = limitations_of(provider, model)
     yield "model", f"{provider.name}/{model}"
     if isinstance(provider, HttpProvider):
         yield "address", masked_url(provider.base_url)

@@ -176,7 +176,8 @@ def _spent(settings: Settings, keys: Sequence[Key]) -> dict[str, str]:
     from slipform.proxy.admission.ledger import open_ledger, standing
     from slipform.proxy.admission.spending import ledger_path
 
-    path, now = ledger_path(settings, os.environ), time.time()
+    path = ledger_path(settings, os.environ)
+    now = time.time()
     standings: dict[str, Standing] = {}
     if path is not None and path.exists() and keys:
         try:
@@ -186,7 +187,8 @@ def _spent(settings: Settings, keys: Sequence[Key]) -> dict[str, str]:
             typer.echo(f"{path} cannot be read: {error}", err=True)
     words = {}
     for key in keys:
-        stands, per = standings.get(key.id, Standing()), f" per {key.period}" if key.period else ""
+        stands = standings.get(key.id, Standing())
+        per = f" per {key.period}" if key.period else ""
         parts = []
         if key.max_cost is not None or key.soft_cost is not None:
             parts.append(
@@ -234,7 +236,8 @@ def _set_disabled(name: str, file: Path | None, config: Path | None, *, disabled
     from slipform.proxy.admission.shared_state import shared_revision
 
     path, settings = _keys_file(file, config)
-    servers, redis = _Servers(), settings.redis
+    servers = _Servers()
+    redis = settings.redis
     shared_revision_of = (lambda key_id: shared_revision(redis, key_id)) if redis is not None else None
     key = disable_key(path, name, disabled, after=shared_revision_of, confirm=servers.wait)
     action = f"{'disabled' if disabled else 'enabled'} {key.name}"

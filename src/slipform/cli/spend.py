@@ -60,7 +60,8 @@ def spend(
     groups = [each.strip() for each in by.split(",") if each.strip()]
     if unknown := [each for each in groups if each not in _GROUPS]:
         raise ConfigError(f"{unknown[0]!r} is nothing to group by", where="--by", hint=f"Use {', '.join(_GROUPS)}.")
-    start, end = _moment(since, "--since", 0.0), _moment(until, "--until", 1e12)
+    start = _moment(since, "--since", 0.0)
+    end = _moment(until, "--until", 1e12)
     try:
         with closing(open_ledger(path, readonly=True)) as connection:
             rows = connection.execute(_query(groups), (start, end)).fetchall()

@@ -228,9 +228,11 @@ def decode_input(data: bytes, where: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if data.startswith(_UTF16_MARKS):
-            message, hint = "It is UTF-16 text, not UTF-8", "Convert it, for example with `iconv -f UTF-16 -t UTF-8`."
+            message = "It is UTF-16 text, not UTF-8"
+            hint = "Convert it, for example with `iconv -f UTF-16 -t UTF-8`."
         elif b"\0" in data:
-            message, hint = "It is a binary file, not text", "Give a file of UTF-8 text."
+            message = "It is a binary file, not text"
+            hint = "Give a file of UTF-8 text."
         else:
             line = data.count(b"\n", 0, error.start) + 1
             message = f"It is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}, on line {line}"

@@ -74,7 +74,8 @@ class FallbackList:
 
     def failed(self, error: SlipformError, *, may_move: bool = True) -> None:
         """The model cannot answer: afterwards the next one is to be asked; raises the error where none may be."""
-        name, more = self._models[len(self._failed)].model, len(self._failed) + 1 < len(self._models)
+        name = self._models[len(self._failed)].model
+        more = len(self._failed) + 1 < len(self._models)
         self._failed.append({"model": name, "code": error.code, "message": error_fields(error)["message"]})
         self.before = joined(self.before, error.report)
         can_help = more and may_move and should_try_next(error)

@@ -105,7 +105,8 @@ class ModelRoute:
             _check_price(self, options)
         if (frame_plan := self._frame_plan(request, options, schema)) is not None:
             return frame_plan
-        response_format, provider = request.response_format, self.provider
+        response_format = request.response_format
+        provider = self.provider
         shape = schema or _text_of(response_format)
         if response_format is None or shape is None or not _keeps(request, options):
             plan = _planned(self, request, options, schema, self._capabilities(request, schema))

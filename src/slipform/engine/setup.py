@@ -203,7 +203,8 @@ def _transport(
         return None
     from slipform.config import ProviderSettings
 
-    provider_settings, tls = provider_settings or ProviderSettings(), None
+    provider_settings = provider_settings or ProviderSettings()
+    tls = None
     if provider_settings.client_key is not None and provider_settings.client_certificate is None:
         raise ConfigError("There is no `client_certificate` for this key", where=f"providers.{name}.client_key")
     if provider_settings.ca_file is not None or provider_settings.client_certificate is not None:

@@ -53,7 +53,8 @@ def shade(share: float) -> tuple[str, str]:
             colour = [round(a + (b - a) * part) for a, b in zip(one, other, strict=True)]
             break
     light = sum(weight * _linear(channel) for weight, channel in zip((0.2126, 0.7152, 0.0722), colour, strict=True))
-    white, black = 1.05 / (light + 0.05), (light + 0.05) / 0.0575
+    white = 1.05 / (light + 0.05)
+    black = (light + 0.05) / 0.0575
     return "#" + "".join(f"{channel:02x}" for channel in colour), "#ffffff" if white > black else "#14212b"
 
 
@@ -76,13 +77,16 @@ def heat_map(runs: Sequence[RunScore], fields: Sequence[str]) -> str:
     """Every field of every run: how often it was right. Fields that were wrong most come first."""
     worst = sorted(fields, key=lambda name: min(run.fields[name].accuracy for run in runs if name in run.fields))
     shown = worst[:MOST_FIELDS]
-    left, top, high = 18 + 8.2 * max((len(cut(name, 34)) for name in shown), default=4), 62.0, 30.0
+    left = 18 + 8.2 * max((len(cut(name, 34)) for name in shown), default=4)
+    top = 62.0
+    high = 30.0
     wide = max(74.0, min(120.0, 640.0 / max(1, len(runs))))
     parts = []
     for column, run in enumerate(runs):
         parts.append(_label(run.strategy, left + (column + 0.5) * wide, top - 8, "soft", "middle"))
     for model, first, count in _groups(runs):
-        x, span = left + first * wide, count * wide
+        x = left + first * wide
+        span = count * wide
         parts.append(_label(cut(model, int(span / 7.4)), x + span / 2, top - 36, "name", "middle"))
         parts.append(_element("line", x1=x + 5, x2=x + span - 5, y1=top - 27, y2=top - 27, class_="leader"))
     for line, name in enumerate(shown):
@@ -90,7 +94,8 @@ def heat_map(runs: Sequence[RunScore], fields: Sequence[str]) -> str:
         parts.append(_label(cut(name, 34) or "(the value)", left - 10, y + 19, "name", "end"))
         for column, run in enumerate(runs):
             parts.append(_cell(run, name, left + column * wide, y, wide, high))
-    width, height = left + len(runs) * wide + 4, top + len(shown) * high + 6
+    width = left + len(runs) * wide + 4
+    height = top + len(shown) * high + 6
     return _picture(width, height, "Accuracy of each field by model and strategy", parts)
 
 
@@ -130,7 +135,10 @@ def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
     """
     priced = all(run.cost is not None for run in runs)
     axis = "cost of 1,000 rows" if priced else "tokens of a row, in and out"
-    left, top, inner_width, inner_height = 56.0, 18.0, 380.0, 250.0
+    left = 56.0
+    top = 18.0
+    inner_width = 380.0
+    inner_height = 250.0
     most = _round_up(max((_spent(run, priced=priced) for run in runs), default=1.0))
     least = max(0.0, math.floor((min(run.accuracy for run in runs) - 0.02) * 10) / 10)
     step = 0.05 if least >= 0.7 else 0.1 if least >= 0.4 else 0.2
@@ -139,7 +147,8 @@ def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
     def y_of(share: float) -> float:
         return top + inner_height * (1 - (share - least) / (1 - least))
 
-    parts, names = [], []
+    parts = []
+    names = []
     for number in range(round((1 - least) / step) + 1):
         share = 1 - number * step
         parts.append(_element("line", x1=left, x2=left + inner_width, y1=y_of(share), y2=y_of(share), class_="grid"))
@@ -150,7 +159,8 @@ def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
     parts.append(_label(axis, left + inner_width / 2, top + inner_height + 38, "soft", "middle"))
     colours = {model: number % 6 for number, model in enumerate(dict.fromkeys(run.model for run in runs))}
     for number, run in enumerate(sorted(runs, key=lambda run: -run.accuracy), 1):
-        spent, look = _spent(run, priced=priced), f"dot{colours[run.model]}"
+        spent = _spent(run, priced=priced)
+        look = f"dot{colours[run.model]}"
         title = f"{run_name(run)}: {100 * run.accuracy:.1f} % right, {axis} {spent:,.4g}"
         at = left + inner_width * spent / most, y_of(run.accuracy)
         parts.append(_dot(number, *at, look, title))
@@ -187,8 +197,13 @@ def _round_up(value: float) -> float:
 
 def score_picture(run: RunScore) -> str:
     """How many of the values in each tenth of the score were right; a narrow bar stands for few values."""
-    width, height, left, top, bottom = 310.0, 190.0, 44.0, 10.0, 40.0
-    inner_width, inner_height = width - left - 14, height - top - bottom
+    width = 310.0
+    height = 190.0
+    left = 44.0
+    top = 10.0
+    bottom = 40.0
+    inner_width = width - left - 14
+    inner_height = height - top - bottom
     bins = run.bins()
     most = max((each.total for each in bins), default=0)
     parts = []

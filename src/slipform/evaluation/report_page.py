@@ -181,7 +181,8 @@ def _mistakes(run: RunScore) -> str:
 def _mistake_row(mistake: dict[str, Any]) -> str:
     if "error" in mistake:
         return f'<tr><td>{_text(mistake["key"])}</td><td colspan="6" class="bad">{_text(mistake["error"])}</td></tr>'
-    score, source = mistake.get("score"), mistake.get("in_source")
+    score = mistake.get("score")
+    source = mistake.get("in_source")
     cells = (
         _text(mistake["key"]),
         f"<code>{_text(mistake['field'] or '(the value)')}</code>",

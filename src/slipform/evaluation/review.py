@@ -117,7 +117,8 @@ def write_review(
 def _with_sources(results: Path, source: ReviewSource) -> Iterator[tuple[Row, str, str | None]]:
     """Yield each result with its source and prompt; results and input are both in the order of rows."""
     inputs = enumerate(rows_of(source.data), 1) if source.data is not None else iter(())
-    number, row = 0, None
+    number = 0
+    row = None
     for place, result in enumerate(map(_plain, rows_of(results)), 1):
         if "value" not in result:
             raise ConfigError(
@@ -158,7 +159,9 @@ def _grounded(value: Any, text: str, schema: Mapping[str, Any] | None) -> dict[s
 
 def _index_entry(number: int, key: str, value: Any, evidence: Mapping[str, Mapping[str, Any]]) -> list[Any]:
     """Return what the list shows of a row: its title, the score of its least sure value, how many are not there."""
-    scores, absent, words = list[float](), 0, list[str]()
+    scores = list[float]()
+    absent = 0
+    words = list[str]()
     for pointer, field in evidence.items():
         leaf = locate(value, pointer) if pointer else value
         says_something = needs_a_place(leaf)
@@ -172,7 +175,8 @@ def _index_entry(number: int, key: str, value: Any, evidence: Mapping[str, Mappi
 
 def _leaf_count(value: Any) -> int:
     """Scalars and empty containers: what a person decides on."""
-    count, stack = 0, [value]
+    count = 0
+    stack = [value]
     while stack:
         each = stack.pop()
         if isinstance(each, dict | list) and each:

@@ -51,7 +51,8 @@ def separation(leaves: Sequence[ScoredLeaf]) -> Separation:
     """
     right = sorted(leaf.score for leaf in leaves if leaf.is_right)
     wrong = sorted(leaf.score for leaf in leaves if not leaf.is_right)
-    m, n = len(right), len(wrong)
+    m = len(right)
+    n = len(wrong)
     if not m or not n:
         reason = "no value has a score" if not m and not n else f"all {m + n} values are {'right' if m else 'wrong'}"
         return Separation(None, None, None, m, n, reason)

@@ -114,7 +114,8 @@ class ChoiceBuilder:
         if chunk.parts:
             self._add_parts(chunk.parts)
         if chunk.finish is not None:
-            self.finish, self.raw_finish = chunk.finish, chunk.raw_finish
+            self.finish = chunk.finish
+            self.raw_finish = chunk.raw_finish
 
     def _add_parts(self, parts: tuple[Part, ...]) -> None:
         for part in parts:

@@ -53,7 +53,8 @@ def _entries(logprobs: Any) -> Sequence[Any]:
 def _bytes_of(entry: Any) -> bytes | None:
     if not isinstance(entry, Mapping):
         return None
-    data, text = entry.get("bytes"), entry.get("token")
+    data = entry.get("bytes")
+    text = entry.get("token")
     try:
         if isinstance(data, list | tuple | bytes):
             return bytes(data)
@@ -76,7 +77,8 @@ def cut_logprobs(logprobs: Any, text: str, start: int, end: int) -> dict[str, An
     """
     if _joined(logprobs) != utf8(text):
         return None
-    first, last = len(utf8(text[:start])), len(utf8(text[:end]))
+    first = len(utf8(text[:start]))
+    last = len(utf8(text[:end]))
     return _entries_at(logprobs, range(first, last))
 
 
@@ -87,7 +89,8 @@ def fit_logprobs(logprobs: Any, text: str) -> dict[str, Any] | None:
     >>> [entry["token"] for entry in fit_logprobs({"content": tokens}, '{"a":1}')["content"]]
     ['{"a":', '1', '}']
     """
-    joined, target = _joined(logprobs), utf8(text)
+    joined = _joined(logprobs)
+    target = utf8(text)
     if joined is None:
         return None
     places: list[int] = []
@@ -117,7 +120,8 @@ def _entries_at(logprobs: Any, places: Sequence[int]) -> dict[str, Any]:
     """The entries that have bytes at these places of all, with no other bytes; the tokens in between go."""
     entries = _entries(logprobs)
     pieces = [_bytes_of(entry) or b"" for entry in entries]
-    kept, chosen = [], set(places)
+    kept = []
+    chosen = set(places)
     for entry, piece, end in zip(entries, pieces, accumulate(map(len, pieces)), strict=True):
         begin = end - len(piece)
         left = bytes(byte for at, byte in enumerate(piece, begin) if at in chosen)

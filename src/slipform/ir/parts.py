@@ -75,7 +75,8 @@ def part_chunks(
     index = 0
     for at, part in enumerate(parts):
         if isinstance(part, Text):
-            text, all_sent = part.text[sent_text:], 0 < len(part.text) <= sent_text
+            text = part.text[sent_text:]
+            all_sent = 0 < len(part.text) <= sent_text
             sent_text = max(0, sent_text - len(part.text))
             if text:
                 yield CompletionChunk(text)

@@ -114,7 +114,8 @@ class GrowingChannel:
             return
         complete = self._parser.complete
         if not complete and final:
-            self.error, self.kind = "the text ended before the value was whole", TruncatedError
+            self.error = "the text ended before the value was whole"
+            self.kind = TruncatedError
             return
         if self._lift is not None and self._lifted is None:
             if complete:
@@ -374,17 +375,20 @@ class Reducer:
     def _commit(self, check: bool) -> ModelResponse:
         first = self._first
         refusal = "".join(first.refusal)
-        pieces, output = self._source(), self._output_call()
+        pieces = self._source()
+        output = self._output_call()
         text = "".join(pieces)
         open_calls = self._caller_calls(final=True)
         finish = resolve_finish(first.finish or "unknown", bool(open_calls), refusal)
         check = check and finish not in _UNFINISHED
         calls = {call.position: self._close_call(call, check) for call in open_calls}
-        resolved, lift = UNRESOLVED, self._lift
+        resolved = UNRESOLVED
+        lift = self._lift
         if self._snapshot.response_schema is not None:
             resolved = self._final_value(pieces, expected=check and self._is_answer(pieces, bool(calls)))
             if lift is not None and resolved is not UNRESOLVED:
-                text, lift = compact_json(resolved), None
+                text = compact_json(resolved)
+                lift = None
         return ModelResponse(
             text=text,
             tool_calls=tuple(calls.values()),

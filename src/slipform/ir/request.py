@@ -53,7 +53,8 @@ class Guard:
             return default
         changes: dict[str, Any] = {}
         for name in _OPTIONS.intersection(extra):
-            value, field_name = extra[name], _SPELLINGS[name]
+            value = extra[name]
+            field_name = _SPELLINGS[name]
             if field_name == "max_prefix_chars":
                 if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                     raise RequestError(f"It must be a number of characters, not {value!r}", where=name)
@@ -318,7 +319,8 @@ class RequestDefaults:
 
     def apply(self, request: ModelRequest) -> ModelRequest:
         """Return the request with the defaults where it says nothing; its own objects count as a whole."""
-        defaults, own = self.given, request.sampling
+        defaults = self.given
+        own = request.sampling
         pairs = (
             (each.name, getattr(own, each.name), getattr(defaults.sampling, each.name)) for each in fields(Sampling)
         )

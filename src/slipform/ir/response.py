@@ -302,7 +302,9 @@ class CompletionChunk(NamedTuple):
         return is_plain and delta.index is not None and self[10:] == _EMPTY_END
 
 
-_EMPTY_START, _EMPTY_MIDDLE, _EMPTY_END = CompletionChunk()[:3], CompletionChunk()[1:8], CompletionChunk()[10:]
+_EMPTY_START = CompletionChunk()[:3]
+_EMPTY_MIDDLE = CompletionChunk()[1:8]
+_EMPTY_END = CompletionChunk()[10:]
 
 
 def plain_chunks(texts: Sequence[str], call: int = -1) -> list[CompletionChunk]:

@@ -105,10 +105,8 @@ class AsyncClient:
         conversing = conversing_for_text(prompt, self.model, self.options, overrides)
         if conversing.toolbox.tools:
             return (await converse_async(self.router, conversing, None)).outcome.text
-        request, fallback = (
-            conversing.request,
-            FallbackList(self.router, conversing.models, CallCount(conversing.options.budget.calls)),
-        )
+        request = conversing.request
+        fallback = FallbackList(self.router, conversing.models, CallCount(conversing.options.budget.calls))
         response = await run_first_async(fallback, lambda route: route.complete_async(fallback.aimed(request, route)))
         return response.text
 

@@ -113,10 +113,8 @@ class Client:
         conversing = conversing_for_text(prompt, self.model, self.options, overrides)
         if conversing.toolbox.tools:
             return converse(self.router, conversing, None).outcome.text
-        request, fallback = (
-            conversing.request,
-            FallbackList(self.router, conversing.models, CallCount(conversing.options.budget.calls)),
-        )
+        request = conversing.request
+        fallback = FallbackList(self.router, conversing.models, CallCount(conversing.options.budget.calls))
         return run_first(fallback, lambda route: route.complete(fallback.aimed(request, route))).text
 
     def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:

@@ -145,7 +145,8 @@ def still_open(partial: Partial[Any]) -> Path | None:
 
 def finished_items(partial: Partial[Any], start: int) -> Iterator[Any]:
     """Yield the finished, valid items of a partial array from `start` on, up to the first that is not."""
-    raw, open_path = partial._raw, partial._open
+    raw = partial._raw
+    open_path = partial._open
     if not isinstance(raw, list):
         return
     growing = open_path[0] if open_path else len(raw)
@@ -158,7 +159,9 @@ def finished_items(partial: Partial[Any], start: int) -> Iterator[Any]:
 
 def _part(partial: Partial[Any], key: Step) -> Any:
     """Return the part under a key: its object when finished, its partial value when not, UNSET when absent."""
-    raw, memory, open_path = partial._raw, partial._memory, partial._open
+    raw = partial._raw
+    memory = partial._memory
+    open_path = partial._open
     if isinstance(raw, dict) and key not in raw:
         return UNSET
     value = raw[key]

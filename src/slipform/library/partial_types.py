@@ -87,7 +87,8 @@ def kind_of(shape: Any) -> Kind:
 @lru_cache(maxsize=512)
 def _kind(shape: Any) -> Kind:
     bare = _bare(shape)
-    origin, arguments = get_origin(bare), get_args(bare)
+    origin = get_origin(bare)
+    arguments = get_args(bare)
     plain = bare is shape
     if bare is Any or bare is object or isinstance(bare, TypeVar):
         return ANY

@@ -115,7 +115,9 @@ def conversing_for_text(prompt: Prompt, model: Models, options: Options, overrid
 
 
 def _toolbox(overrides: TextOverrides) -> Toolbox:
-    tools, approve, steps = overrides.get("tools"), overrides.get("approve"), overrides.get("max_steps")
+    tools = overrides.get("tools")
+    approve = overrides.get("approve")
+    steps = overrides.get("max_steps")
     if tools is None:
         if approve is not None or steps is not None:
             raise TypeError("`approve` and `max_steps` are for calls with `tools`")
@@ -159,7 +161,8 @@ def first_of(models: Models) -> str:
 
 
 def _merge_options(options: Options, overrides: Overrides[Any]) -> Options:
-    attempts, seconds = overrides.get("max_attempts"), overrides.get("timeout")
+    attempts = overrides.get("max_attempts")
+    seconds = overrides.get("timeout")
     budget = options.budget
     if attempts is not None:
         if attempts < 1:

@@ -235,7 +235,8 @@ class Session(Generic[T]):
 
     def _strategy(self) -> OutputStrategy:
         """Return how the current request obtains its JSON."""
-        request, formatter = self.call.asked, self.call.plan.formatter
+        request = self.call.asked
+        formatter = self.call.plan.formatter
         if request.response_format is None:
             return self.call.plan.strategy
         if formatter is not None and self.attempt > 1 and request.model == formatter.model:
@@ -335,7 +336,8 @@ class Session(Generic[T]):
 
     def events(self) -> Iterator[TextDelta | CallDelta | ToolRun | Restart | Partial[T] | Result[T]]:
         """Yield what has happened since the last call."""
-        happened, self._events = self._events, []
+        happened = self._events
+        self._events = []
         yield from happened
         if self.result is not None:
             yield self.result
@@ -355,7 +357,8 @@ class Session(Generic[T]):
         value, open_path = self._current()
         if value is PENDING or (value is self._last_value and open_path == self._last_open_path):
             return None
-        self._last_value, self._last_open_path = value, open_path
+        self._last_value = value
+        self._last_open_path = open_path
         return Partial(value, self._kind, self._memory, open_path)
 
     def partials(self) -> Iterator[Partial[T]]:

@@ -166,13 +166,16 @@ Steps: TypeAlias = Generator[AskEffect | RunEffect, Any, Conversation]
 
 def conversation(router: Router, conversing: Conversing, clock: Callable[[], float] = time.monotonic) -> Steps:
     """Yield what is to be done next, take its result, and return the conversation or raise."""
-    options, toolbox = conversing.options, conversing.toolbox
-    count, started = CallCount(options.budget.calls), clock()
+    options = conversing.options
+    toolbox = conversing.toolbox
+    count = CallCount(options.budget.calls)
+    started = clock()
     request = conversing.request.replace(calls=count)
     if toolbox.tools:
         request = request.replace(tools=tuple(toolbox.tools.values()))
         options = dataclasses.replace(options, tools="enforce")  # what is run has been checked
-    models, report = conversing.models, Report()
+    models = conversing.models
+    report = Report()
     runs: tuple[ToolRun, ...] = ()
     for step in range(1, toolbox.max_steps + 1):
         try:
@@ -202,7 +205,8 @@ def conversation(router: Router, conversing: Conversing, clock: Callable[[], flo
 
 def converse(router: Router, conversing: Conversing, schema: Schema[Any] | None) -> Conversation:
     """Hold a conversation, blocking."""
-    steps, tools = conversation(router, conversing), BlockingTools(conversing.toolbox)
+    steps = conversation(router, conversing)
+    tools = BlockingTools(conversing.toolbox)
     reply: Outcome | tuple[ToolRun, ...]
     try:
         effect = next(steps)
@@ -355,7 +359,8 @@ def _left(options: Options, report: Report, seconds: float) -> Options:
     """Return the options of the next step: what the steps before it have spent is gone."""
     if not report.attempts:
         return options
-    budget, usage = options.budget, report.usage
+    budget = options.budget
+    usage = report.usage
     used = usage.total if usage.total is not None else usage.output or 0
     left = dataclasses.replace(
         budget,

@@ -108,9 +108,11 @@ def _set_messages_text(response: Any, text: str) -> None:
 
 
 def _set_chat_calls(response: Any, other: Any) -> None:
-    choice, other_choice = response.choices[0], other.choices[0]
+    choice = response.choices[0]
+    other_choice = other.choices[0]
     choice.finish_reason = other_choice.finish_reason
-    choice.message.content, choice.message.tool_calls = other_choice.message.content, other_choice.message.tool_calls
+    choice.message.content = other_choice.message.content
+    choice.message.tool_calls = other_choice.message.tool_calls
 
 
 def _set_responses_calls(response: Any, other: Any) -> None:
@@ -135,12 +137,14 @@ def _set_text(blocks: list[Any], kind: str, text: str) -> None:
 
 
 def _set_chat_usage(usage: Any, tokens: Usage) -> None:
-    usage.prompt_tokens, usage.completion_tokens = tokens.input or 0, tokens.output or 0
+    usage.prompt_tokens = tokens.input or 0
+    usage.completion_tokens = tokens.output or 0
     usage.total_tokens = tokens.total or usage.prompt_tokens + usage.completion_tokens
 
 
 def _set_usage(usage: Any, tokens: Usage) -> None:
-    usage.input_tokens, usage.output_tokens = tokens.input or 0, tokens.output or 0
+    usage.input_tokens = tokens.input or 0
+    usage.output_tokens = tokens.output or 0
     if hasattr(usage, "total_tokens"):
         usage.total_tokens = tokens.total or usage.input_tokens + usage.output_tokens
 

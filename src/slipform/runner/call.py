@@ -87,7 +87,9 @@ class RowCaller:
         return FinishedRow(entry, report.usage, report.cost)
 
     def _outcome(self, request: ModelRequest, row: Row) -> Coroutine[Any, Any, Outcome]:
-        job, options, schema = self.job, self.job.options, self.plan.schema
+        job = self.job
+        options = self.job.options
+        schema = self.plan.schema
         if options.evidence is not None and job.source is not None:
             evidence = dataclasses.replace(options.evidence, source=as_text(row.get(job.source), job.source))
             options = dataclasses.replace(options, evidence=evidence)
@@ -109,7 +111,8 @@ class RowCaller:
     def _figures(self, report: Report, seconds: float | None) -> dict[str, Any]:
         if not self.job.figures:
             return {}
-        usage, calls = report.usage, len(report.attempts) + len(report.samples)
+        usage = report.usage
+        calls = len(report.attempts) + len(report.samples)
         figures = {
             "calls": calls, "input": usage.input, "output": usage.output, "cost": report.cost,
             "seconds": None if seconds is None else round(seconds, 4),
@@ -223,7 +226,8 @@ class Adapter:
                 request, plan = self._json(route, request, call.schema, call.response_mime_type)
             else:
                 plan = route.plan(request, self.options)
-            streams, limit = call.streaming and not is_json, call.timeout_seconds
+            streams = call.streaming and not is_json
+            limit = call.timeout_seconds
             try:
                 outcome = await run_async(request, plan, route.awaited, judged=is_json, streaming=streams, limit=limit)
             except (TruncatedError, RunawayError, SchemaViolationError) as error:

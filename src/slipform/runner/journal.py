@@ -208,7 +208,8 @@ class Journal:
     def close(self) -> None:
         """Sync and close the file."""
         if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
+            descriptor = self._descriptor
+            self._descriptor = -1
             try:
                 with writing(self.path):
                     os.fsync(descriptor)
@@ -273,7 +274,8 @@ def _sorted_by_offset(path: Path, segment: Segment) -> Iterator[JournalEntry]:
 
     The lost line may have begun a pass: of a row that comes twice, the last entry counts.
     """
-    rows, offsets = array("Q"), array("Q")
+    rows = array("Q")
+    offsets = array("Q")
     for offset, line in _lines(path, segment):
         if (entry := _entry(line)) is not None:
             rows.append(entry.row)
@@ -331,16 +333,22 @@ def _scan(path: Path) -> tuple[int, tuple[Segment, ...], dict[str, Any]]:
             name, body, _ = _parse_line(line)
             if good == 0 and name != b"head":
                 break
-            before, offset = offset, offset + len(line)
+            before = offset
+            offset = offset + len(line)
             if name is None:
                 unreadable += 1
                 continue
-            good, damaged, unreadable = offset, damaged + unreadable, 0
+            good = offset
+            damaged = damaged + unreadable
+            unreadable = 0
             if name == b"head":
-                head, start = orjson.loads(body), offset
+                head = orjson.loads(body)
+                start = offset
             elif name != b"done":
                 segments.append(Segment(start, before, window, damaged))
-                window, start, damaged = int(orjson.loads(body)["window"]), offset, 0
+                window = int(orjson.loads(body)["window"])
+                start = offset
+                damaged = 0
     if good == 0 and path.stat().st_size > 0:
         _check_torn_head(path)
     return good, (*segments, Segment(start, good, window, damaged)), head
@@ -352,14 +360,16 @@ def _has_rows(segments: tuple[Segment, ...]) -> bool:
 
 def _parse_line(line: bytes) -> tuple[bytes | None, bytes, bytes]:
     """Return the name of a line, its body, and the hash of the row's content; the name is None when it is damaged."""
-    start, content = _BODY, b""
+    start = _BODY
+    content = b""
     if line.startswith(_HASH_FIELD, _BODY):
         content = line[_BODY + len(_HASH_FIELD) : line.find(b'"', _BODY + len(_HASH_FIELD))]
         start += len(_HASH_FIELD) + len(content) + len(b'","')
     end = line.find(b'":', start)
     if not line.startswith(b'{"crc":"') or not line.endswith(b"}\n") or end < 0:
         return None, b"", b""
-    name, body = line[start:end], line[end + 2 : -2]
+    name = line[start:end]
+    body = line[end + 2 : -2]
     if line[_CRC] != b"%08x" % zlib.crc32(content + body) or name not in _NAMES:
         return None, b"", b""
     return name, body, content
@@ -368,7 +378,8 @@ def _parse_line(line: bytes) -> tuple[bytes | None, bytes, bytes]:
 def _check_torn_head(path: Path) -> None:
     """Raise unless the file is no more than the beginning of a first line: then nothing was done yet."""
     with path.open("rb") as file:
-        line, rest = file.readline(), file.read(1)
+        line = file.readline()
+        rest = file.read(1)
     if not b'{"crc":"'.startswith(line[:8]):
         raise ConfigError("This file is no journal of a batch", where=str(path), hint="Give another --out.")
     if rest or line.endswith(b"\n"):  # going on would ask for, and pay, every row again

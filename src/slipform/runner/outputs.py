@@ -83,7 +83,8 @@ class JsonLinesFile:
     def flush(self) -> None:
         """Write the buffered lines; if the disk is full, cut the file back to its last whole line and raise."""
         with self._lock:
-            lines, written = bytes(self._buffer), 0
+            lines = bytes(self._buffer)
+            written = 0
             self._buffer.clear()
             try:
                 if lines and self._file is None:
@@ -102,7 +103,8 @@ class JsonLinesFile:
             self.flush()
         finally:
             if self._file is not None:
-                file, self._file = self._file, None
+                file = self._file
+                self._file = None
                 with writing(self.path):
                     file.close()
 

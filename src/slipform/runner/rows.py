@@ -150,7 +150,9 @@ class Template:
     @classmethod
     def read(cls, text: str) -> Template:
         """Parse a template; raises `ConfigError` with the position of a stray brace."""
-        pieces, columns, end = [""], list[str](), 0
+        pieces = [""]
+        columns = list[str]()
+        end = 0
         for match in _BRACES.finditer(text):
             pieces[-1] += text[end : match.start()]
             end = match.end()

@@ -146,7 +146,9 @@ async def answer_rows(
     At most `window` rows are started beyond the oldest one that is not done. Raises the error that no row could get
     past (a wrong key, an unreachable address, a spent quota), and leaves the other rows undone.
     """
-    limiter, policy, row_window = AdaptiveConcurrency(concurrency), GiveUpPolicy(), RowWindow(window)
+    limiter = AdaptiveConcurrency(concurrency)
+    policy = GiveUpPolicy()
+    row_window = RowWindow(window)
 
     async def work() -> None:
         while True:

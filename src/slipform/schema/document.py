@@ -165,7 +165,8 @@ def replaced(schema: Json, steps: Pointer, value: Json) -> Json:
     """A copy of the schema with `value` at a path; None takes out what is there."""
     if not steps:
         return value
-    step, rest = steps[0], steps[1:]
+    step = steps[0]
+    rest = steps[1:]
     if isinstance(schema, list):
         number = int(step)
         inner = replaced(schema[number], rest, value)
@@ -340,7 +341,8 @@ class SchemaDocument:
         place = self._identified.get(target)
         if place is None or not fragment:
             return place
-        node, base = place.node, place.base
+        node = place.node
+        base = place.base
         for step in split_pointer(fragment):
             node = _descend(node, (step,))
             if node is None:

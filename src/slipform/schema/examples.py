@@ -114,7 +114,8 @@ class _Writer:
 
 
 def _holds(member: tuple[Any, Any], char: str) -> bool:
-    operation, argument = str(member[0]), member[1]
+    operation = str(member[0])
+    argument = member[1]
     if operation == "LITERAL":
         return ord(char) == int(argument)
     if operation == "RANGE":
@@ -324,7 +325,8 @@ class _Maker:
         least = node.get("minItems", 0)
         count = max(least, len(first) if self.generous else 0)
         if "contains" in node:
-            count, rule = max(count, node.get("minContains", 1)), node["contains"]
+            count = max(count, node.get("minContains", 1))
+            rule = node["contains"]
         if self.generous and depth < _SHOWN_DEPTH and rule is not False and isinstance(rule, dict):
             count = max(count, 1)
         count = min(count, node.get("maxItems", count))
@@ -389,7 +391,8 @@ def _bounds(node: Mapping[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def _text(node: Mapping[str, Any], variant: int) -> str:
-    least, most = int(node.get("minLength", 0)), node.get("maxLength")
+    least = int(node.get("minLength", 0))
+    most = node.get("maxLength")
     if isinstance(pattern := node.get("pattern"), str):
         text = matching(pattern, variant, least)
         if text is None:

@@ -130,7 +130,8 @@ class _Explainer:
     def _assertion(self, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
         if self.work.holds(place, keyword, value):
             return
-        expected, actual = wording.expected(keyword, place.node), wording.found(keyword, value)
+        expected = wording.expected(keyword, place.node)
+        actual = wording.found(keyword, value)
         message = f"expected {expected}, found {actual}"
         self.add(_violation(place, join_pointer([keyword]), keyword, steps, message, expected=expected, found=actual))
 
@@ -377,11 +378,14 @@ def _contains(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyw
         return
     rule = walk.below(place, keyword)
     count = sum(walk.work.fits(rule, item) for item in value)
-    least, most = place.node.get("minContains", 1), place.node.get("maxContains")
+    least = place.node.get("minContains", 1)
+    most = place.node.get("maxContains")
     if walk.compiled.counts_contains and most is not None and count > most:
-        words, at = f"at most {most}", "maxContains"
+        words = f"at most {most}"
+        at = "maxContains"
     elif count < (least if walk.compiled.counts_contains else 1):
-        words, at = f"at least {least if walk.compiled.counts_contains else 1}", keyword
+        words = f"at least {least if walk.compiled.counts_contains else 1}"
+        at = keyword
     else:
         return
     expected = f"{words} {'item that fits' if words.endswith(' 1') else 'items that fit'} `contains`"

@@ -53,7 +53,8 @@ def msgspec_document(shape: Any) -> dict[str, Any]:
     """Return the JSON Schema of a type that msgspec knows, with the root written out in place of a reference."""
     document = msgspec.json.schema(shape)
     if set(document) == {"$ref", "$defs"}:
-        itself, definitions = document["$ref"], document["$defs"]
+        itself = document["$ref"]
+        definitions = document["$defs"]
         root = definitions[itself.removeprefix("#/$defs/")]
         if not _refers(definitions, itself):
             definitions = {name: each for name, each in definitions.items() if each is not root}

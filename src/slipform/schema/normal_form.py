@@ -326,7 +326,8 @@ def _enum(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
             continue
         if shape.enum is None:
             unique = {json_key(value): value for value in values}
-            shape.enum, shape.enum_pointer = list(unique.values()), f"{part.pointer}/{keyword}"
+            shape.enum = list(unique.values())
+            shape.enum_pointer = f"{part.pointer}/{keyword}"
         else:
             shape.enum = common_values(shape.enum, values)
 

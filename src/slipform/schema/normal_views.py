@@ -162,7 +162,8 @@ def array_view(source: SchemaSource, parts: tuple[SourceNode, ...]) -> ArrayView
     view = ArrayView()
     rows: list[tuple[list[SourceNode], SourceNode | None]] = []
     for part in parts:
-        items, word = part.get("items"), "items"
+        items = part.get("items")
+        word = "items"
         if isinstance(items, list):
             prefix = [source.child(part, "items", str(index)) for index in range(len(items))]
             word = "additionalItems"

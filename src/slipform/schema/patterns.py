@@ -136,13 +136,15 @@ def meant(pattern: str) -> str:
     ('[\\]\\[]+', '^\\{[\\w\\-.]\\}$', 'a{0,3}$')
     """
     out: list[str] = []
-    at, size = 0, len(pattern)
+    at = 0
+    size = len(pattern)
     in_class = beside_class = False
     while at < size:
         match = _ESCAPE.match(pattern, at) or (None if in_class else _REPEAT.match(pattern, at))
         if match is not None:
             out.append("$" if match[0] == r"\Z" else match[0])
-            at, beside_class = match.end(), match[0][1:] in _CLASSES
+            at = match.end()
+            beside_class = match[0][1:] in _CLASSES
             continue
         char = pattern[at]
         at += 1
@@ -298,7 +300,8 @@ class _Engine:
 
     def can_match(self, name: str, spend: Callable[[int], bool]) -> bool:
         """Whether a name can be told within the steps that it may take, and that work can be spent."""
-        work, steps = self._places * (len(name) + 1), _NAME_STEPS
+        work = self._places * (len(name) + 1)
+        steps = _NAME_STEPS
         if not self._backtracks:
             return spend(work)
         while steps <= MAX_NAME_STEPS and spend(steps * work):

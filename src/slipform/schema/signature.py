@@ -115,11 +115,15 @@ def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
     for number, line in enumerate(lines):
         ruled = number + 1 < len(lines) and bool(_RULE.match(lines[number + 1]))
         if _SECTION.match(line):
-            section, current, indent = ("numpy" if ruled else "google"), None, -1
+            section = "numpy" if ruled else "google"
+            current = None
+            indent = -1
         elif _OTHER_SECTION.match(line):
-            section, current = "other", None
+            section = "other"
+            current = None
         elif match := _SPHINX.match(line):
-            section, current = "sphinx", match[1]
+            section = "sphinx"
+            current = match[1]
             described[current] = match[2].strip()
         elif section == "sphinx" and _SPHINX_FIELD.match(line):
             current = None
@@ -134,7 +138,8 @@ def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
                 current = match[1]
                 described[current] = match[2].strip() if section == "google" else ""
             elif section == "google" and depth == 0:
-                section, current = None, None
+                section = None
+                current = None
                 body.append(line)
             elif current is not None:
                 described[current] = f"{described[current]} {line.strip()}".strip()
@@ -200,7 +205,8 @@ def _msgspec_note(description: str | None, extra: dict[str, Any] | None) -> Any:
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], described: Mapping[str, str], note: Note) -> Any:
     """Return a parameter as a key of the arguments: its type, with its description and default."""
-    hint, description = hints[parameter.name], described.get(parameter.name)
+    hint = hints[parameter.name]
+    description = described.get(parameter.name)
     if get_origin(hint) is Annotated:
         bare, *metadata = get_args(hint)
         description = next((each for each in metadata if isinstance(each, str)), description)

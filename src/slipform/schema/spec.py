@@ -43,7 +43,8 @@ def name_of(shape: Any) -> str:
 
 
 def _type_name(shape: Any) -> str:
-    origin, arguments = get_origin(shape), get_args(shape)
+    origin = get_origin(shape)
+    arguments = get_args(shape)
     if origin is Annotated:
         return _type_name(arguments[0])
     if origin in {Union, types.UnionType}:

@@ -123,7 +123,8 @@ class _Cut:
 
     def root(self) -> None:
         """Leave out the kinds of the keys, then keys that need not be there, then whatever does not fit."""
-        root, properties = self.schema, self.schema.get("properties")
+        root = self.schema
+        properties = self.schema.get("properties")
         named = {"properties": properties} if isinstance(properties, dict) else {}
         self._put(root, {key: root[key] for key in ("type", "required") if key in root} | named | _SHORTENED)
         if not isinstance(properties, dict):

@@ -282,7 +282,8 @@ class Compiled:
 
     def _counted(self, validator: jsonschema_rs.Validator) -> Callable[[Any], bool]:
         """The validator's verdict, within a bounded amount of work where its patterns could take very much."""
-        is_valid, use = validator.is_valid, self._pattern_use
+        is_valid = validator.is_valid
+        use = self._pattern_use
         if not use.counted:
             return is_valid
 

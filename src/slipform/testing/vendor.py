@@ -273,13 +273,15 @@ def _spell(step: Step, received: Received, shape: VendorFormat) -> Raw:
         body = {}
     if shape.streamed(received.path, body if isinstance(body, dict) else {}):
         pieces = tuple(shape.events(answer.response, answer.chunk_size))
-        kind, chunked = shape.content_type, True
+        kind = shape.content_type
+        chunked = True
     else:
         whole = json.dumps(shape.whole(answer.response)).encode()
         # Paced or cut, even a whole answer has to come in pieces.
         size = max(1, len(whole) // 8) if answer.pace or answer.cut_after is not None else len(whole)
         pieces = tuple(whole[start : start + size] for start in range(0, len(whole), size))
-        kind, chunked = "application/json", False
+        kind = "application/json"
+        chunked = False
     return Raw(
         pieces=pieces,
         headers={"content-type": kind, "x-request-id": "req_fake", **answer.headers},

@@ -183,16 +183,20 @@ def _anthropic_events(response: ModelResponse, size: int) -> Iterator[bytes]:
     for index, block in enumerate(whole["content"]):
         kind = block["type"]
         if kind == "tool_use":
-            key, delta, text, empty = (
-                "partial_json",
-                "input_json_delta",
-                next(call.arguments for call in response.tool_calls if call.id == block["id"]),
-                {**block, "input": {}},
-            )
+            key = "partial_json"
+            delta = "input_json_delta"
+            text = next(call.arguments for call in response.tool_calls if call.id == block["id"])
+            empty = {**block, "input": {}}
         elif kind == "thinking":
-            key, delta, text, empty = "thinking", "thinking_delta", block["thinking"], {**block, "thinking": ""}
+            key = "thinking"
+            delta = "thinking_delta"
+            text = block["thinking"]
+            empty = {**block, "thinking": ""}
         else:
-            key, delta, text, empty = "text", "text_delta", block["text"], {**block, "text": ""}
+            key = "text"
+            delta = "text_delta"
+            text = block["text"]
+            empty = {**block, "text": ""}
         yield event("content_block_start", index=index, content_block=empty)
         for piece in _cut(text, size):
             yield event("content_block_delta", index=index, delta={"type": delta, key: piece})

@@ -84,7 +84,8 @@ def _affordable(emitter: Emitter, keyword: str) -> bool:
 def _nearest(emitter: Emitter, bound: Bound, *, whole: bool) -> tuple[str, Any] | None:
     """The constraint as the dialect can say it, perhaps wider; None when it cannot."""
     dialect = emitter.dialect
-    keyword, value = bound.keyword, bound.value
+    keyword = bound.keyword
+    value = bound.value
     if keyword in dialect.keywords:
         if keyword == "pattern" and not takes_pattern(emitter, value):
             return None

@@ -69,7 +69,8 @@ class Dialect:
         if not self.names or re.fullmatch(self.names, name):
             return name
         base = _NOT_IN_A_NAME.sub("_", name).strip("_")[:50] or "property"
-        fitting, count = base, 1
+        fitting = base
+        count = 1
         while fitting in taken:
             count += 1
             fitting = f"{base}_{count}"

@@ -166,7 +166,8 @@ class _Settler:
         for _ in range(100):
             if not isinstance(plan, Ref) or plan.target is None:
                 break
-            schema, plan = self.defs[plan.name], plan.target
+            schema = self.defs[plan.name]
+            plan = plan.target
         return schema, plan
 
     def _leaf(self, schema: Mapping[str, Any], plan: Plan, branch: Branch) -> _Leaf:
@@ -181,7 +182,8 @@ class _Settler:
 
     def _grouped(self, groups: list[tuple[list[_Leaf], Plan]], leaf: _Leaf) -> list[tuple[list[_Leaf], Plan]]:
         apart = []
-        members, plan = [leaf], leaf.plan
+        members = [leaf]
+        plan = leaf.plan
         for group, group_plan in groups:
             if all(self._feature(leaf, other) is not None for other in group):
                 apart.append((group, group_plan))
@@ -198,7 +200,8 @@ class _Settler:
         """A test that every object of `one` passes and none of `other`."""
         shared = [key for key in one.properties if key in other.properties]
         for key in shared:
-            mine, theirs = one.values_of(key), other.values_of(key)
+            mine = one.values_of(key)
+            theirs = other.values_of(key)
             if mine is not None and theirs is not None and mine.isdisjoint(theirs):
                 if key in one.required:
                     return ("in", key, mine)

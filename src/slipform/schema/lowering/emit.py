@@ -184,7 +184,8 @@ class Emitter:
                 break
             if isinstance(schema.get("description"), str):
                 note = note or schema["description"]
-            parts, via = (target,), target.pointer
+            parts = (target,)
+            via = target.pointer
         return parts, note, via
 
     def _enter(self, parts: tuple[SourceNode, ...], pointer: str) -> LoweredPlace:
@@ -205,7 +206,9 @@ class Emitter:
         if at is entry.ref:
             # The place says no more than that it is itself: any value.
             out = self.free(parts, None)
-        entry.done, entry.out, entry.kinds = True, out, out.kinds
+        entry.done = True
+        entry.out = out
+        entry.kinds = out.kinds
         entry.ref.target = out.plan
         if entry.named:
             name = self._name(entry)
@@ -230,7 +233,8 @@ class Emitter:
         shape = self.shape(parts)
         if shape.types != {"object"} or len(shape.parts) != 1:
             return False
-        named, required = shape.parts[0].get("properties"), shape.parts[0].get("required")
+        named = shape.parts[0].get("properties")
+        required = shape.parts[0].get("required")
         return isinstance(named, dict) and isinstance(required, list) and any(name in named for name in required)
 
     def _reference(self, entry: LoweredPlace, note: str | None, site: str) -> Out:
@@ -316,7 +320,8 @@ class Emitter:
 
     def _unique(self, name: str) -> str:
         base = name[:50]
-        name, count = base, self._names.get(base, 1)
+        name = base
+        count = self._names.get(base, 1)
         while name in self._names:
             count += 1
             name = f"{base}_{count}"

@@ -132,7 +132,8 @@ class Lifter:
 
     def _tuple(self, plan: Tuple) -> Lift:
         places = [(name, self.entry(entry) or same) for name, entry in plan.places.items()]
-        rest_key, rest = plan.rest_key, self.of(plan.rest) or same
+        rest_key = plan.rest_key
+        rest = self.of(plan.rest) or same
 
         def lift(value: Any) -> Any:
             if not isinstance(value, dict):
@@ -173,7 +174,8 @@ def _later(cell: list[Lift]) -> Lift:
 
 
 def _record(fields: Mapping[str, Lift], names: Mapping[str, str]) -> Lift:
-    get, renamed = fields.get, names.get
+    get = fields.get
+    renamed = names.get
 
     def lift(value: Any) -> Any:
         if not isinstance(value, dict):

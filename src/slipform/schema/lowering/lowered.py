@@ -366,7 +366,8 @@ def _lower(text: bytes, name: str, open_objects: OpenObjects) -> Lowered:
     if rules.root == "object" and root.get("type") != "object":
         emitter.report.add("", "type", None, "encoded", rules.engine)
         root = {"type": "object", "properties": {ROOT_KEY: root}, "required": [ROOT_KEY], "additionalProperties": False}
-        plan, root_name = Wrapped(ROOT_KEY, plan), None
+        plan = Wrapped(ROOT_KEY, plan)
+        root_name = None
     if not rules.first_keys:
         separate(plan, emitter.defs)
     live = settle(plan, emitter.defs, closed=rules.closes)

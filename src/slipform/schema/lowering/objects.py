@@ -185,7 +185,8 @@ def _closed(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draf
             text = "other properties, as key and value"
             draft.properties[key] = {"description": "; ".join([text, *notes]), **pairs}
             draft.required.append(key)
-            plan.extra, plan.values = key, value.plan
+            plan.extra = key
+            plan.values = value.plan
     if not draft.properties and not emitter.dialect.empty_objects:
         schema = describe(emitter, {"type": "string", "enum": ["{}"]}, shape, ["an empty object, written as JSON text"])
         return Out(schema, TEXT, _STRING)

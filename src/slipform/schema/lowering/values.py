@@ -151,7 +151,8 @@ def _as_object(
         if mode != "native":
             required.append(name)
     if rest is not None:
-        plan.rest_key, plan.rest = "rest", rest.plan
+        plan.rest_key = "rest"
+        plan.rest = rest.plan
         properties["rest"] = {"type": "array", "items": rest.schema}
         required.append("rest")
     bounds = {name: bound for name, bound in shape.bounds.items() if name in _LENGTHS}
@@ -201,7 +202,8 @@ def _enumeration(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out
     if unsayable or (composite and not {"array", "object"} <= emitter.dialect.enum_types):
         emitter.report.add(pointer, keyword, None, "encoded", emitter.dialect.engine)
         if "string" in groups:
-            composite, groups = values, {}
+            composite = values
+            groups = {}
         rest = {name: listed for name, listed in groups.items() if name not in ("array", "object")}
         outs = [("json", _texts(emitter, shape, composite))]
         outs += [(name, _listed(emitter, shape, name, listed)) for name, listed in rest.items()]
@@ -237,7 +239,8 @@ def _listed(emitter: Emitter, shape: Conjunction, name: str, values: list[Any]) 
         _say_enum(emitter, shape, values, taken=True)
         return Out({"type": "null"}, SAME, kinds)
     if name == "number" and all(json_type(value) == "integer" for value in values):
-        name, values = "integer", [int(value) for value in values]
+        name = "integer"
+        values = [int(value) for value in values]
     schema: dict[str, Any] = {"type": name}
     notes: list[str] = []
     taken = {"integer": "number"}.get(name, name) in emitter.dialect.enum_types
