@@ -48,6 +48,7 @@ lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import directions
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python .ci/wording.py
 
 format: $(VENV)/.installed-dev  ## let ruff fix what it can
 	$(BIN)/ruff check --fix .

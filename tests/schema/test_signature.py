@@ -232,7 +232,7 @@ def many(*words: str) -> None: ...
         (unreadable, "annotations of the tool 'unreadable' cannot be read: name 'Nowhere'", "top of the module"),
         (untyped, "parameter 'a' of the tool 'untyped' has no type", "`a: str`"),
         (many, "takes `*words: 'str'`", "wrap it in a function"),
-        (lambda: None, "'<lambda>' is no name for a tool", "name=…"),
+        (lambda: None, "'<lambda>' is not a name for a tool", "name=…"),
         (3, "A tool is made of a function, not of 3", "Give a function"),
     ],
 )

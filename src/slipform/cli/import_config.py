@@ -109,7 +109,7 @@ def _read(path: Path, including: tuple[Path, ...]) -> tuple[dict[str, Any], dict
         hint = "A Helm or Jinja template has to be rendered first." if "{{" in text else None
         raise ConfigError(f"The file is not YAML: {error}", where=f"{path}:{error.line}", hint=hint) from error
     if not isinstance(data, dict):
-        raise ConfigError("The file is no LiteLLM configuration: it has no settings", where=f"{path}:1")
+        raise ConfigError("The file is not a LiteLLM configuration: it has no settings", where=f"{path}:1")
     lines = {place: f"{path.name}:{line}" for place, line in node_lines(node, ())}
     included = data.get("include")
     for name in included if isinstance(included, list) else [included] if isinstance(included, str) else ():

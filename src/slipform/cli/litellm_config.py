@@ -297,7 +297,7 @@ class LiteLlmImport:
             if isinstance(each, Mapping):
                 self._credentials[str(each.get("credential_name"))] = mapping_of(each.get("credential_values"))
             else:
-                self._note("left out", "credential_list", "an entry that is no map", ("credential_list", at))
+                self._note("left out", "credential_list", "an entry that is not a map", ("credential_list", at))
 
     def _with_credential(self, params: dict[str, Any], place: Place) -> dict[str, Any]:
         name = params.pop("litellm_credential_name", None)

@@ -114,7 +114,7 @@ class ProviderReader:
             parts = urlsplit(base.strip())
             host = parts.hostname or ""
         except ValueError:
-            self.note("left out", "litellm_params.api_base", "it is no address", place)
+            self.note("left out", "litellm_params.api_base", "it is not an address", place)
             return
         if parts.username or parts.password or SECRET_NAME.search(parts.query):
             text = "the address holds a password or a key, which is not copied"

@@ -52,7 +52,7 @@ class SectionReader:
             if number > 600:
                 self.settings.setdefault("server", {})["request_seconds"] = number
         else:
-            self.note("left out", ".".join(map(str, place)), "it is no number of seconds", place)
+            self.note("left out", ".".join(map(str, place)), "it is not a number of seconds", place)
 
     def callbacks(self, value: Any, place: Place) -> None:
         """Who is told of calls."""
@@ -141,7 +141,7 @@ class SectionReader:
         if number and number >= 1:
             self.settings.setdefault("server", {})["max_concurrent"] = int(number)
         elif value is not None:
-            self.note("left out", ".".join(map(str, place)), "it is no number of requests", place)
+            self.note("left out", ".".join(map(str, place)), "it is not a number of requests", place)
 
     def body_size(self, value: Any, place: Place) -> None:
         """How large a request may be."""
@@ -149,7 +149,7 @@ class SectionReader:
         if number and number * _MEGABYTE >= 1024:
             self.settings.setdefault("server", {})["max_body_bytes"] = int(number * _MEGABYTE)
         else:
-            self.note("left out", ".".join(map(str, place)), "it is no size", place)
+            self.note("left out", ".".join(map(str, place)), "it is not a size", place)
 
     def spend_days(self, value: Any, place: Place) -> None:
         """How long the ledger keeps single calls."""
@@ -177,7 +177,7 @@ class SectionReader:
         if number and 1 <= number <= 256:
             self.settings.setdefault("server", {})["workers"] = int(number)
         else:
-            self.note("left out", ".".join(map(str, place)), "it is no number of processes", place)
+            self.note("left out", ".".join(map(str, place)), "it is not a number of processes", place)
 
     def nothing(self, _: Any, __: Place) -> None:
         """It goes with another setting."""

@@ -116,7 +116,7 @@ def _limits(
     if per is not None:
         fields["period"] = "" if per == "all" else per
         if fields["period"] not in PERIODS:
-            raise ConfigError(f"{per!r} is no period", where="--per", hint="Write hour, day, week, month or all.")
+            raise ConfigError(f"{per!r} is not a period", where="--per", hint="Write hour, day, week, month or all.")
     return fields
 
 

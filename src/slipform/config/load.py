@@ -89,7 +89,7 @@ def _set_value(data: dict[str, Any], path: Path, value: Any, where: str) -> None
         if inner is None:
             inner = group[name] = {}
         if not isinstance(inner, dict):
-            raise ConfigError(f"`{step}` is no group of settings in the file", where=where)
+            raise ConfigError(f"`{step}` is not a group of settings in the file", where=where)
         group = inner
     group[_name_in(group, str(path[-1]))] = value
 

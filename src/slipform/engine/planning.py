@@ -143,7 +143,7 @@ class ModelRoute:
         if request.response_format is None or not isinstance(self.provider, HttpProvider):
             return self.provider.capabilities(self.model)
         if schema is None:
-            wanted_schema(request)  # refuses what is no schema, before anything is made of it
+            wanted_schema(request)  # refuses what is not a schema, before anything is made of it
         return self.provider.capabilities_for(request.replace(model=self.model))
 
     async def plan_async(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:

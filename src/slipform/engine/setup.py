@@ -178,7 +178,9 @@ def _defaults(fields: Mapping[str, Any], where: str) -> tuple[RequestDefaults, .
     own = {name: value for name, value in fields.items() if name != "extra_body"}
     body = fields.get("extra_body") or {}
     if not isinstance(body, Mapping):
-        raise ConfigError("`extra_body` is no mapping", where=where, hint="Write the fields that the vendor is sent.")
+        raise ConfigError(
+            "`extra_body` is not a mapping", where=where, hint="Write the fields that the vendor is sent."
+        )
     try:
         defaults = find_api("openai-chat").decode_request({"model": "", "messages": [], **own}).request
     except RequestError as error:

@@ -2,7 +2,7 @@
 
 One CLIENT span per model call, named by the GenAI conventions; on the proxy, one SERVER span per request above them.
 The application's own import is looked up, so that slipform neither needs the library nor pays for loading it. Words of
-prompts and answers are no part of any span.
+prompts and answers are not part of any span.
 
 Names of models, errors of vendors and the like are written by strangers. A value with a blank, `=` or a quote is put in
 quotes; control characters, line ends of every kind and marks that change the direction of text are escaped; what is

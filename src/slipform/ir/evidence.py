@@ -51,7 +51,7 @@ class Evidence:
             raise ConfigError("`source` is the text itself", where="evidence.source")
         if self.confidence not in (None, "logprobs"):
             raise ConfigError(
-                f"{self.confidence!r:.60} is no signal", where="evidence.confidence", hint="There is `logprobs`."
+                f"{self.confidence!r:.60} is not a signal", where="evidence.confidence", hint="There is `logprobs`."
             )
         count = self.samples
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST_SAMPLES:
@@ -82,7 +82,7 @@ def _pointers(pointers: Any) -> tuple[str, ...]:
     wrong = next((each for each in pointers if each and not each.startswith("/")), None)
     if wrong is not None:
         raise ConfigError(
-            f"{wrong!r:.60} is no JSON Pointer", where="evidence.require_grounded", hint=f"Write /{wrong:.60}."
+            f"{wrong!r:.60} is not a JSON Pointer", where="evidence.require_grounded", hint=f"Write /{wrong:.60}."
         )
     return tuple(pointers)
 

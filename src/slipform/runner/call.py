@@ -173,7 +173,7 @@ def _json_fields(fields: Mapping[str, Any]) -> Any:
 
 
 def _not_json(error: EnforcementError) -> JsonEnforcementError:
-    """The same failure as the design document has it: whatever is no JSON after the retries is this error."""
+    """The same failure as the design document has it: whatever is not JSON after the retries is this error."""
     details = {**error.details, "cause": error.code}
     return JsonEnforcementError(error.message, where=error.where, hint=error.hint, details=details, report=error.report)
 

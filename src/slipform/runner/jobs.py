@@ -226,7 +226,7 @@ def _check_text(value: bytes, column: str, number: int, job: BatchJob) -> None:
         value.decode()
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"Row {number} has bytes that are no text in the column {column!r}",
+            f"Row {number} has bytes that are not text in the column {column!r}",
             where=str(job.input),
             hint="Decode the column first, or leave it out of the prompt.",
         ) from error

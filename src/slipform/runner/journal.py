@@ -381,7 +381,7 @@ def _check_torn_head(path: Path) -> None:
         line = file.readline()
         rest = file.read(1)
     if not b'{"crc":"'.startswith(line[:8]):
-        raise ConfigError("This file is no journal of a batch", where=str(path), hint="Give another --out.")
+        raise ConfigError("This file is not a journal of a batch", where=str(path), hint="Give another --out.")
     if rest or line.endswith(b"\n"):  # going on would ask for, and pay, every row again
         raise ConfigError(
             "The first line of the journal, which says what job it belongs to, is damaged",

@@ -92,7 +92,7 @@ def _read_csv(path: Path, delimiter: str = ",") -> Iterator[Row]:
                 cells += [""] * (len(header) - len(cells))
                 yield {name: cell or None for name, cell in zip(header, cells, strict=True)}
         except csv.Error as error:
-            raise ConfigError(f"This is no CSV: {error}", where=f"{path}:{lines.line_num}") from error
+            raise ConfigError(f"This is not CSV: {error}", where=f"{path}:{lines.line_num}") from error
 
 
 def _read_tsv(path: Path) -> Iterator[Row]:
@@ -107,7 +107,7 @@ def _read_parquet(path: Path) -> Iterator[Row]:
                 yield from batch.to_pylist()
     except arrow.ArrowInvalid as error:
         reason = str(error).partition(".")[0]
-        raise ConfigError(f"This is no Parquet file: {reason}", where=str(path)) from error
+        raise ConfigError(f"This is not a Parquet file: {reason}", where=str(path)) from error
 
 
 READERS: Mapping[str, Reader] = {
@@ -214,7 +214,7 @@ def as_text(value: Any, column: str) -> str:
         return value.decode() if isinstance(value, bytes) else as_json(value).decode()
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"The column {column!r} holds bytes that are no text",
+            f"The column {column!r} holds bytes that are not text",
             where=column,
             hint="Decode it, or name another column.",
         ) from error

@@ -455,11 +455,11 @@ def plain_mapping(value: object) -> object:
     """Give a mapping that JSON encoders do not know as a dict; `TypeError` for anything else."""
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 def _join(base: str, reference: str) -> str:
-    """`urljoin`, which knows no fragments under a `urn:` and raises on what is no URI."""
+    """`urljoin`, which knows no fragments under a `urn:` and raises on what is not a URI."""
     try:
         return base + reference if reference.startswith("#") else urljoin(base, reference)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Refuse schemas and values that are no JSON, too large, too deep, or whose references multiply.
+"""Refuse schemas and values that are not JSON, too large, too deep, or whose references multiply.
 
 Schemas come from strangers. Nothing here recurses, so no input can exhaust the interpreter's stack.
 """

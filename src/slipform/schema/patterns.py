@@ -104,7 +104,7 @@ def counting() -> Iterator[MatchBudget]:
 def search(pattern: str, text: str) -> bool | None:
     """Whether a pattern is found in a text, as the validator reads it; None when that would cost too much to find out.
 
-    None too for what is no regular expression, and for a text that is no Unicode.
+    None too for what is not a regular expression, and for a text that is not Unicode.
 
     >>> search("^a", "ab"), search("^a", "ba"), search("(", "a")
     (True, False, None)

@@ -249,7 +249,7 @@ def _read(text: str) -> Any:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _dump(value: Any) -> bytes:
@@ -261,7 +261,7 @@ def _dump(value: Any) -> bytes:
 
 
 def _said_by_type(error: ValueError, value: Any) -> list[Violation]:
-    """What a type says against a value; raises an error that is no verdict of the type's again."""
+    """What a type says against a value; raises an error that is not a verdict of the type's again."""
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):

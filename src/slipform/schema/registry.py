@@ -126,4 +126,4 @@ def _from_reference(reference: str) -> Schema[Any]:
     try:
         return Schema.of(target)
     except SchemaError as error:
-        raise ConfigError(f"This is no type that a schema can be made of: {error}", where=reference) from error
+        raise ConfigError(f"This is not a type that a schema can be made of: {error}", where=reference) from error

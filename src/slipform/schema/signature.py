@@ -81,7 +81,7 @@ def _read(function: Callable[..., Any], name: str | None) -> Signature:
     called = name or str(getattr(bare, "__name__", type(bare).__name__))
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", called):
         raise SchemaError(
-            f"{called!r} is no name for a tool: it has to be up to 64 letters, digits, `_` or `-`",
+            f"{called!r} is not a name for a tool: it has to be up to 64 letters, digits, `_` or `-`",
             hint="Name it: `Tool.of(function, name=…)`.",
         )
     description, described = read_docstring(_docstring(bare))

@@ -208,6 +208,6 @@ def _strict(cls: type[ResponseFormat], spec: JsonSchemaSpec) -> ResponseFormat:
     return cls(spec, strict=True)
 
 
-# The design document names both a field and a constructor `strict`. A class method is no data descriptor, so an
+# The design document names both a field and a constructor `strict`. A class method is not a data descriptor, so an
 # instance's own value wins over it: `ResponseFormat.strict(spec)` builds, `response_format.strict` is the flag.
 type.__setattr__(ResponseFormat, "strict", classmethod(_strict))

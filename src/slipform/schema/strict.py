@@ -24,7 +24,7 @@ _Todo: TypeAlias = tuple[Any, _Path]
 
 _WALKED = frozenset({*MAPS, *LISTS, *SINGLES})
 _MAX_FOLLOWED = 200
-"""References to places that are no place for a schema; a hostile document could hold any number."""
+"""References to places that cannot hold a schema; a hostile document could hold any number."""
 
 
 def strict_preflight(schema: Any) -> None:

@@ -168,7 +168,7 @@ class Compiled:
         if text is None or resources or b'"pattern' in text:
             use = survey([document, *self._resources.values()])
             if use.counted:
-                self._compile(document)  # which refuses what is no pattern
+                self._compile(document)  # which refuses what is not a pattern
                 self._pattern_use = use
         is_valid = self._counted(self._compile(document))
         self.is_valid: Callable[[Any], bool] = self._guarded(is_valid) if self.recursive else is_valid
@@ -351,7 +351,7 @@ def _reference_refusal(message: str) -> SchemaError:
         return SchemaError(f"The schema refers to '#{nowhere[1]:.300}', which it does not define", hint=_HINT)
     if unknown := _METASCHEMA.search(message):
         return SchemaError(
-            f"The schema's `$schema` is {unknown[1]!r:.300}, which is no known draft",
+            f"The schema's `$schema` is {unknown[1]!r:.300}, which is not a known draft",
             hint="Use draft 4, 6, 7, 2019-09 or 2020-12.",
         )
     return SchemaError(
@@ -366,7 +366,7 @@ __all__ = ["Violation", "compile_schema", "find_violations", "fingerprint", "pre
 def fingerprint(document: Mapping[str, Any]) -> str:
     """A stable name for what a schema says, whatever the order of its keys.
 
-    The order of `properties` is no part of it: do not keep under it what depends on that order.
+    The order of `properties` is not part of it: do not keep under it what depends on that order.
 
     >>> fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
     True
@@ -422,7 +422,7 @@ def find_violations(compiled: Compiled, value: Any) -> list[Violation]:
         if compiled.is_valid(value):
             return []
         plain = is_plain(value)
-    except ValueError:  # a value that is no JSON; which one is found below
+    except ValueError:  # a value that is not JSON; which one is found below
         plain = False
     if not plain and (strange := list(islice(not_json(value), MAX_VIOLATIONS))):
         return strange

@@ -102,7 +102,7 @@ def path_steps(path: str) -> tuple[str | int, ...]:
     while rest:
         match = _PATH_STEP.match(rest)
         if match is None:
-            raise ValueError(f"{path!r} is no path; write it like `items[0].name` or `/items/0/name`")
+            raise ValueError(f"{path!r} is not a path; write it like `items[0].name` or `/items/0/name`")
         key, place, quoted = match.groups()
         steps.append(key if key is not None else int(place) if place is not None else orjson.loads(quoted))
         rest = rest[match.end() :]

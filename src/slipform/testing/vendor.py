@@ -108,12 +108,12 @@ def hang_up() -> Raw:
 
 
 def garbage(data: bytes = b"\x00\xff<<not http>>\r\n\r\n") -> Raw:
-    """Bytes that are no HTTP."""
+    """Bytes that are not HTTP."""
     return Raw((data,), ending="cut", unframed=True)
 
 
 def garbage_body(data: bytes = b"<html>Bad gateway</html>", status: int = 200) -> Raw:
-    """Good HTTP around a body that is no answer."""
+    """Good HTTP around a body that is not an answer."""
     return Raw((data,), status, {"content-type": "text/html"})
 
 

@@ -293,7 +293,7 @@ __all__ = [
     "lower",
 ]
 ROOT_KEY = "value"
-"""The reserved key under which a root that is no plain object travels."""
+"""The reserved key under which a root that is not a plain object travels."""
 _MAX_PASSES = 8
 _TIMES_TEXT = 50
 """How many bytes a lowered schema and the way back keep alive for each byte of the schema's text."""
