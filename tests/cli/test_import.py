@@ -189,8 +189,8 @@ def test_the_exit_code_says_whether_all_was_taken(tmp_path: Path, monkeypatch: p
 def test_a_section_of_the_wrong_kind_is_named(tmp_path: Path) -> None:
     _, report, _ = imported("model_list: {a: {model: openai/b}}\nlitellm_settings: [1]\n", tmp_path)
     assert report == [
-        "config.yaml:1: left out: model_list: it is no list",
-        "config.yaml:2: left out: litellm_settings: it is no map",
+        "config.yaml:1: left out: model_list: it is not a list",
+        "config.yaml:2: left out: litellm_settings: it is not a map",
     ]
 
 

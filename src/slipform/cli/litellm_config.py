@@ -108,7 +108,7 @@ class LiteLlmImport:
         listed = entries if isinstance(entries, list) else []
         for name, kind in (("model_list", list), *((section, dict) for section in sections)):
             if not isinstance(data.get(name) or kind(), kind):
-                self._note("left out", name, f"it is no {'list' if kind is list else 'map'}", (name,))
+                self._note("left out", name, f"it is not a {'list' if kind is list else 'map'}", (name,))
         for at, entry in enumerate(listed):
             self._entry(entry, ("model_list", at))
         for name, section in sections.items():
