@@ -15,8 +15,10 @@ from slipform.codecs.framing import Event, Framing
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.tool_names import restored_chunks
 from slipform.codecs.vendor_errors import fault_error
-from slipform.errors import TruncatedError, UpstreamError
+from slipform.errors import SlipformError, TruncatedError, UpstreamError
 from slipform.ir import CompletionChunk, Lift, ToolDelta
+from slipform.text.lifted import LiftedText
+from slipform.text.loads import load
 from slipform.text.strict import parse
 
 _loads: Final = orjson.loads
@@ -185,10 +187,12 @@ class StreamDecoder:
         return None if texts is None else (texts, wide.call)
 
     def finish(self) -> list[CompletionChunk]:
-        """The last chunks, with the arguments that were held back; raises `TruncatedError` as below."""
+        """The last chunks, with what is missing of open calls; raises `TruncatedError` as below."""
         chunks = self._finish()
         if self._calls is not None:
             chunks = self._calls.feed(chunks, done=True)
+            if self._calls.fault is not None:
+                raise self._calls.fault
         return restored_chunks(chunks, self._plan.tool_names) if self._plan.tool_names else chunks
 
     def _finish(self) -> list[CompletionChunk]:
@@ -245,9 +249,19 @@ class StreamDecoder:
                 break
         if self._fault is not None and not chunks:
             raise self._fault
-        if self._calls is not None:
-            chunks = self._calls.feed(chunks)
+        chunks = self._lifted(chunks)
         return self._started(chunks) if self._first else chunks
+
+    def _lifted(self, chunks: list[CompletionChunk]) -> list[CompletionChunk]:
+        """The chunks with the arguments of strict tools in the caller's shape."""
+        if self._calls is None:
+            return chunks
+        lifted = self._calls.feed(chunks)
+        if self._calls.fault is not None:
+            self._fault = self._calls.fault
+            if not lifted:
+                raise self._fault
+        return lifted
 
     def _started(self, chunks: Sequence[CompletionChunk]) -> list[CompletionChunk]:
         """The chunks, the first one with the request's warnings and the way back to the caller's shape."""
@@ -333,53 +347,124 @@ def _whole_characters(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-class LiftedCalls:
-    """Holds back the arguments of tools whose schemas were lowered until a call is whole, and gives them lifted."""
+class GrowingArguments:
+    """The arguments of one call, lifted from the vendor's shape while they grow."""
 
-    __slots__ = ("_held", "_last", "_lifts")
+    __slots__ = ("_lift", "_lifted", "_pieces", "_released")
+
+    def __init__(self, lift: Lift) -> None:
+        self._lift: Final = lift
+        self._lifted: Final = None if lift.plan is None else LiftedText(lift.plan)
+        self._pieces: list[str] = []
+        self._released: list[str] = []
+
+    def grow(self, piece: str) -> str:
+        """Take the next piece; returns what it adds in the caller's shape. What follows the JSON is not changed."""
+        self._pieces.append(piece)
+        lifted = self._lifted
+        if lifted is None or lifted.failed:
+            return ""
+        if lifted.complete:
+            return piece
+        start = lifted.offset
+        own_text = lifted.feed(piece)
+        self._released.append(own_text)
+        return own_text + self._after_json(piece[lifted.offset - start :])
+
+    def _after_json(self, text: str) -> str:
+        lifted = self._lifted
+        return text.rstrip() if lifted is not None and lifted.complete and not lifted.failed else ""
+
+    def end(self, *, is_cut: bool) -> str | None:
+        """Return what is missing; None where the whole arguments differ from what has been released of them.
+
+        Arguments that were cut off stay as they are, for whoever repairs them.
+        """
+        lifted = self._lifted
+        if lifted is not None and lifted.complete and not lifted.failed:
+            return ""
+        text = "".join(self._pieces)
+        released = "".join(self._released)
+        if released and lifted is not None and not lifted.failed:
+            return "" if is_cut or self._is_all_written(text, released) else None
+        whole = lifted_arguments(text, self._lift)
+        return whole[len(released) :] if whole.startswith(released) else None
+
+    def _is_all_written(self, text: str, released: str) -> bool:
+        """Whether unfinished arguments hold nothing that waits for what would have come next."""
+        try:
+            return bool(self._lift(load(text).value) == load(released).value)
+        except (SlipformError, *MALFORMED):
+            return False
+
+
+class LiftedCalls:
+    """Lifts the arguments of tools whose schemas were lowered while they grow."""
+
+    __slots__ = ("_last", "_lifts", "_open", "fault")
 
     def __init__(self, lifts: Mapping[str, Lift]) -> None:
+        self.fault: UpstreamError | None = None
+        """Set when arguments end otherwise than they began; nothing after them is given out."""
         self._lifts: Final = lifts
-        self._held: dict[tuple[int, int | None], tuple[Lift, list[str]]] = {}
+        self._open: dict[tuple[int, int | None], GrowingArguments] = {}
         """By choice and index, the calls that are not whole."""
         self._last: dict[int, int | None] = {}
         """By choice, the index of the call that pieces without one belong to."""
 
     def feed(self, chunks: list[CompletionChunk], *, done: bool = False) -> list[CompletionChunk]:
-        """The chunks without what is held back, and with what has become whole."""
+        """The chunks with arguments in the caller's shape."""
         out: list[CompletionChunk] = []
         for chunk in chunks:
             deltas: list[ToolDelta] = []
             for delta in chunk.tool_calls:
                 deltas += self._delta(chunk.choice, delta)
             if chunk.finish is not None:
-                deltas += self._whole(chunk.choice)
+                deltas += self._end(chunk.choice, is_cut=chunk.finish not in ("stop", "tool_calls"))
+            if self.fault is not None:
+                return out
             if chunk.tool_calls or deltas:
                 chunk = chunk._replace(tool_calls=tuple(deltas))
             if chunk != _EMPTY._replace(choice=chunk.choice, model=chunk.model, id=chunk.id):
                 out.append(chunk)
-        for choice in sorted({choice for choice, _ in self._held}) if done else ():
-            out += [CompletionChunk(tool_calls=tuple(self._whole(choice)), choice=choice)]
+        for choice in sorted({choice for choice, _ in self._open}) if done else ():
+            deltas = self._end(choice)
+            if deltas:
+                out.append(CompletionChunk(tool_calls=tuple(deltas), choice=choice))
         return out
 
     def _delta(self, choice: int, delta: ToolDelta) -> list[ToolDelta]:
         index = self._last.get(choice) if delta.index is None and not delta.name else delta.index
         # Where calls have no index, a name begins the next.
-        found = self._whole(choice) if delta.name and delta.index is None else []
-        if delta.name and (lift := self._lifts.get(delta.name)) is not None and (choice, index) not in self._held:
-            self._held[choice, index] = (lift, [])
+        ended = self._end(choice) if delta.name and delta.index is None else []
+        if delta.name and (lift := self._lifts.get(delta.name)) is not None and (choice, index) not in self._open:
+            self._open[choice, index] = GrowingArguments(lift)
         self._last[choice] = index
-        held = self._held.get((choice, index))
-        if held is None:
-            return [*found, delta]
-        held[1].append(delta.arguments)
-        rest = dataclasses.replace(delta, arguments="")
-        return [*found, rest] if rest.id or rest.name or rest.extra else found
+        arguments = self._open.get((choice, index))
+        if arguments is None:
+            return [*ended, delta]
+        own_delta = dataclasses.replace(delta, arguments=arguments.grow(delta.arguments))
+        is_empty = not (own_delta.arguments or own_delta.id or own_delta.name or own_delta.extra or own_delta.done)
+        return ended if is_empty else [*ended, own_delta]
 
-    def _whole(self, choice: int) -> list[ToolDelta]:
-        keys = [key for key in self._held if key[0] == choice]
-        done = [(key[1], *self._held.pop(key)) for key in keys]
-        return [ToolDelta(index, arguments=lifted_arguments("".join(pieces), lift)) for index, lift, pieces in done]
+    def _end(self, choice: int, *, is_cut: bool = False) -> list[ToolDelta]:
+        """The last pieces of all open calls of a choice."""
+        deltas: list[ToolDelta] = []
+        for key in [key for key in self._open if key[0] == choice]:
+            rest = self._open.pop(key).end(is_cut=is_cut)
+            if rest is None:
+                self.fault = _changed_arguments()
+            elif rest:
+                deltas.append(ToolDelta(key[1], arguments=rest))
+        return deltas
+
+
+def _changed_arguments() -> UpstreamError:
+    return UpstreamError(
+        "The arguments of a call do not have the shape of the tool's strict schema",
+        hint="Ask again, or send the tool without `strict`.",
+        details={"category": "unreadable", "phase": "body", "retryable": True},
+    )
 
 
 _EMPTY: Final = CompletionChunk()
