@@ -1,14 +1,17 @@
-"""Measure what an event of a stream costs the proxy with tools offered: text and arguments, beside an enforced stream.
+"""Measure what an event of a stream costs the proxy with tools, or a rewritten schema, beside an enforced stream.
 
 A proxy in a process of its own answers streams of 100 events, all from the fake vendor in this process, which sends
 one event at a time. The rounds take turns, and the CPU time of the proxy is divided by the events: its ratio to the
-enforced stream without tools is of one run. Run: `python -m bench.stream_tools`, with `--rounds` for more.
+enforced stream without tools is of one run. In the case "schema rewritten" the vendor sends the same bytes, but the
+schema has an optional key, so that the answer is lifted from OpenAI's dialect while it grows.
+Run: `python -m bench.stream_tools`, with `--rounds` for more.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import copy
 import json
 import os
 import statistics
@@ -24,13 +27,22 @@ from bench.proxy import FORMAT, HERE, KEY, free_port
 from bench.results import record
 
 EVENTS = 100
-LIMIT = 1.3
 STREAMS = 16
 """At a time, so that the proxy is busy while each stream waits."""
 PAUSE = 0.002
-CASES = ("schema, no tools", "tools offered, text", "tools offered, arguments")
+REWRITTEN = "schema rewritten, no tools"
+CASES = ("schema, no tools", "tools offered, text", "tools offered, arguments", REWRITTEN)
+LIMITS = {**dict.fromkeys(CASES, 1.3), REWRITTEN: 1.2}
+"""By case, how many times the first case an event may cost."""
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _TOOLS = [{"type": "function", "function": {"name": "stock", "parameters": SCHEMA}}]
+
+
+def rewritten_format() -> dict[str, Any]:
+    """The format of the enforced stream with one key optional, which OpenAI's strict mode has no word for."""
+    shape: dict[str, Any] = copy.deepcopy(FORMAT)
+    shape["json_schema"]["schema"]["properties"]["rows"]["items"]["required"].remove("sold")
+    return shape
 
 
 def request(case: str) -> bytes:
@@ -38,6 +50,8 @@ def request(case: str) -> bytes:
     body: dict[str, Any] = {"model": "up/gpt-6-luna", "stream": True, "messages": [{"role": "user", "content": case}]}
     if case == CASES[0]:
         body["response_format"] = FORMAT
+    elif case == REWRITTEN:
+        body["response_format"] = rewritten_format()
     else:
         body["tools"] = _TOOLS
     return json.dumps(body).encode()
@@ -157,16 +171,17 @@ async def _wait(port: int) -> None:
 
 
 def report(costs: dict[str, list[float]]) -> int:
-    """Print the figures; 1 where one is above the limit."""
-    base, worst = costs[CASES[0]], 0.0
-    print(f"{'case':28} {'µs per event':>12} {'ratio':>7}")
+    """Print the figures; 1 where one is above its limit."""
+    base = costs[CASES[0]]
+    missed = 0
+    print(f"{'case':28} {'µs per event':>12} {'ratio':>7} {'limit':>7}")
     for case, found in costs.items():
         ratio = statistics.median([each / other for each, other in zip(found, base, strict=True)])
-        worst = max(worst, ratio)
+        is_missed = ratio > LIMITS[case]
+        missed += is_missed
         record(case, {"us": statistics.median(found), "ratio": ratio})
-        print(f"{case:28} {statistics.median(found):12.1f} {ratio:7.2f}")
-    print(f"limit {LIMIT}: {'kept' if worst <= LIMIT else 'missed'}")
-    return 0 if worst <= LIMIT else 1
+        print(f"{case:28} {statistics.median(found):12.1f} {ratio:7.2f} {LIMITS[case]:7.1f}{' missed' * is_missed}")
+    return 1 if missed else 0
 
 
 def main() -> None:
