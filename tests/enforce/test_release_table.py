@@ -12,7 +12,8 @@ from slipform.enforce import ReleaseGate, Switches
 from slipform.schema import Schema
 from slipform.schema.lowering import lower
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "proxy.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "proxy.md"
 TEXT = {"type": "string"}
 NUMBER = {"type": "integer"}
 
@@ -60,6 +61,20 @@ def test_every_row_of_the_page_is_tried() -> None:
     parts = re.findall(r"^\| (?!part of the answer)([^|-][^|]*?) \|", table, re.MULTILINE)
     assert len(parts) == len(ROWS)
     assert [part for part, name in zip(parts, ROWS, strict=True) if not part.startswith(name)] == []
+
+
+def table_rows(text: str) -> list[tuple[str, str]]:
+    return re.findall(r"^\| (?!part of the answer)([^|-][^|]*?) \| ([^|]*?) \|$", text, re.MULTILINE)
+
+
+def test_the_readme_says_what_the_page_says() -> None:
+    section = (
+        (ROOT / "README.md").read_text("utf-8").partition("docs/proxy.md#what-leaves-when")[2].partition("\n## ")[0]
+    )
+    page = dict(table_rows(PAGE.read_text("utf-8")))
+    rows = table_rows(section)
+    assert len(rows) >= 5
+    assert [(part, when) for part, when in rows if not page.get(part, "").startswith(when)] == []
 
 
 @pytest.mark.parametrize("row", ROWS)
