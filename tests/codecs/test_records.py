@@ -144,13 +144,6 @@ def test_a_tool_s_turns_are_carried_even_without_a_result_in_them(name: str) -> 
         assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user"]
 
 
-@pytest.mark.parametrize("name", CODECS)
-def test_the_reserved_tool_s_name_is_refused(name: str) -> None:
-    with pytest.raises(RequestError) as caught:
-        sent(name, ModelRequest("m", HELLO, tools=(Tool("output", {}),)))
-    assert caught.value.where == "tools[0].name"
-
-
 def heard(response: ModelResponse) -> tuple[Any, ...]:
     calls = [(call.name, json.loads(call.arguments)) for call in response.tool_calls]
     return response.text, calls, response.reasoning, response.finish, response.usage.input, response.usage.output
