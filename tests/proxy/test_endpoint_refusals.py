@@ -46,7 +46,7 @@ REFUSED: dict[str, tuple[str, bytes, int, str]] = {
     "no requests in a batch": ("/v1/files", batch(), 400, "The batch has no requests"),
     "a line that is no JSON": ("/v1/files", batch(line(), b"{"), 400, "line 2: The line is not JSON"),
     "a line without a body": ("/v1/files", batch({"custom_id": "1"}), 400, "line 1: Expected an object with a `body`"),
-    "a model that is a list": ("/v1/files", batch(line(model=["up/m"])), 400, "1: body.model: The model is no name"),
+    "a model that is a list": ("/v1/files", batch(line(model=["up/m"])), 400, "1: body.model: The model is not a name"),
     "two providers in one batch": (
         "/v1/files", batch(line(), line(model="other/m")), 400, "line 2: body: The batch asks 'up' and 'other'",
     ),

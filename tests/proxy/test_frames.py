@@ -113,7 +113,7 @@ def told(call: Inbound) -> tuple[Any, ...]:
     """All that is known of a call when it was read."""
     record = call.record
     noted = (record.model, record.enforced, record.schema, record.stream, record.timeout, record.schema_from)
-    return call.served, call.models, call.stream_mode, call.warnings, call.asked, noted
+    return call.served, call.models, call.stream_mode, call.warnings, call.switches, noted
 
 
 @pytest.mark.parametrize("name", CALLS)

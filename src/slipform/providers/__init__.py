@@ -1,4 +1,4 @@
-"""Who answers."""
+"""Call models: vendors over HTTP, local models, and the router between them."""
 
 from slipform.providers.base import Provider
 

@@ -1,4 +1,4 @@
-"""How a key is found, hidden and shown to a vendor (SigV4 included)."""
+"""Find API keys, mask them in messages and add them to requests, SigV4 included."""
 
 from __future__ import annotations
 

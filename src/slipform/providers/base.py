@@ -1,4 +1,4 @@
-"""What every provider does; a whole answer as chunks."""
+"""Define the interface of every provider, and turn a whole response into chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call with its retries, as effects.
+"""Run one call with its retries, as a generator of effects.
 
 The drivers in `http.py` do what these generators ask, one blocking, one async; so retries, downgrades, time limits and
 errors are written once.
@@ -36,7 +36,7 @@ class OpenEffect(msgspec.Struct, frozen=True):
 class FetchEffect(msgspec.Struct, frozen=True):
     """Send this, and come back with the answer's head and, where its status is a success, with its whole body.
 
-    The words are masked in the body, and where there is no success in the head too.
+    Secrets are masked in the body, and in the head too unless the call succeeded.
     """
 
     request: HttpRequest

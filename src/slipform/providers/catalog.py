@@ -1,4 +1,4 @@
-"""Which vendors there are, as data, and how their rows are read."""
+"""List the vendors as data, and read and check their rows."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def read_row(name: str, row: object, known: Mapping[str, Vendor], template: Vend
     """A checked row. It starts from the row it `extends`, else from the one of its own name, else from the template."""
     where = f"providers.{name}"
     if not name or "/" in name:
-        raise ConfigError(f"{name!r} is no name for a provider", where=where, hint="Use a name without `/`.")
+        raise ConfigError(f"{name!r} is not a name for a provider", where=where, hint="Use a name without `/`.")
     fields = dict(_mapping(row, where))
     extends = fields.pop("extends", None)
     base = (

@@ -1,4 +1,4 @@
-"""How much is done at once: calls to one provider, and work on large schemas, which is kept off event loops."""
+"""Limit concurrent calls to a provider and work on large schemas, which runs outside the event loops."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class ConcurrencyLimit:
         return self.limit - self._free, len(self._waiting)
 
     def release(self) -> None:
-        """Give a slot back: to who waits the longest, if anybody."""
+        """Release a slot: to the call that has waited longest, if any."""
         with self._lock:
             while self._waiting:
                 if self._waiting.popleft().wake():
@@ -221,7 +221,7 @@ class _Turn:
         self._has_slot = True
 
     def failed(self, error: BaseException) -> None:
-        """There is no answer. What the vendor cannot have seen is given back; the rest counts as it was reserved."""
+        """End a call without a response: release what the vendor cannot have seen; the rest counts as reserved."""
         is_unsent = not self._has_slot or (isinstance(error, TransportFault) and error.unsent)
         self._free_slot()
         if self._budget is not None and self._held is not None and is_unsent:

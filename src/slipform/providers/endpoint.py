@@ -1,4 +1,4 @@
-"""One vendor at one address."""
+"""Prepare calls to one vendor at one address, and record what it refuses."""
 
 from __future__ import annotations
 

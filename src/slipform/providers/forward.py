@@ -1,4 +1,4 @@
-"""A caller's own body to the vendor and back."""
+"""Send a caller's own body to the vendor and return the response unchanged."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Forwarded(msgspec.Struct, frozen=True):
     """With the call's secrets masked."""
     prepared: PreparedCall
     unmasked: AsyncByteStream
-    """The same as it comes, for who masks a whole body in one go."""
+    """The same unmasked, for a caller that masks a whole body at once."""
 
     @property
     def status(self) -> int:

@@ -20,7 +20,7 @@ About: TypeAlias = Literal["schema", "tools_beside", "limit", "sampling", "tool"
 
 
 class Refusal(NamedTuple):
-    """Texts that mean the same, with examples of who sends them."""
+    """Texts that mean the same, with examples of the vendors that send them."""
 
     about: About
     texts: tuple[str, ...]

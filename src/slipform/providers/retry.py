@@ -1,4 +1,4 @@
-"""When to try again, after how long, and what to leave out (learned downgrades)."""
+"""Decide when to retry, after how long, and what to leave out (recorded downgrades)."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ def _number(text: str | None) -> float | None:
         value = float(text) if text else None
     except ValueError:
         return None
-    # Some vendors give the moment instead of the distance; a wait of years is no wait.
+    # Some vendors give the moment instead of the distance; a wait of years is ignored.
     return value if value is not None and 0 <= value < 1e8 else None
 
 

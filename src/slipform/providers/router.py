@@ -1,4 +1,4 @@
-"""Who answers: `provider/model` or an alias, resolved to a provider."""
+"""Resolve `provider/model` or an alias to a provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a provider may be called: requests and tokens per minute, as one budget for all workers and machines.
+"""Limit requests and tokens per minute to a provider, as one budget for all workers and machines.
 
 Both the settings (`requests_per_minute`, `tokens_per_minute`) and what the vendor says in its responses count: one
 whose limit is used up, or that asks to wait, is left alone until then by all. With `redis:` in the settings every
@@ -36,7 +36,7 @@ _LONGEST_PAUSE = 300.0
 
 
 class MinuteLimits(NamedTuple):
-    """What may begin within a minute; None is no limit."""
+    """What may begin within a minute; None means unlimited."""
 
     requests: int | None = None
     tokens: int | None = None

@@ -1,4 +1,4 @@
-"""The proxy: `App`."""
+"""Serve the APIs of OpenAI, Anthropic, Gemini and Ollama as a proxy: `App`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request from its first byte to its last."""
+"""Serve one request from its first byte to its last."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class App:
     def _serve_known(
         self, path: str, scope: Scope, receive: Receive, send: Send, caller: Caller
     ) -> Coroutine[Any, Any, None]:
-        """Answer a call of the console's, at another path than its own and for who has a session there."""
+        """Answer a call of the console's, at another path than its own, for a caller that has a session there."""
         api = api_at(path)
         if api is None:
             raise UnknownPathError(f"No API is served at {path}")
@@ -387,7 +387,7 @@ class App:
             return
         guard = self._deployments.current.gate.guard
         guard.check_host(headers, _bound(scope))
-        caller = guard.caller(headers, scope.get("query_string", b""))  # raises where there is no key at all
+        caller = guard.caller(headers, scope.get("query_string", b""))  # raises without any key
         raise NotAllowed(
             f"{scope['path']} is for operators, and the API key {caller.name!r} is not one of theirs",
             hint="Make one with `slipform keys add NAME --operator`, or list the page in `server.open_pages`.",

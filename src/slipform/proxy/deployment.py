@@ -1,4 +1,4 @@
-"""What serves requests now, and how it is replaced without dropping any or weakening what protects it.
+"""Hold the deployment that serves requests, and replace it without dropping any or weakening its protection.
 
 A reload does what the new file says, and takes nothing away that the file has merely lost. It is refused as a whole,
 and the old generation goes on, when

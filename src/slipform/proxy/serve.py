@@ -81,7 +81,7 @@ def serve_on(
         app = App(client_of(settings), settings, load=reread, worker=worker, in_force=in_force, bound=bound)
     announce()
     last_spans = tracing.export_from_environment()
-    gc.freeze()  # what is here now stays; there is no use in looking through it again and again
+    gc.freeze()  # these objects live as long as the process: collections need not visit them
     gc.set_threshold(_COLLECT_AFTER, 20, 20)
     gc.enable()
     try:

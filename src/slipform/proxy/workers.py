@@ -1,4 +1,4 @@
-"""How several processes serve one address."""
+"""Run several processes that serve one address."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport; called again, by `connect`, for that of TLS in a tunnel."""
-        self._transport = stream = cast("asyncio.Transport", transport)  # uvloop's are no subclasses
+        self._transport = stream = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
         # So low that `pause_writing` reports any unsent byte. (With 0, asyncio's TLS would pause for ever.)
         stream.set_write_buffer_limits(high=1, low=0)
         self._is_tls = stream.get_extra_info("ssl_object") is not None

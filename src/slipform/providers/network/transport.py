@@ -67,7 +67,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
 
 
 class ProtocolError(Exception):
-    """The bytes received are no usable HTTP response. Transports raise it as a `TransportFault`."""
+    """The bytes received are not a usable HTTP response. Transports raise it as a `TransportFault`."""
 
     def __init__(self, message: str, reason: Reason = "malformed") -> None:
         super().__init__(message)

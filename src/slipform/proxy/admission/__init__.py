@@ -1,1 +1,1 @@
-"""Who may call."""
+"""Authenticate callers and limit their rates and spending."""

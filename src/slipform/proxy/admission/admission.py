@@ -1,4 +1,4 @@
-"""Who may call what, how many at once, how long; refusals."""
+"""Authenticate callers, and limit which models they call, how many calls run at once and for how long."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Caller:
 
 
 ANYBODY = Caller()
-"""Who calls where there are no keys."""
+"""The caller of every request to a server without keys."""
 
 
 class AdmissionControl:
@@ -240,7 +240,7 @@ class AdmissionControl:
     def is_own_host(self, headers: Mapping[bytes, bytes], bound: str) -> bool:
         """Whether a request names this server as `Host`, not a web site that was made to lead here (DNS rebinding).
 
-        Asked only where there are no keys, and on loopback (`bound` is the address at which the request came in): only
+        Checked only without keys, and on loopback (`bound` is the address at which the request came in): only
         there could a page in somebody's browser read what nobody else can reach.
         """
         asked = headers.get(b"host")
@@ -258,9 +258,9 @@ class AdmissionControl:
             )
 
     async def operator_sees(self, page: str, headers: Mapping[bytes, bytes], query: bytes, address: str) -> bool:
-        """Whether a page, or the part of it that tells of configuration and traffic, is shown to who asks.
+        """Whether a page, or the part of it that tells of configuration and traffic, is shown to the caller.
 
-        Everybody sees it where there are no keys, or where `server.open_pages` has it; else only an operator. Raises
+        Every caller sees it without keys, or where `server.open_pages` has it; else only an operator. Raises
         for a key that is wrong, not for none.
         """
         if self._keys is None or page in self._open_pages:

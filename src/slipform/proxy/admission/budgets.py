@@ -57,10 +57,10 @@ class KeyBudget:
     def check(self) -> None:
         """Raise `ValueError` for what makes no sense."""
         if self.period not in PERIODS:
-            raise ValueError(f"{self.period!r} is no period of a budget")
+            raise ValueError(f"{self.period!r} is not a period of a budget")
         for limit in (self.max_cost, self.max_tokens, self.soft_cost, self.soft_tokens, self.max_concurrent):
             if limit is not None and not (isinstance(limit, int | float) and 0 <= limit < math.inf):
-                raise ValueError(f"{limit!r} is no limit of a budget")
+                raise ValueError(f"{limit!r} is not a limit of a budget")
 
     @property
     def is_of_money(self) -> bool:
@@ -231,5 +231,5 @@ def parse_limit(text: str, where: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise ConfigError(f"{text!r} is no limit", where=where, hint="Write 20, 1.5, 200k or 3M.")
+        raise ConfigError(f"{text!r} is not a limit", where=where, hint="Write 20, 1.5, 200k or 3M.")
     return value

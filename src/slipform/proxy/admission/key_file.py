@@ -1,4 +1,4 @@
-"""What a key file holds, and how a running server goes by it: finding a presented key, taking changes.
+"""Read a key file in a running server: find presented keys and apply changes.
 
 A server holds a shared lock on the file whose keys it has in force. `slipform keys` replaces that file by a new one, so
 as long as somebody holds the lock on the old one, some server there has not taken the new one. This needs no right but

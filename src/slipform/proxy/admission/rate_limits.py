@@ -1,4 +1,4 @@
-"""How often."""
+"""Limit how often a caller may call, in this process or through Redis."""
 
 from __future__ import annotations
 

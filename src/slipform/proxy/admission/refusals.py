@@ -1,4 +1,4 @@
-"""How a call is turned away: the errors of the proxy itself, with their headers and their line in the audit log."""
+"""Refuse calls: the proxy's own errors, with their headers and their line in the audit log."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def error_headers(error: SlipformError) -> list[Header]:
 
 
 def log_refusal(error: SlipformError, *, address: str, request_id: str, path: str, name: str = "") -> None:
-    """A line of the audit log for a request that was refused because of who sent it; nothing for other errors."""
+    """A line of the audit log for a request that was refused because of its sender; nothing for other errors."""
     if not isinstance(error, KeyRefused | NotAllowed | TooManyWrongKeys):
         return
     fields = {

@@ -1,4 +1,4 @@
-"""What workers share through Redis.
+"""Share limits, answers, downgrades and revocations between workers through Redis.
 
 Nothing here is needed to serve: while Redis is away every call gives back "not known", and each process goes on alone.
 """
@@ -164,7 +164,7 @@ class SharedState:
 
     @property
     def down(self) -> bool:
-        """Whether Redis has just failed, so that there is no point in asking it now."""
+        """Whether Redis has just failed, so that asking it now is useless."""
         return self._away and self._clock() < self._away_until
 
     async def permits(self, name: str, limit: int, want: int) -> tuple[int, int, float] | None:
@@ -196,7 +196,7 @@ class SharedState:
         await self._tried(lambda: self._client.hset(f"{self._prefix}spend-machines", machine, "1"))
 
     async def get(self, key: str, most: int) -> bytes | None:
-        """What was kept under a key, if it is no longer than `most` bytes."""
+        """Return the value of a key, if it has at most `most` bytes."""
         place = f"{self._prefix}answer:{key}"
         found: object = await self._tried(lambda: self._client.getrange(place, 0, most))
         return found if isinstance(found, bytes) and 0 < len(found) <= most else None
@@ -413,7 +413,7 @@ def _connected(url: str) -> Any:
         return Redis.from_url(url, socket_timeout=_CALL_SECONDS, socket_connect_timeout=_CALL_SECONDS, retry=once)
     except ValueError as error:
         raise ConfigError(
-            f"This is no address of Redis: {error}", where="redis.url", hint="Write it as redis://host:6379/0."
+            f"This is not an address of Redis: {error}", where="redis.url", hint="Write it as redis://host:6379/0."
         ) from error
 
 

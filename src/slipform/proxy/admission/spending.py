@@ -169,7 +169,7 @@ class _MeteredSink:
         return self._sink.push(chunks)
 
     def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
-        """`push`, for chunks that are no more than text, or arguments of one call."""
+        """`push`, for chunks that have only text, or arguments of one call."""
         self._attempt.add_texts(texts)
         return self._sink.push_texts(texts, call)
 

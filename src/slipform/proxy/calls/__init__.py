@@ -1,1 +1,1 @@
-"""One call and its answer."""
+"""Read one call and write its answer."""

@@ -141,11 +141,14 @@ class IncomingForm:
     def _rewrite(self, rename: LineRenamer) -> tuple[IO[bytes], int]:
         self._waiting.seek(0)
         made = self._made = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 — `close` does
-        reader, line, in_file = FormReader(self._boundary), b"", False
+        reader = FormReader(self._boundary)
+        line = b""
+        in_file = False
         while piece := self._waiting.read(_PIECE):
             for event in reader.feed(piece):
                 if isinstance(event, PartHead):
-                    in_file, line = event.is_file, b""
+                    in_file = event.is_file
+                    line = b""
                     made.write(b"--%b\r\n%b\r\n\r\n" % (self._boundary, event.lines))
                 elif isinstance(event, PartEnd):
                     made.write(rename.line(line) if line.strip() else b"")
@@ -192,7 +195,7 @@ class LineRenamer:
         self._caller = caller
         self._resolve = resolve
         self._target: tuple[str, HttpProvider] | None = None
-        self._known: dict[object, ResolvedModel] = {}
+        self._resolved_models: dict[object, ResolvedModel] = {}
         self._count = 0
         self.model = ""
         """The vendor's name of the first model."""
@@ -202,7 +205,7 @@ class LineRenamer:
     @property
     def models(self) -> list[str]:
         """The models that the requests name, as they were checked."""
-        return [each.checked for each in self._known.values() if each.checked]
+        return [each.checked for each in self._resolved_models.values() if each.checked]
 
     def target(self) -> tuple[str, HttpProvider]:
         """Return the provider of all requests; raises `RequestError` when there were none."""
@@ -246,13 +249,13 @@ class LineRenamer:
             check_fields(body, names_model=True)
         model = body.get("model")
         if model is not None and not isinstance(model, str):
-            raise RequestError("The model is no name", where=f"{where}.model", hint="Name it as `provider/model`.")
-        resolved = self._known.get(model) or self._resolve_first(model, where)
+            raise RequestError("The model is not a name", where=f"{where}.model", hint="Name it as `provider/model`.")
+        resolved = self._resolved_models.get(model) or self._resolve_first(model, where)
         return {**body, "model": resolved.upstream} if resolved.upstream else body
 
     def _resolve_first(self, model: str | None, where: str) -> ResolvedModel:
         """Resolve a model that no request before has named."""
-        if len(self._known) >= _MOST_MODELS:
+        if len(self._resolved_models) >= _MOST_MODELS:
             raise RequestError(f"The batch names more than {_MOST_MODELS} models", where=where)
         resolved = self._resolve(model)
         if self._target is not None and self._target[0] != resolved.name:
@@ -263,5 +266,5 @@ class LineRenamer:
             )
         self._target = (resolved.name, resolved.provider)
         self.model = self.model or resolved.upstream
-        self._known[model] = resolved
+        self._resolved_models[model] = resolved
         return resolved

@@ -90,7 +90,7 @@ class AnswerCache:
         shared: SharedState | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._kept = BoundedCache[str, _Answer](
+        self._answers = BoundedCache[str, _Answer](
             "answers", entries=settings.cache.max_entries, max_bytes=settings.cache.max_bytes
         )
         self._longest = settings.cache.max_bytes
@@ -123,16 +123,16 @@ class AnswerCache:
             not call.record.enforced
             or b"no-store" in control
             or (call.served.stream and call.stream_mode == "reject")
-            or call.asked.evidence is not None  # it comes with the model's tokens, which are not kept
+            or call.switches.evidence is not None  # it comes with the model's tokens, which are not kept
         )
         key = None if skipped else self._key(call, models, "" if self._for_all else caller)
         if key is None:
             await work()
             return
         if b"no-cache" not in control:
-            found = await self._found(key, call, models[0])
-            if found is not None:
-                await _replay(call, found, send)
+            cached = await self._lookup(key, call, models[0])
+            if cached is not None:
+                await _replay(call, cached, send)
                 return
         await self._worked(key, call, work)
 
@@ -140,25 +140,25 @@ class AnswerCache:
         """Wait for what is still being written to Redis."""
         await asyncio.gather(*self._writing, return_exceptions=True)
 
-    async def _found(self, key: str, call: Inbound, model: str) -> _Answer | None:
-        found = self._here(key)
-        if found is None and (running := self._running.get(key)) is not None:
+    async def _lookup(self, key: str, call: Inbound, model: str) -> _Answer | None:
+        cached = self._here(key)
+        if cached is None and (running := self._running.get(key)) is not None:
             await asyncio.wait((running,))
-            found = self._here(key)
-        if found is None and self._shared is not None:
+            cached = self._here(key)
+        if cached is None and self._shared is not None:
             data = await self._shared.get(key, self._longest)
             if data is not None:
                 request = call.served.request.replace(model=model)
                 judged = (data, request)
                 heavy = is_large(data) or is_heavy(request)
-                found = await off_loop(self._believed, *judged) if heavy else self._believed(*judged)
-                if found is not None:
-                    self._kept.put(key, found, _size(data))
-        return found
+                cached = await off_loop(self._believed, *judged) if heavy else self._believed(*judged)
+                if cached is not None:
+                    self._answers.put(key, cached, _size(data))
+        return cached
 
     def _here(self, key: str) -> _Answer | None:
-        found = self._kept.use(key)
-        return found if found is not None and self._clock() < found.until else None
+        cached = self._answers.use(key)
+        return cached if cached is not None and self._clock() < cached.until else None
 
     def _believed(self, data: bytes, request: ModelRequest) -> _Answer | None:
         """An answer that Redis has, if it could be one of ours and fits the request as it stands."""
@@ -167,7 +167,8 @@ class AnswerCache:
         except ValidationError:
             _log.warning("what Redis keeps as an answer cannot be read; the model is asked")
             return None
-        now, router = self._clock(), self._router
+        now = self._clock()
+        router = self._router
         if not now < answer.until <= now + self._seconds + _CLOCKS_APART or answer.provider not in router.providers:
             return None
         response = answer.response()
@@ -188,7 +189,7 @@ class AnswerCache:
             await work()
             if (value := _worth_keeping(call, self._clock() + self._seconds)) is not None:
                 data = value.model_dump_json().encode()
-                self._kept.put(key, value, _size(data))
+                self._answers.put(key, value, _size(data))
                 if self._shared is not None:
                     writing = asyncio.create_task(self._shared.put(key, data, self._seconds))
                     self._writing.add(writing)
@@ -202,9 +203,9 @@ class AnswerCache:
         """What makes two requests the same question of the same caller; None for one that cannot be written down."""
         names = [self._router.full_name(model) for model in models]
         defaults = self._router.default_fields(call.models)
-        asked = (_VERSION, caller, names, defaults, call.served.request.replace(model="", metadata={}))
+        question = (_VERSION, caller, names, defaults, call.served.request.replace(model="", metadata={}))
         try:
-            text = orjson.dumps(asked, default=_plain, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+            text = orjson.dumps(question, default=_plain, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
         except TypeError:
             return None
         return hashlib.sha256(self._policy + text).hexdigest()
@@ -217,7 +218,8 @@ def _size(data: bytes) -> int:
 def _worth_keeping(call: Inbound, until: float) -> _Answer | None:
     """The answer as it is kept; None for one that was let through although it is not valid."""
     record = call.record
-    answer, report = record.answer, record.report
+    answer = record.answer
+    report = record.report
     if answer is None or report is None or not report.attempts or report.attempts[-1].outcome != "ok":
         return None
     if sum(isinstance(part, Text) for part in answer.parts) > 1:
@@ -238,14 +240,18 @@ def _worth_keeping(call: Inbound, until: float) -> _Answer | None:
     )
 
 
-async def _replay(call: Inbound, kept: _Answer, send: Send) -> None:
-    response, record = kept.response(), call.record
-    record.cached, record.status, record.strategy = True, 200, kept.strategy.value
-    record.provider, record.upstream_model = kept.provider, kept.upstream_model
+async def _replay(call: Inbound, cached: _Answer, send: Send) -> None:
+    response = cached.response()
+    record = call.record
+    record.cached = True
+    record.status = 200
+    record.strategy = cached.strategy.value
+    record.provider = cached.provider
+    record.upstream_model = cached.upstream_model
     if not call.served.stream:
-        extra = {"slipform": {"cached": True}} if call.asked.report else None
+        extra = {"slipform": {"cached": True}} if call.switches.report else None
         body = call.api.encode_response(response, call.served, extra=extra)
-        body = body if call.marks is None else call.marks.whole(body)
+        body = body if call.id_markers is None else call.id_markers.whole(body)
         await send_bytes(send, 200, body, record.headers())
         return
     encoder = call.api.encode_stream(call.served)

@@ -154,7 +154,7 @@ class EndpointForwarder:
                 key=call.caller.id,
             )
         segments = await self._own_segments(call)
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as cleanup:
             if call.row.kind == "counted":
                 target, data = await self._read_json(call)
                 if not isinstance(target.provider, HttpProvider) or target.provider.api not in (
@@ -163,7 +163,7 @@ class EndpointForwarder:
                     await self._count(call, target, data, send)
                     return
             else:
-                target = await self._target(call, segments, held)
+                target = await self._target(call, segments, cleanup)
             if spending is None or call.row.kind == "counted" or call.row.model not in _ASKS_A_MODEL:
                 await self._forward(call, target, segments, send)
                 return
@@ -194,14 +194,17 @@ class EndpointForwarder:
         send: RecordingSend,
         spent: CallSpending | None = None,
     ) -> None:
-        row, record = call.row, call.record
-        record.provider, record.upstream_model, record.stream = target.name, target.model, target.streamed
+        row = call.row
+        record = call.record
+        record.provider = target.name
+        record.upstream_model = target.model
+        record.stream = target.streamed
         await self._check_cursors(call, target.name)
         if row.lists and self._store is not None:
             await self._list(call, target, segments, send)
             return
         route = self._route(call, target, segments, call.query)
-        forwarded = ForwardedCall(row.usage, target.provider, route, target.body, self._said(call, target))
+        forwarded = ForwardedCall(row.usage, target.provider, route, target.body, self._request_headers(call, target))
         calls = CallCount(self._max_calls)
         change = partial(self._changed, call, target) if _has_ids(row) else None
         price = model_price(self._prices, target.provider, target.model) if row.usage else None
@@ -219,7 +222,8 @@ class EndpointForwarder:
     async def _count(self, call: EndpointCall, target: Target, data: dict[str, Any], send: RecordingSend) -> None:
         """Count the tokens of a request for a provider that speaks another API."""
         record = call.record
-        record.provider, record.upstream_model = target.name, target.model
+        record.provider = target.name
+        record.upstream_model = target.model
         calls = CallCount(self._max_calls)
         counted = await count_tokens(call.row.family, data, target.model, target.provider, calls)
         record.status = 200
@@ -229,10 +233,10 @@ class EndpointForwarder:
 
     # Who is asked, and with what.
 
-    async def _target(self, call: EndpointCall, segments: Mapping[str, str], held: contextlib.ExitStack) -> Target:
+    async def _target(self, call: EndpointCall, segments: Mapping[str, str], cleanup: contextlib.ExitStack) -> Target:
         row = call.row
         if row.sent == "file":
-            return await self._upload(call, held)
+            return await self._upload(call, cleanup)
         if row.model == "part":
             return await self._read_parts(call)
         if row.model == "requests":
@@ -343,7 +347,7 @@ class EndpointForwarder:
         await self._ownership(call, name).check(references)
         return Target(name, provider, rename.model, write_body({**data, "requests": made}))
 
-    async def _upload(self, call: EndpointCall, held: contextlib.ExitStack) -> Target:
+    async def _upload(self, call: EndpointCall, cleanup: contextlib.ExitStack) -> Target:
         """A file, passed on while it arrives; the lines of a batch's are checked and renamed first."""
         if b"content-encoding" in call.headers:
             raise RequestError("A file is sent as it is", where="content-encoding", hint="Send it uncompressed.")
@@ -351,7 +355,7 @@ class EndpointForwarder:
         boundary = boundary_of(call.headers.get(b"content-type", b""))
         pieces = _pieces(call, server.body_seconds)
         form = batch_files.IncomingForm(boundary, pieces, server.max_file_bytes, _declared(call.headers))
-        held.callback(form.close)
+        cleanup.callback(form.close)
         call.admission.body_read()  # each piece has a time limit of its own
         kind = form_type(boundary)
         if call.row.family == "openai" and await form.field("purpose") == "batch":
@@ -391,7 +395,8 @@ class EndpointForwarder:
 
     def _resolved(self, call: EndpointCall, model: object) -> batch_files.ResolvedModel:
         """Check the model that a request names, and resolve its provider."""
-        row, record = call.row, call.record
+        row = call.row
+        record = call.record
         if model is None and not row.model_required:
             if call.caller.models is not None:
                 raise NotAllowed(
@@ -417,7 +422,8 @@ class EndpointForwarder:
 
     def _provider_name(self, call: EndpointCall) -> str:
         """The provider of a call that names no model: the one it names, else the only one there is."""
-        row, named = call.row, self._named_provider(call)
+        row = call.row
+        named = self._named_provider(call)
         able = self._able(row)
         if named is None:
             if len({self._address(name) for name in able}) > 1:
@@ -460,16 +466,17 @@ class EndpointForwarder:
     def _route(
         self, call: EndpointCall, target: Target, segments: Mapping[str, str], query: Mapping[str, str]
     ) -> Route:
-        row, codec = call.row, target.provider.api
+        row = call.row
+        codec = target.provider.api
         key = (row.path, target.name, target.model, target.streamed)
         is_constant = not row.query and not row.resources
         if is_constant and key in self._routes:
             return self._routes[key]
         if row.model == "path":
-            known = target.provider.route(target.model, streamed=False)
-            if known is None:
+            model_route = target.provider.route(target.model, streamed=False)
+            if model_route is None:
                 raise NotServedError(f"The provider {target.name!r} has no {row.title.lower()}")
-            path = known.path.removesuffix(":generateContent") + (row.upstream or {})[codec]
+            path = model_route.path.removesuffix(":generateContent") + (row.upstream or {})[codec]
         else:
             path = upstream_path(row, codec, segments, query)
         limit = self._settings.server.max_file_bytes if row.answered == "bytes" else None
@@ -480,23 +487,24 @@ class EndpointForwarder:
             self._routes[key] = route
         return route
 
-    def _said(self, call: EndpointCall, target: Target) -> Mapping[str, str]:
-        said = {name.decode(): call.headers[name].decode("latin-1") for name in _GOES_ALONG if name in call.headers}
+    def _request_headers(self, call: EndpointCall, target: Target) -> Mapping[str, str]:
+        headers = {name.decode(): call.headers[name].decode("latin-1") for name in _GOES_ALONG if name in call.headers}
         if target.content_type is not None:
-            said["content-type"] = target.content_type
-        return said
+            headers["content-type"] = target.content_type
+        return headers
 
     # Whose the resources are.
 
     async def _own_segments(self, call: EndpointCall) -> Mapping[str, str]:
         """The ids of the path as the vendor knows them, and the provider that keeps them where that is known."""
-        row, segments = call.row, call.located.segments
+        row = call.row
+        segments = call.located.segments
         kind = row.owner_kind()
         if not kind:
             return segments
         provider, identity = unmark(segments[kind]) if kind == "response" else (None, segments[kind])
         if kind == "response":
-            identity = (await self._replaced_ids(call.caller.id).kept([identity])).get(identity, identity)
+            identity = (await self._replaced_ids(call.caller.id).vendor_ids([identity])).get(identity, identity)
         if self._store is not None:
             named = provider or self._named_provider(call)
             provider = await self._store.provider_of(kind, identity, call.caller.id, named)
@@ -523,19 +531,21 @@ class EndpointForwarder:
         if status >= 300 or not isinstance(answer, dict):
             return data
         await self._remember(call, target, answer)
-        return dumps(_rewritten(await self._with_seen_ids(call, answer), call, target.name))
+        return dumps(_rewritten(await self._with_caller_ids(call, answer), call, target.name))
 
-    async def _with_seen_ids(self, call: EndpointCall, answer: dict[str, Any]) -> dict[str, Any]:
+    async def _with_caller_ids(self, call: EndpointCall, answer: dict[str, Any]) -> dict[str, Any]:
         """A response that the vendor keeps, with the ids under which the caller saw it."""
         names = ("id", "previous_response_id")
         ids = [answer[name] for name in names if isinstance(answer.get(name), str)]
         if "response" not in (call.row.creates, call.row.owner_kind()) or not ids:
             return answer
-        seen = await self._replaced_ids(call.caller.id).seen(ids)
-        return {**answer, **{name: seen[answer[name]] for name in names if answer.get(name) in seen}}
+        caller_ids = await self._replaced_ids(call.caller.id).caller_ids(ids)
+        return {**answer, **{name: caller_ids[answer[name]] for name in names if answer.get(name) in caller_ids}}
 
     async def _remember(self, call: EndpointCall, target: Target, answer: Mapping[str, Any]) -> None:
-        row, store, key = call.row, self._store, call.caller.id
+        row = call.row
+        store = self._store
+        key = call.caller.id
         if store is None:
             return
         identity = answer.get("id")
@@ -551,7 +561,9 @@ class EndpointForwarder:
 
     async def _list(self, call: EndpointCall, target: Target, segments: Mapping[str, str], send: RecordingSend) -> None:
         """A list of the caller's own: the vendor's pages are read on until one is full."""
-        row, record, store = call.row, call.record, self._store
+        row = call.row
+        record = call.record
+        store = self._store
         query = dict(call.query)
         limit = _page_size(query)
         own: list[Any] = []
@@ -560,13 +572,15 @@ class EndpointForwarder:
         has_more = True
         for _ in range(_MAX_PAGES):
             route = self._route(call, target, segments, query)
-            upstream = await target.provider.forward_async(route, b"", self._said(call, target), calls)
+            upstream = await target.provider.forward_async(route, b"", self._request_headers(call, target), calls)
             try:
-                status, data = upstream.status, await upstream.read_whole()
+                status = upstream.status
+                data = await upstream.read_whole()
             finally:
                 await upstream.close()
             if status >= 300:
-                record.status, record.outcome = status, "upstream_error"
+                record.status = status
+                record.outcome = "upstream_error"
                 await _send_json(send, status, data, record.headers())
                 return
             answer = read_json(data)
@@ -591,7 +605,8 @@ class EndpointForwarder:
 
 def _with_answer_count(call: EndpointCall, target: Target) -> Target:
     """A call with the number of answers that its JSON asks for; a key that can run out sends no other field for it."""
-    row, body = call.row, target.body
+    row = call.row
+    body = target.body
     if call.caller.budget is None or not row.writes or row.sent != "json" or not isinstance(body, bytes) or not body:
         return target
     kind = next((kind for path, kind in _DRAWS.items() if path in row.path), "")
@@ -603,7 +618,7 @@ def _with_answer_count(call: EndpointCall, target: Target) -> Target:
 
 
 def _output(row: EndpointRow, target: Target) -> OutputRequest:
-    """What a call may make the model write; there is no field for a limit here."""
+    """Return what a call may make the model write; the request has no field for a limit."""
     if not row.writes:
         return OutputRequest(0)
     return OutputRequest(_IMAGE_TOKENS if _draws(row) else None, target.answers)
@@ -692,7 +707,7 @@ def _may_use_provider(caller: Caller, provider: str, router: Router) -> bool:
 def _page_size(query: dict[str, str]) -> int:
     text = query.get("limit", "20")
     if not text.isascii() or not text.isdigit() or len(text) > 5 or not int(text):
-        raise RequestError(f"{shown(text)} is no number of resources", where="limit")
+        raise RequestError(f"{shown(text)} is not a number of resources", where="limit")
     query["limit"] = str(max(100, int(text)))
     return int(text)
 

@@ -359,10 +359,10 @@ def _pattern(template: str) -> re.Pattern[str]:
     """The template as a pattern: a model's name may have slashes, an id may not."""
     below = template.endswith("*")
     parts = re.split(r"{(\w+)}", template.removesuffix("*"))
-    spelled = [re.escape(part) for part in parts[::2]]
+    fragments = [re.escape(part) for part in parts[::2]]
     for at, name in enumerate(parts[1::2]):
-        spelled[at] += f"(?P<{name}>{'.+' if name == 'model' else _ID})"
-    return re.compile("".join(spelled) + (".*" if below else ""), re.DOTALL)
+        fragments[at] += f"(?P<{name}>{'.+' if name == 'model' else _ID})"
+    return re.compile("".join(fragments) + (".*" if below else ""), re.DOTALL)
 
 
 _EXACT: Final[dict[str, list[EndpointRow]]] = {}
@@ -378,7 +378,7 @@ _ALONE: Final[dict[tuple[str, str], Located]] = {
     for row in rows
     if len([each for each in rows if each.method in (row.method, "*")]) == 1
 }
-"""Rows whose method and path are no other row's: most requests are for one of them."""
+"""Rows with a method and path of their own: most requests are for one of them."""
 _ROOTS: Final = ("/v1/", "/v1beta/", "/v2/", "/api/", "/upload/")
 _DEPLOYMENT: Final = re.compile(
     r"/openai/deployments/(?P<model>.+?)(?P<rest>/(?:chat/)?completions|/embeddings|/audio/\w+|/images/\w+)", re.DOTALL
@@ -399,8 +399,8 @@ def family_of(headers: Mapping[bytes, bytes]) -> Family:
 
 def find_row(method: str, path: str, family: Family = "openai") -> EndpointRow | None:
     """Return the row of a method and a canonical path; None where there is none."""
-    found = _match(method, path, family)
-    return None if found is None else found[0]
+    matched = _match(method, path, family)
+    return None if matched is None else matched[0]
 
 
 def locate(method: str, path: str, headers: Mapping[bytes, bytes]) -> Located | None:
@@ -411,41 +411,45 @@ def locate(method: str, path: str, headers: Mapping[bytes, bytes]) -> Located | 
     >>> locate("POST", "/openai/deployments/up/m/chat/completions", {}).model
     'up/m'
     """
-    family, provider, model = family_of(headers), None, None
+    family = family_of(headers)
+    provider = None
+    model = None
     if family != "gemini" and (alone := _ALONE.get((method, path))) is not None:
         return alone
     if (mounted := _MOUNT.fullmatch(path)) is not None:
-        provider, path = mounted["provider"], mounted["rest"]
+        provider = mounted["provider"]
+        path = mounted["rest"]
     if (deployed := _DEPLOYMENT.fullmatch(path)) is not None:
-        model, path = deployed["model"], f"/v1{deployed['rest']}"
+        model = deployed["model"]
+        path = f"/v1{deployed['rest']}"
     elif path.startswith("/openai/"):
         path = path.removeprefix("/openai")
     if family == "gemini" and path.startswith("/v1/"):  # its SDK speaks of v1 and of v1beta
         path = f"/v1beta/{path[4:]}"
     elif path.startswith("/v1/models/") and ":" in path:
-        found = _match(method, f"/v1beta/{path[4:]}", "gemini")
-        if found is not None and found[0].path.startswith("/v1beta/models/{model}:"):
-            return Located(found[0], path, found[1], model, provider)
-    found = _match(method, path, family)
-    if found is None and not path.startswith(_ROOTS):
+        matched = _match(method, f"/v1beta/{path[4:]}", "gemini")
+        if matched is not None and matched[0].path.startswith("/v1beta/models/{model}:"):
+            return Located(matched[0], path, matched[1], model, provider)
+    matched = _match(method, path, family)
+    if matched is None and not path.startswith(_ROOTS):
         path = f"/v1{path}"
-        found = _match(method, path, family)
-    return None if found is None else Located(found[0], path, found[1], model, provider)
+        matched = _match(method, path, family)
+    return None if matched is None else Located(matched[0], path, matched[1], model, provider)
 
 
 def _match(method: str, path: str, family: Family) -> tuple[EndpointRow, Mapping[str, str]] | None:
     rows: list[tuple[EndpointRow, Mapping[str, str]]] = [(row, {}) for row in _EXACT.get(path, ())]
     rows = [each for each in rows if each[0].method in (method, "*")]
     for pattern, row in () if rows else _PATTERNS:
-        if row.method in (method, "*") and (found := pattern.fullmatch(path)) is not None:
-            rows.append((row, found.groupdict()))
+        if row.method in (method, "*") and (match := pattern.fullmatch(path)) is not None:
+            rows.append((row, match.groupdict()))
     return next((each for each in rows if each[0].family == family), rows[0] if rows else None)
 
 
 def methods_at(path: str, headers: Mapping[bytes, bytes]) -> list[str]:
-    """Return the methods that are served at a path, for who asked with another."""
-    found = (locate(method, path, headers) for method in ("GET", "POST", "DELETE"))
-    return [each.row.method for each in found if each is not None and each.row.method != "*"]
+    """Return the methods that are served at a path, for the caller that used another."""
+    candidates = (locate(method, path, headers) for method in ("GET", "POST", "DELETE"))
+    return [each.row.method for each in candidates if each is not None and each.row.method != "*"]
 
 
 def upstream_path(row: EndpointRow, codec: str, segments: Mapping[str, str], query: Mapping[str, str]) -> str:

@@ -58,13 +58,13 @@ class StreamWriter:
         send: RecordingSend,
         *,
         keep_alive: float = KEEP_ALIVE_SECONDS,
-        marks: AnswerMarks | None = None,
+        id_markers: AnswerMarks | None = None,
     ) -> None:
         self.started = False
         self._api = api
         self._left_out: dict[str, ModelWarning] = {}
         """What an answer that nobody judges holds and this API has no place for."""
-        self._marks = marks
+        self._id_markers = id_markers
         self._encoder = api.encode_stream(served)
         self._content_type = api.content_type_stream.encode()
         self._record = record
@@ -97,7 +97,7 @@ class StreamWriter:
         return None
 
     def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
-        """`push`, for chunks that are no more than text of the first choice, or arguments of one of its calls."""
+        """`push`, for chunks that have only text of the first choice, or arguments of one of its calls."""
         if not self.started or not self._send.can_push:
             return plain_chunks(texts, call)
         feed = self._encoder.feed_text
@@ -118,8 +118,8 @@ class StreamWriter:
     def _pushed(self, data: bytes) -> None:
         if not data:
             return
-        if self._marks is not None:
-            data = self._marks.feed(data)
+        if self._id_markers is not None:
+            data = self._id_markers.feed(data)
         self._last = self._loop.time()
         self._send.push(data)
 
@@ -151,8 +151,8 @@ class StreamWriter:
     async def _out(self, data: bytes) -> None:
         if not data:
             return
-        if self._marks is not None:
-            data = self._marks.feed(data)
+        if self._id_markers is not None:
+            data = self._id_markers.feed(data)
         self._last = self._loop.time()
         await self._start()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
@@ -167,8 +167,8 @@ class StreamWriter:
 
     async def _end(self, data: bytes) -> None:
         self.close()
-        if self._marks is not None and data:
-            data = self._marks.feed(data)
+        if self._id_markers is not None and data:
+            data = self._id_markers.feed(data)
         await self._start()
         await self._send({"type": "http.response.body", "body": data})
 
@@ -198,7 +198,7 @@ class TurnFolder:
         return self._writer.push(chunks)
 
     def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
-        """`push`, for chunks that are no more than text of the first choice, or arguments of one of its calls."""
+        """`push`, for chunks that have only text of the first choice, or arguments of one of its calls."""
         for chunk in plain_chunks(["".join(texts)], call):
             self._reducer.push(chunk)
         return self._writer.push_texts(texts, call)
@@ -225,13 +225,13 @@ async def answer(
     An error before the first byte is raised, one after it is told in the stream.
     """
     record = call.record
-    record.report_asked = call.asked.report
+    record.report_asked = call.switches.report
     call.record.calls = CallCount(options.budget.calls)
     listed = FallbackList(router, models, call.record.calls)
     options = _options(call, options)
-    asked = call.served.request
-    if call.turns is not None and any(message.role == "assistant" for message in asked.messages):
-        asked = await call.turns.restored(asked)
+    model_request = call.served.request
+    if call.turns is not None and any(message.role == "assistant" for message in model_request.messages):
+        model_request = await call.turns.restored(model_request)
 
     stream: _Stream | None = None
     if call.served.stream:
@@ -244,9 +244,11 @@ async def answer(
     async def ask(route: ModelRoute) -> None:
         if listed.before.fallbacks:
             record.fallbacks = listed.before.fallbacks
-            record.report, record.strategy = None, ""
-        record.provider, record.upstream_model = route.provider.name, route.model
-        request = listed.aimed(asked, route)
+            record.report = None
+            record.strategy = ""
+        record.provider = route.provider.name
+        record.upstream_model = route.model
+        request = listed.aimed(model_request, route)
         if call.adopted is not None:
             request = _shown(request, route)
         model = route.awaited if spending is None else metered(route, spending)
@@ -274,14 +276,14 @@ def _options(call: Inbound, options: Options) -> Options:
     """The server's options, with what the request itself asks for."""
     if call.record.trace is not None:
         options = dataclasses.replace(options, keep_text=True)
-    if call.asked.max_attempts is not None:
+    if call.switches.max_attempts is not None:
         options = dataclasses.replace(
-            options, budget=dataclasses.replace(options.budget, attempts=call.asked.max_attempts)
+            options, budget=dataclasses.replace(options.budget, attempts=call.switches.max_attempts)
         )
     if call.adopted is not None:
         options = dataclasses.replace(options, on_failure="raw", schema_shown=True)
-    if call.asked.evidence is not None:
-        options = dataclasses.replace(options, evidence=call.asked.evidence)
+    if call.switches.evidence is not None:
+        options = dataclasses.replace(options, evidence=call.switches.evidence)
     return options
 
 
@@ -294,7 +296,8 @@ async def forward(
 ) -> None:
     """Write the vendor's answer to a call that goes through as it is, but for the limit of a key that can run out."""
     if spending is not None and isinstance(forwarded.body, bytes):
-        provider, model = forwarded.provider, forwarded.route.model
+        provider = forwarded.provider
+        model = forwarded.route.model
         field = provider.capabilities(model).max_tokens_field
         body = await spending.begin_forwarded(
             f"{provider.name}/{model}", call.api.name, forwarded.body, codec=provider.api, vendor_field=field
@@ -313,20 +316,21 @@ async def forward(
 async def _passed(
     call: Inbound, forwarded: ForwardedCall, options: Options, send: RecordingSend, spending: CallSpending | None
 ) -> None:
-    record, calls = call.record, CallCount(options.budget.calls)
+    record = call.record
+    calls = CallCount(options.budget.calls)
     fail = call.api.encode_stream(call.served).fail if call.served.stream else None
     price = model_price(options.prices, forwarded.provider, record.upstream_model)
     cost = None if price is None else partial(record.add_cost, price)
-    change = None if call.marks is None else partial(_marked, call.marks)
-    rewrite: Rewrite | None = None if call.marks is None else call.marks.feed
+    change = None if call.id_markers is None else partial(_marked, call.id_markers)
+    rewrite: Rewrite | None = None if call.id_markers is None else call.id_markers.feed
     if spending is not None:
         rewrite = spending.meter_stream(forwarded.api, rewrite)
     result = await pass_through(forwarded, calls, send, record.headers(), fail, cost, change, rewrite)
     record.status, record.outcome, record.usage = result
 
 
-async def _marked(marks: AnswerMarks, _status: int, data: bytes) -> bytes:
-    return marks.whole(data)
+async def _marked(id_markers: AnswerMarks, _status: int, data: bytes) -> bytes:
+    return id_markers.whole(data)
 
 
 async def _unjudged(call: Inbound, work: Awaitable[None]) -> None:
@@ -347,7 +351,7 @@ async def _whole(
     extra: Mapping[str, Any] | None = None
     if record.enforced:
         plan = await route.plan_async(request, options)
-        response, extra = _learn(call, await run_async(request, plan, model))
+        response, extra = _record_outcome(call, await run_async(request, plan, model))
     else:
         response = await _complete(request, model)
         record.usage = response.usage
@@ -361,8 +365,8 @@ async def _whole(
         await call.turns.keep(response)
     record.status = 200
     body = call.api.encode_response(response, call.served, extra=extra)
-    if call.marks is not None:
-        body = call.marks.whole(body)
+    if call.id_markers is not None:
+        body = call.id_markers.whole(body)
     await send_bytes(send, 200, body, record.headers())
 
 
@@ -381,23 +385,24 @@ class _Stream:
 
     def __init__(self, call: Inbound, send: RecordingSend) -> None:
         self._call = call
-        self.writer = StreamWriter(call.api, call.served, call.record, send, marks=call.marks)
+        self.writer = StreamWriter(call.api, call.served, call.record, send, id_markers=call.id_markers)
         self._opened = OpenStream(self.writer)
 
     async def write(self, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options) -> None:
         """Write what this model answers, after what those before it have written."""
-        call, writer = self._call, self.writer
+        call = self._call
+        writer = self.writer
         writer.price = route.price(options.prices)
         if _needs_whole(call):
             outcome = await run_async(request, await route.plan_async(request, options), model)
-            await writer.write(list(as_chunks(await self._learn(outcome))))
+            await writer.write(list(as_chunks(await self._record_outcome(outcome))))
             await writer.finish()
             return
         sink = TurnFolder(writer) if request.tools and not call.record.enforced else writer
         async with aclosing(self._pieces(request, route, model, options, sink)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Outcome):
-                    await self._learn(piece)
+                    await self._record_outcome(piece)
                 else:
                     await writer.write(piece)
         if call.turns is not None and isinstance(sink, TurnFolder):
@@ -415,9 +420,9 @@ class _Stream:
             error.details["report"] = record.report.to_dict()
         await self.writer.fail(error)
 
-    async def _learn(self, outcome: Outcome) -> ModelResponse:
+    async def _record_outcome(self, outcome: Outcome) -> ModelResponse:
         call = self._call
-        response, extra = _learn(call, outcome)
+        response, extra = _record_outcome(call, outcome)
         if call.turns is not None:
             await call.turns.keep(response)
             if call.served.options.get("store") is True:
@@ -428,13 +433,14 @@ class _Stream:
 
     async def _keep_ids(self, response: ModelResponse, turns: CallerTurns) -> None:
         """Remember under which ids the vendor keeps the answer, where the caller has seen others."""
-        reader, marks = self._opened.reader, self._call.marks
+        reader = self._opened.reader
+        id_markers = self._call.id_markers
         shown = None if reader is None else reader.shown_id or response.id
         if reader is None or shown is None:
             return
         ids = replaced_in(shown, response, reader.replaced_ids)
-        if isinstance(marks, ResponseMarks) and response.id:
-            marks.keep(response.id, ids.values())
+        if isinstance(id_markers, ResponseMarks) and response.id:
+            id_markers.keep(response.id, ids.values())
         await turns.replaced_ids.keep(ids)
 
     def _pieces(
@@ -465,27 +471,31 @@ def _tell(warnings: Iterable[ModelWarning]) -> None:
 
 def _shown(request: ModelRequest, route: ModelRoute) -> ModelRequest:
     """A request whose schema was found in its prompt: in the vendor's native mode, or with nothing but that prompt."""
-    wanted = request.response_format
-    if wanted is None or wanted.strategy is not OutputStrategy.AUTO:
+    response_format = request.response_format
+    if response_format is None or response_format.strategy is not OutputStrategy.AUTO:
         return request
     native = route.provider.capabilities(route.model).auto_strategy is OutputStrategy.NATIVE
     strategy = OutputStrategy.NATIVE if native else OutputStrategy.PROMPTED
-    return request.replace(response_format=wanted.with_strategy(strategy))
+    return request.replace(response_format=response_format.with_strategy(strategy))
 
 
-def _learn(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Mapping[str, Any] | None]:
+def _record_outcome(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Mapping[str, Any] | None]:
     """Note how it went; gives the answer, and the fields that the caller asked to see of it."""
-    record, report, answer = call.record, outcome.report, outcome.answer
+    record = call.record
+    report = outcome.report
+    answer = outcome.answer
     left_out = call.api.left_out(answer)
     if call.warnings or call.adopted is not None or left_out:
         adopted = () if call.adopted is None else (call.adopted.warning,)
         report = report.replace(warnings=(*call.warnings, *adopted, *report.warnings, *left_out))
-    record.report, record.answer, record.cost = report, answer, report.cost
+    record.report = report
+    record.answer = answer
+    record.cost = report.cost
     if call.served.options.get("bare_text") and isinstance(outcome.value, str):
         record.answer = msgspec.structs.replace(answer, text=outcome.value, parts=())
     if report.attempts:
         record.strategy = report.attempts[-1].strategy.value
-    if call.asked.report:
+    if call.switches.report:
         return record.answer, {FIELD: report.to_dict()}
     if report.evidence is not None:
         shown = report.replace(attempts=(), samples=()).to_dict()

@@ -57,34 +57,35 @@ class ByteRelay:
     """Takes pieces where they arrive and writes them at once; the task is woken only for what has to be waited for."""
 
     __slots__ = (
-        "_annotate", "_between_events", "_known", "_over", "_push", "_rewrite", "_send", "_sent", "_waiting", "tail",
+        "_annotate", "_between_events", "_is_finished", "_length", "_push", "_rewrite", "_send", "_sent", "_waiting",
+        "tail",
     )  # fmt: skip
 
     def __init__(
         self,
         send: Send,
-        known: int | None,
+        length: int | None,
         annotate: Annotate | None = None,
         rewrite: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self._send = send
-        self._annotate = annotate if known is None else None
+        self._annotate = annotate if length is None else None
         self._push = send.push if isinstance(send, RecordingSend) else None
-        self._known = known
+        self._length = length
         """How long the answer is, where that was said."""
         self._rewrite = rewrite
         self._sent = 0
         self._between_events = True
         self._waiting = b""
         """A piece that could not be written at once."""
-        self._over = False
+        self._is_finished = False
         self.tail = UsageTail()
         """The last pieces."""
 
     def __call__(self, data: bytes) -> bool:
         """The next piece, none at the end; whether more can be taken now."""
         if not data:
-            self._over = True
+            self._is_finished = True
             if self._rewrite is not None:
                 self._waiting = self._rewrite(b"")
             return False
@@ -95,7 +96,7 @@ class ByteRelay:
         if self._annotate is not None:
             data = self._annotate(data, self.tail)
         self._between_events = data.endswith((b"\n\n", b"\r\n\r\n"))
-        if self._sent != self._known and self._push is not None and self._push(data):
+        if self._sent != self._length and self._push is not None and self._push(data):
             return True
         self._waiting = data
         return False
@@ -106,18 +107,19 @@ class ByteRelay:
         try:
             while True:
                 if self._waiting:
-                    data, self._waiting = self._waiting, b""
-                    await self._body(data, more=self._sent != self._known)
-                if self._over and not self._waiting:
+                    data = self._waiting
+                    self._waiting = b""
+                    await self._body(data, more=self._sent != self._length)
+                if self._is_finished and not self._waiting:
                     break
-                if not self._over:
+                if not self._is_finished:
                     await answer.on_body(self)
         except UpstreamError as error:
             if fail is not None and self._between_events:
                 await self._body(fail(error), more=False)
             # Elsewhere what broke off stays unfinished for the caller too: the server closes the connection.
             return error.code
-        if self._sent != self._known:
+        if self._sent != self._length:
             await self._body(b"", more=False)
         return "ok"
 
@@ -142,10 +144,10 @@ _KEPT_HEADERS = frozenset(
     }
 )
 _KEPT_BEGINNINGS = ("x-ratelimit-", "anthropic-ratelimit-")
-_UNKEPT = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+_NO_BUFFERING = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 """Said of streams: nobody on the way is to keep them back."""
 _ERROR_BODY = 1 << 20
-_MOST_KNOWN = 256
+_MAX_ROUTES = 256
 
 
 _PATHS = {"openai-completions": "/completions", "ollama-generate": "/api/generate"}
@@ -183,7 +185,7 @@ class ForwardRoutes:
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._known: dict[tuple[str, str, bool], tuple[HttpProvider, Route] | None] = {}
+        self._routes: dict[tuple[str, str, bool], tuple[HttpProvider, Route] | None] = {}
 
     def find(
         self,
@@ -207,19 +209,19 @@ class ForwardRoutes:
             streamed = data.get("stream") is not False if api.startswith("ollama") else data.get("stream") is True
         if not isinstance(model, str) or not model:
             return None
-        way = self.way(api, model, streamed=streamed)
-        if way is None:
+        provider_route = self.resolve(api, model, streamed=streamed)
+        if provider_route is None:
             return None
-        provider, route = way
+        provider, route = provider_route
         sent = renamed(body, data, route.model, plainly=is_named_plainly) if route.in_body else body
-        return _named(model, streamed), ForwardedCall(api, provider, route, sent, _said(headers))
+        return _named(model, streamed), ForwardedCall(api, provider, route, sent, _vendor_headers(headers))
 
-    def way(self, api: str, model: str, *, streamed: bool) -> tuple[HttpProvider, Route] | None:
+    def resolve(self, api: str, model: str, *, streamed: bool) -> tuple[HttpProvider, Route] | None:
         """Who answers, and where their bodies go, when that is one provider that speaks this API."""
         key = (api, model, streamed)
-        if key in self._known:
-            return self._known[key]
-        way = None
+        if key in self._routes:
+            return self._routes[key]
+        provider_route = None
         if len(self._router.candidates(model)) == 1 and not self._router.has_defaults(model):
             provider, upstream = self._router.resolve(model)
             path = _PATHS.get(api)
@@ -227,11 +229,11 @@ class ForwardRoutes:
                 route = provider.route(upstream, streamed=streamed)
                 if route is not None and path is not None:
                     route = replace(route, path=path)
-                way = None if route is None else (provider, route)
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known[key] = way
-        return way
+                provider_route = None if route is None else (provider, route)
+        if len(self._routes) >= _MAX_ROUTES:
+            self._routes.clear()
+        self._routes[key] = provider_route
+        return provider_route
 
 
 @lru_cache(maxsize=256)
@@ -240,9 +242,9 @@ def _named(model: str, streamed: bool) -> ServedRequest:
     return ServedRequest(ModelRequest(model, ()), stream=streamed)
 
 
-def _said(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
-    found = _ASKED_HEADERS.intersection(headers)
-    return {name.decode(): headers[name].decode("latin-1") for name in sorted(found)} if found else _NOTHING_SAID
+def _vendor_headers(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
+    names = _ASKED_HEADERS.intersection(headers)
+    return {name.decode(): headers[name].decode("latin-1") for name in sorted(names)} if names else _NOTHING_SAID
 
 
 def renamed(body: bytes, data: Mapping[str, Any], upstream: str, *, plainly: bool) -> bytes:
@@ -258,11 +260,11 @@ def renamed(body: bytes, data: Mapping[str, Any], upstream: str, *, plainly: boo
     if model == upstream:
         return body
     if plainly and isinstance(model, str):
-        for asked, sent in _spellings(model, upstream):
-            if asked in body:
-                return body.replace(asked, sent, 1)
-        if (found := _MODEL.search(body)) is not None:
-            return b'%b"model":%b%b' % (body[: found.start()], _quoted(upstream), body[found.end() :])
+        for current, sent in _spellings(model, upstream):
+            if current in body:
+                return body.replace(current, sent, 1)
+        if (match := _MODEL.search(body)) is not None:
+            return b'%b"model":%b%b' % (body[: match.start()], _quoted(upstream), body[match.end() :])
     return write_body({**data, "model": upstream})
 
 
@@ -301,8 +303,9 @@ async def pass_through(
     """
     answer = await call.provider.forward_async(call.route, call.body, call.headers, calls)
     try:
-        status, said = answer.status, answer.headers
-        head = [*_kept(said), *headers]
+        status = answer.status
+        response_headers = answer.headers
+        head = [*_forwarded_headers(response_headers), *headers]
         if status >= 400:
             await _refused(answer, status, send, head)
             return ForwardResult(status, "upstream_error")
@@ -319,14 +322,15 @@ async def pass_through(
             await send_whole(send, status, head, data)
             usage = find_usage(partial(usage_in, call.api, data), len(data)) if call.api else None
             return ForwardResult(status, "ok", usage)
-        length = said.get("content-length", "")
-        known = int(length) if length.isdigit() and "content-encoding" not in said and rewrite is None else None
-        head += _UNKEPT if known is None else ((b"content-length", length.encode()),)
+        length = response_headers.get("content-length", "")
+        is_unchanged = "content-encoding" not in response_headers and rewrite is None
+        known_length = int(length) if length.isdigit() and is_unchanged else None
+        head += _NO_BUFFERING if known_length is None else ((b"content-length", length.encode()),)
         data = await answer.read()
         await send({"type": "http.response.start", "status": status, "headers": head})
-        events = "text/event-stream" in said.get("content-type", "")
+        events = "text/event-stream" in response_headers.get("content-type", "")
         annotate = partial(_with_cost, call.api, cost) if cost is not None and events and call.api else None
-        relay = ByteRelay(send, known, annotate, rewrite)
+        relay = ByteRelay(send, known_length, annotate, rewrite)
         outcome = await relay.run(answer, data, fail if events else None)
         usage = find_usage(partial(relay.tail.usage, call.api), relay.tail.size) if call.api else None
         return ForwardResult(status, outcome, usage)
@@ -334,16 +338,16 @@ async def pass_through(
         await answer.close()
 
 
-def _kept(said: Mapping[str, str]) -> list[Header]:
-    kept = [(b"content-type", said.get("content-type", "application/json").encode("latin-1"))]
-    for name, value in said.items():
-        if (spelled := _kept_name(name)) is not None:
-            kept.append((spelled, value.encode("latin-1")))
-    return kept
+def _forwarded_headers(response_headers: Mapping[str, str]) -> list[Header]:
+    forwarded = [(b"content-type", response_headers.get("content-type", "application/json").encode("latin-1"))]
+    for name, value in response_headers.items():
+        if (encoded_name := _forwarded_name(name)) is not None:
+            forwarded.append((encoded_name, value.encode("latin-1")))
+    return forwarded
 
 
 @lru_cache(maxsize=512)
-def _kept_name(name: str) -> bytes | None:
+def _forwarded_name(name: str) -> bytes | None:
     """A vendor's header as the caller gets to see it; None for those that are not theirs to see."""
     return name.encode("latin-1") if name in _KEPT_HEADERS or name.startswith(_KEPT_BEGINNINGS) else None
 

@@ -34,23 +34,23 @@ def check_honoured(api: str, data: Mapping[str, Any], models: Sequence[str], rou
     >>> check_honoured("openai-chat", {"model": "m"}, ["m"], Router({}))
     """
     if api == RESPONSES:
-        found = next(state_fields(data), None)
-        if found is None:
+        field = next(state_fields(data), None)
+        if field is None:
             return
         for name, provider, _ in _providers(models, router):
             if not isinstance(provider, HttpProvider) or provider.api != RESPONSES:
                 raise UnsupportedFieldError(
-                    f"The provider of {shown(name)} keeps no state, so {found} cannot be honoured",
-                    where=found,
+                    f"The provider of {shown(name)} keeps no state, so {field} cannot be honoured",
+                    where=field,
                     hint="Send the whole conversation in `input`, or use a provider of kind `openai-responses`.",
                 )
-    elif not _GRAMMARS.isdisjoint(data) and (found := grammar_field(data)) is not None:
-        quirk, kind = ("gbnf", "llamacpp") if found == "grammar" else ("guided", "vllm")
+    elif not _GRAMMARS.isdisjoint(data) and (field := grammar_field(data)) is not None:
+        quirk, kind = ("gbnf", "llamacpp") if field == "grammar" else ("guided", "vllm")
         for name, provider, upstream in _providers(models, router):
             if not isinstance(provider, HttpProvider) or quirk not in provider.capabilities(upstream).quirks:
                 raise UnsupportedFieldError(
-                    f"The provider of {shown(name)} is not known to read {found}",
-                    where=found,
+                    f"The provider of {shown(name)} is not known to read {field}",
+                    where=field,
                     hint=f"Send a JSON Schema, or give the provider `kind: {kind}` if it is one.",
                 )
 
@@ -82,8 +82,8 @@ def provider_names(models: Sequence[str], router: Router) -> set[str]:
 
 def keepers_of(providers: Collection[str], router: Router) -> list[str]:
     """Return those of the providers that speak the Responses API, and so keep responses and items."""
-    known = ((name, router.providers.get(name)) for name in providers)
-    return [name for name, each in known if isinstance(each, HttpProvider) and each.api == RESPONSES]
+    named_providers = ((name, router.providers.get(name)) for name in providers)
+    return [name for name, each in named_providers if isinstance(each, HttpProvider) and each.api == RESPONSES]
 
 
 def _candidates(models: Sequence[str], router: Router) -> Sequence[str]:

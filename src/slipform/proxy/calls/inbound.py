@@ -1,4 +1,4 @@
-"""The bytes of a call → the call: the models it names, its switches, its request, or that it goes through as it is.
+"""Parse the bytes of a call: the models it names, its switches, its request, or that it is forwarded unchanged.
 
 The names of models come first (`model_names`): they are checked before one is looked up, cached, counted or logged.
 """
@@ -34,7 +34,7 @@ from slipform.proxy.calls.honoured import RESPONSES, check_honoured, keepers_of,
 from slipform.proxy.calls.model_names import check_fields, is_named_plainly, requested_models
 from slipform.proxy.calls.parsed_body import BodyChecks, ParsedBody, parse_body_async, write_body
 from slipform.proxy.calls.references import MAX_DEPTH, Ownership, Reference, marks_of
-from slipform.proxy.calls.replaced_ids import named_ids, with_kept_ids
+from slipform.proxy.calls.replaced_ids import named_ids, with_vendor_ids
 from slipform.proxy.calls.request_switches import FIELD, NOTHING, RequestSwitches, StreamMode, switches_of
 from slipform.proxy.calls.resources import AnswerMarks, CreationNotes, ResourceStore, ResponseMarks
 from slipform.proxy.calls.signed_turns import CallerTurns
@@ -56,14 +56,14 @@ class Inbound(msgspec.Struct, frozen=True):
     record: CallRecord
     models: tuple[str, ...]
     """Those it names, as its caller wrote them: one, or several to be asked one after the other."""
-    asked: RequestSwitches = NOTHING
+    switches: RequestSwitches = NOTHING
     stream_mode: StreamMode = "auto"
     """As it was asked for, else as the configuration says."""
     warnings: tuple[ModelWarning, ...] = ()
     """What was lost or understood otherwise while it was read."""
     forwarded: ForwardedCall | None = None
     """Set when the call goes through untouched; `served` then holds no more than the model's name."""
-    marks: AnswerMarks | None = None
+    id_markers: AnswerMarks | None = None
     """Set when a provider that keeps something answers: what marks its ids, and remembers whose they are."""
     adopted: Adopted | None = None
     """Set when the schema was found in the prompt; its caller did not ask for more than the text."""
@@ -101,7 +101,7 @@ class CallContext(msgspec.Struct, frozen=True):
     headers: Mapping[bytes, bytes]
     caller: Caller
     router: Router
-    ways: ForwardRoutes
+    forward_routes: ForwardRoutes
     settings: Settings
     schemas: NamedSchemas
     frames: Frames
@@ -120,24 +120,24 @@ class NamedSchemas:
     def __init__(self, settings: Settings) -> None:
         self._registry = Registry.load(settings.schemas)
         self._by_alias: dict[str, str] = {}
-        for alias, given in settings.model_aliases.items():
-            if isinstance(given, ModelAlias) and given.response_schema is not None:
-                if given.response_schema not in self._registry.schemas:
+        for alias, target in settings.model_aliases.items():
+            if isinstance(target, ModelAlias) and target.response_schema is not None:
+                if target.response_schema not in self._registry.schemas:
                     raise ConfigError(
-                        f"There is no schema {given.response_schema!r}",
+                        f"There is no schema {target.response_schema!r}",
                         where=f"model_aliases.{alias}.schema",
                         hint=f"The names are: {', '.join(sorted(self._registry.schemas))}.",
                     )
-                self._by_alias[alias] = given.response_schema
+                self._by_alias[alias] = target.response_schema
 
     @property
     def documents(self) -> dict[str, Mapping[str, Any]]:
         """The schemas by name."""
         return {name: schema.document for name, schema in self._registry.schemas.items()}
 
-    def find(self, asked: RequestSwitches, models: tuple[str, ...]) -> ResponseFormat | None:
+    def find(self, switches: RequestSwitches, models: tuple[str, ...]) -> ResponseFormat | None:
         """The schema that the request names, else that of the alias it asks; raises `RequestError` for a wrong name."""
-        name = asked.schema
+        name = switches.schema
         if name is None and self._by_alias and models:
             name = self._by_alias.get(models[0])
         if name is None:
@@ -151,7 +151,10 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
 
     Nothing is looked up or kept for a name before it is known that the caller may use it.
     """
-    path, settings, caller, router = context.path, context.settings, context.caller, context.router
+    path = context.path
+    settings = context.settings
+    caller = context.caller
+    router = context.router
     large = len(body) >= LARGE_BYTES
     has_keys = context.store is not None or caller.models is not None
     checks = BodyChecks(api.name != "gemini", has_keys, api.name == RESPONSES)  # Gemini names the model in the path
@@ -169,33 +172,33 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
         caller.check(models, router)
         check_fields(data, names_model=api.name != "gemini")
     if api.name == RESPONSES:
-        data, body, references = await _with_kept_ids(ParsedBody(data, body, references), context.turns)
+        data, body, references = await _with_vendor_ids(ParsedBody(data, body, references), context.turns)
     if references:
         await _ownership(models, context).check(references)
-    asked = switches_of(data.get(FIELD), context.headers, settings.enforcement.max_attempts)
+    switches = switches_of(data.get(FIELD), context.headers, settings.enforcement.max_attempts)
     parsed = ParsedBody(data, body, references)
-    if asked is not NOTHING or large or not _may_have_frame(api, data, context):
-        return await _read_anew(api, parsed, record, models, asked, msgspec.structs.replace(context, path=path))
+    if switches is not NOTHING or large or not _may_have_frame(api, data, context):
+        return await _read_anew(api, parsed, record, models, switches, msgspec.structs.replace(context, path=path))
     key, turns = _split(api, data, path)
     frame = context.frames.get(key)
     if frame is not None:
         return _with_turns(api, frame, turns, data, body, record, models, context)
-    call = await _read_anew(api, parsed, record, models, asked, msgspec.structs.replace(context, path=path))
+    call = await _read_anew(api, parsed, record, models, switches, msgspec.structs.replace(context, path=path))
     if api.name not in _OPENAI or read_foreign(api.name, data) is None:
         _keep_frame(context.frames, key, turns, call)
     return call
 
 
-async def _with_kept_ids(parsed: ParsedBody, turns: CallerTurns) -> ParsedBody:
+async def _with_vendor_ids(parsed: ParsedBody, turns: CallerTurns) -> ParsedBody:
     """The request with the ids that its vendor keeps, where the caller saw others in a stream."""
     data, _, references = parsed
     ids = named_ids(data)
-    kept = await turns.replaced_ids.kept(ids) if ids else {}
-    if not kept:
+    vendor_ids = await turns.replaced_ids.vendor_ids(ids) if ids else {}
+    if not vendor_ids:
         return parsed
-    data = with_kept_ids(data, kept)
-    known = [each._replace(identity=kept.get(each.identity, each.identity)) for each in references]
-    return ParsedBody(data, dumps(data), known)
+    data = with_vendor_ids(data, vendor_ids)
+    vendor_references = [each._replace(identity=vendor_ids.get(each.identity, each.identity)) for each in references]
+    return ParsedBody(data, dumps(data), vendor_references)
 
 
 async def _read_anew(
@@ -203,12 +206,15 @@ async def _read_anew(
     parsed: ParsedBody,
     record: CallRecord,
     models: tuple[str, ...],
-    asked: RequestSwitches,
+    switches: RequestSwitches,
     context: CallContext,
 ) -> Inbound:
     """Read all fields of a call."""
     data, body, references = parsed
-    path, settings, caller, router = context.path, context.settings, context.caller, context.router
+    path = context.path
+    settings = context.settings
+    caller = context.caller
+    router = context.router
     if FIELD in data:
         _check_depth(data, body)
         data = {name: value for name, value in data.items() if name != FIELD}
@@ -216,27 +222,34 @@ async def _read_anew(
     foreign = read_foreign(api.name, data) if api.name in _OPENAI else None
     if foreign is not None:
         _check_depth(foreign.data, body)
-        data, body = foreign.data, dumps(foreign.data)
+        data = foreign.data
+        body = dumps(foreign.data)
         record.warnings = len(foreign.warnings)
     check_honoured(api.name, data, models, router)
-    state = _kept_state(api.name, data, references, models, context)
-    named = context.schemas.find(asked, models)
-    mode = asked.stream_mode or settings.enforcement.stream_mode
+    state = _resolve_state(api.name, data, references, models, context)
+    named = context.schemas.find(switches, models)
+    mode = switches.stream_mode or settings.enforcement.stream_mode
     enforces_tools = settings.enforcement.tools == "enforce"
     shaped = named or _SHAPES[api.name](data) or (enforces_tools and data.get("tools")) or (foreign and foreign.options)
     shaped = shaped or settings.output.require_json
-    adoption = asked.adopt or settings.enforcement.adopt_schemas
-    _check_evidence(asked, is_shaped=bool(shaped))
-    through, adopted = None, None
+    adoption = switches.adopt or settings.enforcement.adopt_schemas
+    _check_evidence(switches, is_shaped=bool(shaped))
+    through = None
+    adopted = None
     if not shaped and adoption == "all" and may_hold_schema(body):
         adopted = find_schema((await _decoded(api, data, body, path, models)).request, adoption)
     if not shaped and adopted is None and not (caller.budget is not None and _hides_usage(api, data)):
         plain = is_named_plainly(body)
-        through = context.ways.find(api.name, data, body, path=path, headers=context.headers, is_named_plainly=plain)
+        through = context.forward_routes.find(
+            api.name, data, body, path=path, headers=context.headers, is_named_plainly=plain
+        )
     if through is not None:
         served, forwarded = through
-        call = Inbound(api, served, body, record, models, asked, mode, forwarded=forwarded, marks=state.marks)
-        record.provider, record.upstream_model = forwarded.provider.name, forwarded.route.model
+        call = Inbound(
+            api, served, body, record, models, switches, mode, forwarded=forwarded, id_markers=state.id_markers
+        )
+        record.provider = forwarded.provider.name
+        record.upstream_model = forwarded.route.model
     else:
         served = await _decoded(api, data, body, path, models, named)
         served, adopted = _adopt(served, adoption, settings.server)
@@ -247,18 +260,19 @@ async def _read_anew(
         else:
             _check_schemas(served.request, settings.server)
         warnings = () if foreign is None else foreign.warnings
-        served = _switched(served, asked, foreign)
+        served = _switched(served, switches, foreign)
         if state.options:
             served = msgspec.structs.replace(served, options={**served.options, **state.options})
         call = Inbound(
-            api, served, body, record, models, asked, mode, warnings, adopted=adopted, marks=state.marks,
+            api, served, body, record, models, switches, mode, warnings, adopted=adopted, id_markers=state.id_markers,
             turns=context.turns,
         )  # fmt: skip
         record.schema_from = "" if adopted is None else adopted.library
         record.enforced = is_enforced(served.request, tools=enforces_tools)
         if served.request.response_format is not None:
             record.schema = served.request.response_format.json_schema.name
-    record.model, record.stream = served.request.model, served.stream
+    record.model = served.request.model
+    record.stream = served.stream
     record.timeout = settings.server.request_seconds
     return call
 
@@ -274,7 +288,8 @@ def _may_have_frame(api: Api, data: Mapping[str, Any], context: CallContext) -> 
 
 def _split(api: Api, data: Mapping[str, Any], path: str) -> tuple[tuple[str, str, bytes], Mapping[str, Any]]:
     """The key of a call's frame, and the fields that hold its conversation."""
-    rest, turns = {}, {}
+    rest = {}
+    turns = {}
     for name, value in data.items():
         if name in api.turn_fields:
             turns[name] = value
@@ -285,9 +300,11 @@ def _split(api: Api, data: Mapping[str, Any], path: str) -> tuple[tuple[str, str
 
 def _keep_frame(frames: Frames, key: tuple[str, str, bytes], turns: Mapping[str, Any], call: Inbound) -> None:
     """Keep what was read, where no other field than its own has a part in the conversation."""
-    served, record, read = call.served, call.record, call.api.turns
+    served = call.served
+    record = call.record
+    read = call.api.turns
     request = served.request
-    if read is None or call.forwarded or call.adopted or call.marks or call.warnings or request.json_mode:
+    if read is None or call.forwarded or call.adopted or call.id_markers or call.warnings or request.json_mode:
         return
     if read(turns) == request.messages:
         empty = msgspec.structs.replace(served, request=request.replace(messages=(), frame=RequestFrame()))
@@ -312,8 +329,10 @@ def _with_turns(
     if not messages:
         raise _no_messages()
     request = before.request.replace(messages=messages)
-    record.enforced, record.schema = frame.enforced, frame.schema
-    record.model, record.stream = request.model, before.stream
+    record.enforced = frame.enforced
+    record.schema = frame.schema
+    record.model = request.model
+    record.stream = before.stream
     record.timeout = context.settings.server.request_seconds
     served = ServedRequest(request, before.stream, before.options)
     return Inbound(api, served, body, record, models, stream_mode=frame.stream_mode, turns=context.turns)
@@ -324,8 +343,8 @@ def _no_messages() -> RequestError:
     return RequestError("There are no messages", where="messages", hint="Send at least one.")
 
 
-def _check_evidence(asked: RequestSwitches, *, is_shaped: bool) -> None:
-    if asked.evidence is not None and not is_shaped:
+def _check_evidence(switches: RequestSwitches, *, is_shaped: bool) -> None:
+    if switches.evidence is not None and not is_shaped:
         raise RequestError(
             "There is evidence for the values of JSON only", where=f"{FIELD}.evidence", hint="Send a schema with it."
         )
@@ -336,18 +355,18 @@ def _as_json(served: ServedRequest) -> ServedRequest:
     request = served.request
     if request.response_format is not None or request.json_mode:
         return served
-    told = first_request(request.replace(json_mode=True), OutputStrategy.PROMPTED, Wording()).request
-    return msgspec.structs.replace(served, request=told)
+    prompted = first_request(request.replace(json_mode=True), OutputStrategy.PROMPTED, Wording()).request
+    return msgspec.structs.replace(served, request=prompted)
 
 
-class _KeptState(NamedTuple):
+class _ServedState(NamedTuple):
     """What marks the ids of an answer and remembers whose they are, and what the answer says of the state."""
 
-    marks: AnswerMarks | None = None
+    id_markers: AnswerMarks | None = None
     options: Mapping[str, Any] = {}
 
 
-_NO_STATE = _KeptState()
+_NO_STATE = _ServedState()
 
 
 def _ownership(models: tuple[str, ...], context: CallContext) -> Ownership:
@@ -355,9 +374,9 @@ def _ownership(models: tuple[str, ...], context: CallContext) -> Ownership:
     return Ownership(context.store, context.caller.id, providers, keepers_of(providers, context.router))
 
 
-def _kept_state(
+def _resolve_state(
     api: str, data: Mapping[str, Any], references: Sequence[Reference], models: tuple[str, ...], context: CallContext
-) -> _KeptState:
+) -> _ServedState:
     """Find out who keeps the answer to a call, or what it creates."""
     if api != RESPONSES and not (context.store is not None and _creates(api, data)):
         return _NO_STATE
@@ -366,15 +385,15 @@ def _kept_state(
         return _NO_STATE
     (provider,) = providers
     if api != RESPONSES:
-        return _NO_STATE if context.store is None else _KeptState(CreationNotes(provider, context.store, key))
+        return _NO_STATE if context.store is None else _ServedState(CreationNotes(provider, context.store, key))
     if not keepers:
         return _NO_STATE
-    known = marks_of(references)
+    marked_ids = marks_of(references)
     before = data.get("previous_response_id")
     if isinstance(before, str):
-        before = known.get(before, before)
+        before = marked_ids.get(before, before)
     options = {"store": data.get("store") is not False, "previous_response_id": before}
-    return _KeptState(ResponseMarks(provider, known, context.store, key), options)
+    return _ServedState(ResponseMarks(provider, marked_ids, context.store, key), options)
 
 
 def _creates(api: str, data: Mapping[str, Any]) -> bool:
@@ -390,7 +409,8 @@ def _creates(api: str, data: Mapping[str, Any]) -> bool:
 
 def _with_model(api: str, data: dict[str, Any], body: bytes, context: CallContext) -> tuple[dict[str, Any], bytes, str]:
     """The call with the model that its path names, or with its provider's name before the model's."""
-    model, path = context.model or data.get("model"), context.path
+    model = context.model or data.get("model")
+    path = context.path
     if api == "gemini":
         head, _, rest = path.partition("/models/")
         return (
@@ -435,10 +455,10 @@ def _ollama_shape(data: Mapping[str, Any]) -> bool:
     return data.get("format") not in (None, "")
 
 
-def _is_shape(wanted: Any) -> bool:
-    if type(wanted) is dict:
-        return bool(wanted.get("type", "text") != "text")
-    return wanted is not None
+def _is_shape(response_format: Any) -> bool:
+    if type(response_format) is dict:
+        return bool(response_format.get("type", "text") != "text")
+    return response_format is not None
 
 
 _OPENAI = frozenset({"openai-chat", "openai-responses", "openai-completions"})
@@ -464,13 +484,13 @@ def asks_for_shape(api: str, data: Mapping[str, Any]) -> bool:
     return _SHAPES[api](data)
 
 
-def _switched(served: ServedRequest, asked: RequestSwitches, foreign: ForeignReading | None) -> ServedRequest:
+def _switched(served: ServedRequest, switches: RequestSwitches, foreign: ForeignReading | None) -> ServedRequest:
     if foreign is not None and foreign.options:
         served = msgspec.structs.replace(served, options={**served.options, **foreign.options})
-    wanted = served.request.response_format
-    if asked.strategy is None or wanted is None:
+    response_format = served.request.response_format
+    if switches.strategy is None or response_format is None:
         return served
-    request = served.request.replace(response_format=wanted.with_strategy(asked.strategy))
+    request = served.request.replace(response_format=response_format.with_strategy(switches.strategy))
     return ServedRequest(request, served.stream, served.options)
 
 
@@ -536,8 +556,8 @@ def _adopt(served: ServedRequest, mode: AdoptionMode, limits: ServerSettings) ->
 
 def _check_schemas(request: ModelRequest, limits: ServerSettings) -> None:
     """Refuse a request (413) whose schemas together are over the limits; nothing has been made of them yet."""
-    wanted = request.response_format
-    is_light = not request.tools and (wanted is None or wanted.json_schema.is_light)
+    response_format = request.response_format
+    is_light = not request.tools and (response_format is None or response_format.json_schema.is_light)
     if is_light and min(limits.max_schema_bytes, limits.max_schema_nodes) >= LIGHT_BYTES:
         return
     schemas = {f"tools[{at}]": tool.parameters for at, tool in enumerate(request.tools)}

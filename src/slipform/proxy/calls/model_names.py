@@ -1,4 +1,4 @@
-"""Which models a request asks for, checked before anything keeps their names, and whether its key may have them.
+"""Read the models that a request names, and check them against its key before anything stores the names.
 
 This comes first of all that looks at a call: before a name is looked up, cached, counted or logged.
 """
@@ -23,7 +23,7 @@ _CHOOSES_A_MODEL: Final[Mapping[str, str]] = {
     # OpenRouter: https://openrouter.ai/docs/features/model-routing, /provider-routing, /presets, /plugins
     "models": "OpenRouter's fallback models",
     "route": "OpenRouter's routing over `models`",
-    "provider": "OpenRouter's choice of who serves the model, and in which quantization",
+    "provider": "OpenRouter's choice of the host that serves the model, and of its quantization",
     "preset": "OpenRouter's stored settings, which name models",
     "plugins": "OpenRouter's plugins, of which the auto-router chooses a model",
     # LiteLLM's proxy: https://docs.litellm.ai/docs/proxy/reliability, /proxy/clientside_auth, /proxy/prompt_management
@@ -127,9 +127,9 @@ def check_fields(data: Mapping[str, Any], *, names_model: bool) -> None:
     >>> check_fields({"model": "a", "messages": []}, names_model=True)
     """
     allowed = "model" if names_model else None
-    held: list[tuple[str, Mapping[str, Any], str | None]] = [("", data, allowed)]
-    while held:
-        where, fields, allowed = held.pop()
+    pending: list[tuple[str, Mapping[str, Any], str | None]] = [("", data, allowed)]
+    while pending:
+        where, fields, allowed = pending.pop()
         for name, value in fields.items():
             if value is None or name == allowed:
                 continue
@@ -137,7 +137,7 @@ def check_fields(data: Mapping[str, Any], *, names_model: bool) -> None:
             if (why := _choice(plain, value)) is not None:
                 raise _not_allowed(where + name, why)
             if plain in _HOLDS_FIELDS and isinstance(value, Mapping):
-                held.append((f"{where}{name}.", value, None))
+                pending.append((f"{where}{name}.", value, None))
             elif plain == "tools" and isinstance(value, list):
                 _check_tools(value, where + name)
 

@@ -158,7 +158,8 @@ class FormReader:
             return False
         if self._in_part:
             self._end_part(events)
-        self._buffer, self._state = buffer[at + len(boundary) :], "delimiter"
+        self._buffer = buffer[at + len(boundary) :]
+        self._state = "delimiter"
         return True
 
     def _add_content(self, content: bytes, events: list[PartHead | bytes | PartEnd]) -> None:
@@ -183,7 +184,8 @@ class FormReader:
             return True
         if not buffer.startswith(b"\r\n"):
             raise FormError("A delimiter of the form is followed by something else")
-        self._buffer, self._state = buffer[2:], "headers"
+        self._buffer = buffer[2:]
+        self._state = "headers"
         return True
 
     def _check_end(self) -> None:
@@ -208,7 +210,9 @@ class FormReader:
         events.append(head)
         self._content = 0
         self._declared = head.length
-        self._buffer, self._state, self._in_part = rest, "part", True
+        self._buffer = rest
+        self._state = "part"
+        self._in_part = True
         return True
 
 
@@ -275,7 +279,8 @@ def read_form(body: bytes, boundary: bytes) -> list[FormPart]:
     pieces: list[bytes] = []
     for event in reader.feed(body):
         if isinstance(event, PartHead):
-            head, pieces = event, []
+            head = event
+            pieces = []
         elif isinstance(event, bytes):
             pieces.append(event)
         elif head is not None:
@@ -301,13 +306,13 @@ def write_form(parts: Iterable[FormPart], boundary: bytes) -> bytes:
 
 def field_text(parts: Iterable[FormPart], name: str) -> str | None:
     """Return the text of a field; None without it. Raises `FormError` when it is there twice, or is a file."""
-    found = [part for part in parts if part.head.name == name]
-    if not found:
+    matches = [part for part in parts if part.head.name == name]
+    if not matches:
         return None
-    if len(found) > 1 or found[0].head.is_file:
+    if len(matches) > 1 or matches[0].head.is_file:
         raise FormError(f"The field {name!r} must be there once, as text", where=name)
     try:
-        return found[0].content.decode()
+        return matches[0].content.decode()
     except UnicodeDecodeError:
         raise FormError(f"The field {name!r} is not UTF-8", where=name) from None
 

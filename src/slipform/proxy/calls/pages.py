@@ -1,4 +1,4 @@
-"""What the pages beside the calls say: health, version, model lists, and the OpenAPI document, also as HTML."""
+"""Build the pages beside the calls: health, version, model lists, and the OpenAPI document, also as HTML."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def spend(name: str, budget: KeyBudget, standing: Standing, now: float) -> dict[
 
 def version(*, detailed: bool = True) -> dict[str, Any]:
     """Which slipform this is, and for operators on what it runs and whether it is compiled."""
-    told = {"name": "slipform", "version": __version__}
-    return {**told, "python": platform.python_version(), "build": str(build_in_use())} if detailed else told
+    fields = {"name": "slipform", "version": __version__}
+    return {**fields, "python": platform.python_version(), "build": str(build_in_use())} if detailed else fields
 
 
 def model_list(names: Sequence[str], created: int) -> dict[str, Any]:
@@ -168,9 +168,9 @@ def ollama_models(names: Sequence[str], created: int) -> dict[str, Any]:
 def ollama_model(name: str, created: int) -> dict[str, Any]:
     """One model, as Ollama's API shows it."""
     entry = ollama_models([name], created)["models"][0]
-    told = {"modelfile": f"FROM {name}", "parameters": "", "template": "", "model_info": {}}
+    fields = {"modelfile": f"FROM {name}", "parameters": "", "template": "", "model_info": {}}
     return {
-        **told,
+        **fields,
         "details": entry["details"],
         "modified_at": entry["modified_at"],
         "capabilities": ["completion", "tools"],
@@ -189,12 +189,12 @@ def openapi_document() -> Json:
     """
     text = resources.files("slipform.proxy").joinpath("openapi.yaml").read_text("utf-8")
     loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader  # the one in C takes an eighth of the time
-    said: Json = yaml.load(text, loader)  # noqa: S506 — both are safe
-    paths: dict[str, Json] = {path: dict(methods) for path, methods in said["paths"].items()}
+    document: Json = yaml.load(text, loader)  # noqa: S506 — both are safe
+    paths: dict[str, Json] = {path: dict(methods) for path, methods in document["paths"].items()}
     for row in ROWS:
         method = "post" if row.method == "*" else row.method.lower()
         paths.setdefault(row.path.replace("*", "{rest}"), {}).setdefault(method, _row_operation(row))
-    return {**said, "paths": paths, "info": {**said["info"], "version": __version__}}
+    return {**document, "paths": paths, "info": {**document["info"], "version": __version__}}
 
 
 _ERRORS = {"anthropic": "AnthropicError", "gemini": "GeminiError", "ollama": "OllamaError"}
@@ -226,7 +226,7 @@ def endpoint_lines() -> Iterator[str]:
     """The rows of the endpoint table as lines of the table in docs/endpoints.md."""
     for row in ROWS:
         method = "any" if row.method == "*" else row.method
-        told = row.instead
+        remark = row.instead
         if row.kind in ("forwarded", "counted"):
             places = {
                 "body": "in the body",
@@ -235,11 +235,13 @@ def endpoint_lines() -> Iterator[str]:
                 "lines": "in the file's lines",
             }
             place = places.get(row.model, "in each request" if row.model else "")
-            told = f"{'model ' + place if place else 'no model'}; providers that speak {', '.join(row.upstream or ())}"
+            remark = (
+                f"{'model ' + place if place else 'no model'}; providers that speak {', '.join(row.upstream or ())}"
+            )
             if row.creates or row.lists or row.resources:
-                told += "; owned by the key"
+                remark += "; owned by the key"
         what = str(row.status) if row.kind == "refused" else row.kind
-        yield f"| `{method} {row.path}` | {row.title} | {what} | {told} |"
+        yield f"| `{method} {row.path}` | {row.title} | {what} | {remark} |"
 
 
 @cache
@@ -265,11 +267,11 @@ def openapi_page() -> bytes:
 
 
 def _operation(method: str, path: str, operation: Json) -> str:
-    asked = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    body_schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     lines = [f"<details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> {escape(operation['summary'])}"]
     lines.append("</summary><table>")
-    if asked is not None:
-        lines.append(f"<tr><td>body</td><td>{_link(asked)}</td></tr>")
+    if body_schema is not None:
+        lines.append(f"<tr><td>body</td><td>{_link(body_schema)}</td></tr>")
     for status, response in operation["responses"].items():
         kinds = ", ".join(
             f"{escape(kind)} {_link(each['schema'])}" for kind, each in response.get("content", {}).items()

@@ -336,7 +336,7 @@ class Ownership(NamedTuple):
     """Against what references are checked: whose call it is, and which providers may answer it."""
 
     store: ResourceStore | None
-    """None where there are no keys, and so nobody to tell apart."""
+    """None without keys: callers cannot be told apart."""
     key: str
     providers: Collection[str]
     keepers: Collection[str]
@@ -359,16 +359,16 @@ class Ownership(NamedTuple):
             return
         owners = await self.store.owners({(each.kind, each.identity) for each in references})
         for each in references:
-            known = owners.get((each.kind, each.identity), ())
-            if not self._is_allowed(each, known):
+            resource_owners = owners.get((each.kind, each.identity), ())
+            if not self._is_allowed(each, resource_owners):
                 raise NoSuchResourceError(f"There is no {each.kind} {each.identity[:100]!r}", where=each.where)
 
-    def _is_allowed(self, reference: Reference, known: Collection[tuple[str, str]]) -> bool:
-        own = {provider for provider, key in known if key == self.key}
+    def _is_allowed(self, reference: Reference, resource_owners: Collection[tuple[str, str]]) -> bool:
+        own = {provider for provider, key in resource_owners if key == self.key}
         needed = self.keepers if reference.kind == "item" else self.providers
         if reference.must_own and (needed or reference.kind != "item"):
             return bool(own) and own.issuperset(needed)
-        return bool(own) or not known
+        return bool(own) or not resource_owners
 
 
 def marks_of(references: Sequence[Reference]) -> dict[str, str]:

@@ -29,25 +29,29 @@ class ReplacedIds(msgspec.Struct, frozen=True):
 
     async def keep(self, ids: Mapping[str, str]) -> None:
         """Remember these ids of an answer: by the one that was seen, the one that is kept."""
-        changed = {seen: kept for seen, kept in ids.items() if seen != kept and len(seen) <= _LONGEST_ID}
+        changed = {
+            caller_id: vendor_id
+            for caller_id, vendor_id in ids.items()
+            if caller_id != vendor_id and len(caller_id) <= _LONGEST_ID
+        }
         if not changed:
             return
-        entries = {_KEPT + seen: kept.encode() for seen, kept in changed.items()}
-        entries |= {_SEEN + kept: seen.encode() for seen, kept in changed.items()}
+        entries = {_KEPT + caller_id: vendor_id.encode() for caller_id, vendor_id in changed.items()}
+        entries |= {_SEEN + vendor_id: caller_id.encode() for caller_id, vendor_id in changed.items()}
         await self.store.put(self.caller, entries)
 
-    async def kept(self, seen: Collection[str]) -> dict[str, str]:
+    async def vendor_ids(self, caller_ids: Collection[str]) -> dict[str, str]:
         """Return the ids that the vendor keeps, by those of these that it does not."""
-        return await self._find(_KEPT, seen)
+        return await self._find(_KEPT, caller_ids)
 
-    async def seen(self, kept: Collection[str]) -> dict[str, str]:
+    async def caller_ids(self, vendor_ids: Collection[str]) -> dict[str, str]:
         """Return the ids that the caller saw, by those of these that it did not."""
-        return await self._find(_SEEN, kept)
+        return await self._find(_SEEN, vendor_ids)
 
     async def _find(self, prefix: str, ids: Collection[str]) -> dict[str, str]:
-        wanted = [prefix + each for each in ids if each and len(each) <= _LONGEST_ID][:_MOST_IDS]
-        found = await self.store.get(self.caller, wanted) if wanted else {}
-        return {key.removeprefix(prefix): value.decode("utf-8", "replace") for key, value in found.items()}
+        keys = [prefix + each for each in ids if each and len(each) <= _LONGEST_ID][:_MOST_IDS]
+        entries = await self.store.get(self.caller, keys) if keys else {}
+        return {key.removeprefix(prefix): value.decode("utf-8", "replace") for key, value in entries.items()}
 
 
 def named_ids(data: Mapping[str, Any]) -> set[str]:
@@ -66,22 +70,22 @@ def named_ids(data: Mapping[str, Any]) -> set[str]:
     return ids
 
 
-def with_kept_ids(data: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, Any]:
+def with_vendor_ids(data: Mapping[str, Any], vendor_ids: Mapping[str, str]) -> dict[str, Any]:
     """Return the request with the ids that the vendor keeps."""
     changed = dict(data)
     before = changed.get("previous_response_id")
     if isinstance(before, str):
-        changed["previous_response_id"] = kept.get(before, before)
+        changed["previous_response_id"] = vendor_ids.get(before, before)
     if isinstance(changed.get("input"), list):
-        changed["input"] = [_with_kept_ids(item, kept) for item in changed["input"]]
+        changed["input"] = [_item_with_vendor_ids(item, vendor_ids) for item in changed["input"]]
     return changed
 
 
-def _with_kept_ids(item: Any, kept: Mapping[str, str]) -> Any:
+def _item_with_vendor_ids(item: Any, vendor_ids: Mapping[str, str]) -> Any:
     if not isinstance(item, dict):
         return item
     names = ("id", "call_id") if _is_reference(item) else ("call_id",)
-    return {**item, **{name: kept[item[name]] for name in names if item.get(name) in kept}}
+    return {**item, **{name: vendor_ids[item[name]] for name in names if item.get(name) in vendor_ids}}
 
 
 def _items(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The switches of one request: the body's field `slipform` and the headers `x-slipform-*`."""
+"""Read the switches of one request: the body's field `slipform` and the headers `x-slipform-*`."""
 
 from __future__ import annotations
 
@@ -48,34 +48,36 @@ def switches_of(field: Any, headers: Mapping[bytes, bytes], most_attempts: int) 
     RequestSwitches(report=True, strategy=None, stream_mode=None, max_attempts=2, adopt=None, schema=None, \
 evidence=None)
     """
-    asked = NOTHING
+    switches = NOTHING
     for name, value in headers.items():
         if name[:11] == _PREFIX:
-            known = name[11:].decode("latin-1").replace("-", "_")
-            if known not in _OTHERS:
-                asked = _with(asked, known, value.decode("latin-1"), f"header {name.decode('latin-1')}", most_attempts)
+            switch = name[11:].decode("latin-1").replace("-", "_")
+            if switch not in _OTHERS:
+                switches = _with(
+                    switches, switch, value.decode("latin-1"), f"header {name.decode('latin-1')}", most_attempts
+                )
     if field is None:
-        return asked
+        return switches
     if not isinstance(field, Mapping):
         raise RequestError("Expected an object of switches", where=FIELD, hint=_hint())
     for name, value in field.items():
-        asked = _with(asked, name, value, f"{FIELD}.{name}", most_attempts)
-    return asked
+        switches = _with(switches, name, value, f"{FIELD}.{name}", most_attempts)
+    return switches
 
 
-def _with(asked: RequestSwitches, name: str, value: Any, where: str, most_attempts: int) -> RequestSwitches:
+def _with(switches: RequestSwitches, name: str, value: Any, where: str, most_attempts: int) -> RequestSwitches:
     read = _READERS.get(name)
     if read is None:
         raise RequestError(f"There is no switch {shown(name)}", where=where[:_LONGEST], hint=_hint())
     try:
-        found = read(value)
+        parsed = read(value)
     except ConfigError as error:
         raise RequestError(error.message, where=f"{FIELD}.{error.where}", hint=error.hint) from None
     except (ValueError, KeyError, TypeError):
-        raise RequestError(f"{shown(value)} is no value of the switch {name!r}", where=where, hint=_hint()) from None
-    if name == "max_attempts" and not 1 <= found <= most_attempts:
+        raise RequestError(f"{shown(value)} is not a value of the switch {name!r}", where=where, hint=_hint()) from None
+    if name == "max_attempts" and not 1 <= parsed <= most_attempts:
         raise RequestError(f"Between 1 and {most_attempts} attempts are allowed here", where=where)
-    return replace(asked, **{name: found})
+    return replace(switches, **{name: parsed})
 
 
 def _flag(value: Any) -> bool:

@@ -53,7 +53,7 @@ def mark(provider: str, identity: str) -> str:
     >>> mark("my_gpu", "resp_1"), unmark("resp_sf1_my~5fgpu_resp_1")
     ('resp_sf1_my~5fgpu_resp_1', ('my_gpu', 'resp_1'))
     """
-    plain = _PLAIN.sub(lambda found: "".join(f"~{byte:02x}" for byte in found[0].encode()), provider)
+    plain = _PLAIN.sub(lambda match: "".join(f"~{byte:02x}" for byte in match[0].encode()), provider)
     return f"{MARK}{plain}_{identity}"
 
 
@@ -62,7 +62,7 @@ def unmark(identity: str) -> tuple[str | None, str]:
     if not identity.startswith(MARK):
         return None, identity
     name, _, rest = identity.removeprefix(MARK).partition("_")
-    raw = _QUOTED.sub(lambda found: chr(int(found[1], 16)), name)
+    raw = _QUOTED.sub(lambda match: chr(int(match[1], 16)), name)
     return raw.encode("latin-1", "replace").decode("utf-8", "replace"), rest
 
 
@@ -144,14 +144,14 @@ class ResponseMarks:
     """
 
     def __init__(
-        self, provider: str, known: Mapping[str, str] = MappingProxyType({}), store: ResourceStore | None = None,
+        self, provider: str, marked_ids: Mapping[str, str] = MappingProxyType({}), store: ResourceStore | None = None,
         key: str = "",
     ) -> None:  # fmt: skip
         """`known` are the marked ids that the request itself named, by the vendor's own."""
         self._provider = provider
         self._store = store
         self._key = key
-        self._tokens = {_token(each): _token(marked) for each, marked in known.items()}
+        self._tokens = {_token(each): _token(marked) for each, marked in marked_ids.items()}
         self._rest = b""
 
     def keep(self, response: str, items: Iterable[str]) -> None:
@@ -166,12 +166,13 @@ class ResponseMarks:
             response = orjson.loads(data)
         except orjson.JSONDecodeError:
             return data
-        return self._replaced(data) if self._learn(response) else data
+        return self._replaced(data) if self._record_ids(response) else data
 
     def feed(self, data: bytes) -> bytes:
         """Mark the next piece of a stream, line by line; nothing stands for its end."""
         if not data:
-            rest, self._rest = self._rest, b""
+            rest = self._rest
+            self._rest = b""
             return self._line(rest)
         if not self._rest and data.endswith(b"\n") and _LIFECYCLE not in data:
             return data
@@ -185,9 +186,9 @@ class ResponseMarks:
             event = orjson.loads(line[5:])
         except orjson.JSONDecodeError:
             return line
-        return self._replaced(line) if isinstance(event, dict) and self._learn(event.get("response")) else line
+        return self._replaced(line) if isinstance(event, dict) and self._record_ids(event.get("response")) else line
 
-    def _learn(self, response: Any) -> bool:
+    def _record_ids(self, response: Any) -> bool:
         """Note the ids of a response; return False for what is none."""
         identity = response.get("id") if isinstance(response, dict) else None
         if not isinstance(identity, str):
@@ -259,8 +260,8 @@ class ResourceStore:
         ids = sorted({identity for _, identity in named})
         for start in range(0, len(ids), _MOST_IDS):
             some = ids[start : start + _MOST_IDS]
-            marks = ",".join("?" * len(some))
-            query = f"SELECT kind, id, provider, key FROM resources WHERE id IN ({marks})"  # noqa: S608
+            placeholders = ",".join("?" * len(some))
+            query = f"SELECT kind, id, provider, key FROM resources WHERE id IN ({placeholders})"  # noqa: S608
             for kind, identity, provider, key in await self._query(query, *some):
                 owners.setdefault((kind, identity), []).append((provider, key))
         return owners
@@ -271,13 +272,13 @@ class ResourceStore:
         rows = await self._query(query, identity, kind, key, provider or "")
         if not rows:
             raise NoSuchResourceError(f"There is no {kind} {identity[:100]!r}", where=kind)
-        found: str = rows[0][0]
-        return found
+        owner: str = rows[0][0]
+        return owner
 
     async def owned(self, provider: str, kind: str, key: str, ids: Collection[str]) -> set[str]:
         """Return those of the ids that are the key's."""
-        marks = ",".join("?" * len(ids))
-        query = f"SELECT id FROM resources WHERE provider = ? AND kind = ? AND key = ? AND id IN ({marks})"  # noqa: S608
+        placeholders = ",".join("?" * len(ids))
+        query = f"SELECT id FROM resources WHERE provider = ? AND kind = ? AND key = ? AND id IN ({placeholders})"  # noqa: S608
         return {row[0] for row in await self._query(query, provider, kind, key, *ids)}
 
     async def _query(self, query: str, *values: str) -> list[Any]:

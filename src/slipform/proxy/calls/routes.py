@@ -1,4 +1,4 @@
-"""Which API, which models, in which order."""
+"""Choose the API of a call, its models and their order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ from slipform.proxy.calls.signature_stores import find_store
 from slipform.proxy.calls.signed_turns import CallerTurns, SignedTurns
 from slipform.proxy.http_server.asgi import Cors, RecordingSend
 
-_CHAT, _ANTHROPIC, _GEMINI = find_api("openai-chat"), find_api("anthropic"), find_api("gemini")
+_CHAT = find_api("openai-chat")
+_ANTHROPIC = find_api("anthropic")
+_GEMINI = find_api("gemini")
 _OLLAMA = find_api("ollama")
 _BY_PATH = {"/v1/chat/completions": _CHAT, "/v1/responses": find_api("openai-responses"), "/v1/messages": _ANTHROPIC}
 _GEMINI_CALLS = (":generateContent", ":streamGenerateContent")
@@ -63,10 +65,10 @@ def api_at(path: str) -> Api | None:
     >>> api_at("/v1beta/models/local:generateContent").name
     'gemini'
     """
-    found = _BY_PATH.get(path)
-    if found is None and path.endswith(_GEMINI_CALLS) and path.startswith(("/v1beta/models/", "/v1/models/")):
+    api = _BY_PATH.get(path)
+    if api is None and path.endswith(_GEMINI_CALLS) and path.startswith(("/v1beta/models/", "/v1/models/")):
         return _GEMINI
-    return found
+    return api
 
 
 def listing_at(path: str, headers: Mapping[bytes, bytes]) -> Listing | None:
@@ -145,7 +147,7 @@ class CallRouter:
         self._shared = SharedState(settings.redis) if settings.redis is not None else None
         self.guard = AdmissionControl(settings, self._shared)
         self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
-        self.ways = ForwardRoutes(router)
+        self.forward_routes = ForwardRoutes(router)
         self.schemas = NamedSchemas(settings)
         self._frames = new_frames()
         path = ledger_path(settings, os.environ)
@@ -181,12 +183,12 @@ class CallRouter:
         turns = CallerTurns(self._turns, caller.id)
         if located is None:
             return CallContext(
-                path, headers, caller, self._router, self.ways, self._settings, self.schemas, self._frames, turns,
-                self.store, provider=named,
+                path, headers, caller, self._router, self.forward_routes, self._settings, self.schemas, self._frames,
+                turns, self.store, provider=named,
             )  # fmt: skip
         return CallContext(
-            located.path, headers, caller, self._router, self.ways, self._settings, self.schemas, self._frames,
-            turns, self.store, model=located.model, provider=named or located.provider,
+            located.path, headers, caller, self._router, self.forward_routes, self._settings, self.schemas,
+            self._frames, turns, self.store, model=located.model, provider=named or located.provider,
         )  # fmt: skip
 
     def share(self, folder: Path) -> None:
@@ -230,7 +232,8 @@ class CallRouter:
             self.start()
         if admission.headers:
             send.extra = [*send.extra, *admission.headers]
-        spending, failure = None, None
+        spending = None
+        failure = None
         if self.spending is not None:
             spending = CallSpending(self.spending, admission.caller, call.record)
         try:
@@ -241,8 +244,8 @@ class CallRouter:
         except asyncio.CancelledError:
             if admission.expired is not None and call.record.stream and call.record.status:
                 # Too late for a status: the stream that had begun ends with the API's error event.
-                told = call.api.encode_stream(call.served).fail(admission.expired)
-                await send({"type": "http.response.body", "body": told})
+                error_event = call.api.encode_stream(call.served).fail(admission.expired)
+                await send({"type": "http.response.body", "body": error_event})
             raise
         finally:
             if spending is not None:

@@ -57,35 +57,37 @@ class MemorySignatures:
         self._callers: dict[str, dict[str, tuple[float, bytes]]] = {}
         """The entries of each caller with when they were kept, oldest first; callers in order of their last entry."""
         self._sizes: dict[str, int] = {}
-        self._held = 0
+        self._total_size = 0
         """Bytes of all entries."""
 
     async def get(self, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
         """Return what is kept for these calls of a caller."""
-        kept, oldest = self._callers.get(caller, {}), self._clock() - self._settings.ttl_seconds
-        return {each: kept[each][1] for each in ids if each in kept and kept[each][0] >= oldest}
+        entries = self._callers.get(caller, {})
+        oldest = self._clock() - self._settings.ttl_seconds
+        return {each: entries[each][1] for each in ids if each in entries and entries[each][0] >= oldest}
 
     async def put(self, caller: str, entries: Mapping[str, bytes]) -> None:
         """Keep this for calls of a caller."""
-        kept = self._callers.pop(caller, {})
-        self._callers[caller] = kept
+        stored = self._callers.pop(caller, {})
+        self._callers[caller] = stored
         size = self._sizes.pop(caller, 0)
-        self._held -= size
-        now, oldest = self._clock(), self._clock() - self._settings.ttl_seconds
+        self._total_size -= size
+        now = self._clock()
+        oldest = self._clock() - self._settings.ttl_seconds
         for key, data in entries.items():
-            if key in kept:
-                size -= _size(key, kept.pop(key)[1])
-            kept[key] = (now, data)
+            if key in stored:
+                size -= _size(key, stored.pop(key)[1])
+            stored[key] = (now, data)
             size += _size(key, data)
-        while kept and (size > self._settings.max_bytes_per_key or next(iter(kept.values()))[0] < oldest):
-            key = next(iter(kept))
-            size -= _size(key, kept.pop(key)[1])
+        while stored and (size > self._settings.max_bytes_per_key or next(iter(stored.values()))[0] < oldest):
+            key = next(iter(stored))
+            size -= _size(key, stored.pop(key)[1])
         self._sizes[caller] = size
-        self._held += size
-        while self._held > self._settings.max_bytes:
+        self._total_size += size
+        while self._total_size > self._settings.max_bytes:
             first = next(iter(self._callers))
             del self._callers[first]
-            self._held -= self._sizes.pop(first)
+            self._total_size -= self._sizes.pop(first)
 
 
 def _size(key: str, data: bytes) -> int:
@@ -128,13 +130,13 @@ class SqliteSignatures:
 
     def _select(self, file: sqlite3.Connection, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
         oldest = self._clock() - self._settings.ttl_seconds
-        found: dict[str, bytes] = {}
+        entries: dict[str, bytes] = {}
         for each in dict.fromkeys(ids):
             query = "SELECT data FROM signatures WHERE caller = ? AND call = ? AND kept_at >= ?"
             row = file.execute(query, (caller, each, oldest)).fetchone()
             if row is not None:
-                found[each] = bytes(row[0])
-        return found
+                entries[each] = bytes(row[0])
+        return entries
 
     def _insert(self, file: sqlite3.Connection, caller: str, entries: Mapping[str, bytes]) -> dict[str, bytes]:
         now = self._clock()
@@ -144,8 +146,8 @@ class SqliteSignatures:
             file.executemany("INSERT OR REPLACE INTO signatures VALUES (?, ?, ?, ?, ?)", rows)
             file.execute("DELETE FROM signatures WHERE kept_at < ?", (now - self._settings.ttl_seconds,))
             self._delete_beyond(file, "WHERE caller = ?", (caller, self._settings.max_bytes_per_key))
-            (held,) = file.execute("SELECT COALESCE(SUM(size), 0) FROM signatures").fetchone()
-            if held > self._settings.max_bytes:
+            (total_size,) = file.execute("SELECT COALESCE(SUM(size), 0) FROM signatures").fetchone()
+            if total_size > self._settings.max_bytes:
                 self._delete_beyond(file, "", (self._settings.max_bytes,))
         return {}
 
@@ -161,14 +163,14 @@ class SqliteSignatures:
                 file.execute("PRAGMA synchronous = OFF")  # a crash costs turns their thinking, at the most
                 file.execute(_TABLE)
                 file.execute(_INDEX)
-                found = work(file)
+                result = work(file)
         except (sqlite3.Error, OSError) as error:
             if not self._failing:
                 _log.warning("signatures cannot be kept in %s (%s); turns go without thinking", self._path, error)
             self._failing = True
             return None
         self._failing = False
-        return found
+        return result
 
 
 class RedisSignatures:

@@ -2,7 +2,7 @@
 
 Thinking models want their thinking back, signed, with the results of the tools they called. Callers who speak the
 vendor's own API carry it themselves; other APIs have no place for it. So it is kept here by the ids of the calls, for
-each caller's key apart. A turn that is no longer known goes without: the codecs then leave thinking out and say so.
+each caller's key apart. A turn that has expired goes without: the codecs then leave thinking out and say so.
 """
 
 from __future__ import annotations
@@ -82,10 +82,12 @@ class SignedTurns:
     async def restored(self, caller: str, request: ModelRequest) -> ModelRequest:
         """The request with its turns as their vendor wrote them, as far as they are known."""
         turns_with_calls = (message for message in request.messages if message.role == "assistant")
-        wanted = [call.id for message in turns_with_calls for call in message.tool_calls if len(call.id) <= _LONGEST_ID]
-        if not wanted:
+        call_ids = [
+            call.id for message in turns_with_calls for call in message.tool_calls if len(call.id) <= _LONGEST_ID
+        ]
+        if not call_ids:
             return request
-        turns = _read(await self._store.get(caller, wanted))
+        turns = _read(await self._store.get(caller, call_ids))
         missing = [turn.first for turn in turns.values() if turn.first and turn.first not in turns]
         if missing:
             turns |= _read(await self._store.get(caller, missing))
@@ -117,10 +119,10 @@ class CallerTurns(msgspec.Struct, frozen=True):
         return await self.turns.restored(self.caller, request)
 
 
-def _read(found: Mapping[str, bytes]) -> dict[str, KeptTurn]:
+def _read(entries: Mapping[str, bytes]) -> dict[str, KeptTurn]:
     """What the store has, without what is not of our making: Redis may be written by others."""
     turns: dict[str, KeptTurn] = {}
-    for key, data in found.items():
+    for key, data in entries.items():
         try:
             turns[key] = _decode(data)
         except msgspec.DecodeError:
@@ -130,18 +132,18 @@ def _read(found: Mapping[str, bytes]) -> dict[str, KeptTurn]:
 
 def _turn_of(parts: Sequence[Part]) -> KeptTurn | None:
     """What has to be kept of a turn; None where the caller has all of it."""
-    kept: list[KeptPart] = []
+    kept_parts: list[KeptPart] = []
     for part in parts:
         if isinstance(part, Reasoning) and part.opaque:
-            kept.append(KeptReasoning(part.text, _plain(part.opaque)))
+            kept_parts.append(KeptReasoning(part.text, _plain(part.opaque)))
         elif isinstance(part, Opaque):
-            kept.append(KeptOpaque(part.vendor, dict(part.data)))
+            kept_parts.append(KeptOpaque(part.vendor, dict(part.data)))
         elif isinstance(part, Text):
-            kept.append(KeptText(_plain(part.extra)))
+            kept_parts.append(KeptText(_plain(part.extra)))
         elif isinstance(part, ToolCall):
-            kept.append(KeptCall(part.id, _plain(part.extra)))
-    signed = any(isinstance(part, (KeptReasoning, KeptOpaque)) or part.extra for part in kept)
-    return KeptTurn(kept) if signed else None
+            kept_parts.append(KeptCall(part.id, _plain(part.extra)))
+    signed = any(isinstance(part, (KeptReasoning, KeptOpaque)) or part.extra for part in kept_parts)
+    return KeptTurn(kept_parts) if signed else None
 
 
 def turn_text(parts: Sequence[Part]) -> bytes:
@@ -163,25 +165,25 @@ def _plain(extra: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _restored(message: Message, turns: Mapping[str, KeptTurn], used: set[str], api: str | None) -> Message:
     calls = {call.id: call for call in message.tool_calls}
-    found = next((turns[each] for each in calls if each in turns), None)
-    if message.role != "assistant" or found is None:
+    turn = next((turns[each] for each in calls if each in turns), None)
+    if message.role != "assistant" or turn is None:
         return message
-    first = found.first or next(each for each in calls if each in turns)
-    kept = turns.get(found.first, found).parts
-    if _carries(kept, api):
+    first = turn.first or next(each for each in calls if each in turns)
+    kept_parts = turns.get(turn.first, turn).parts
+    if _carries(kept_parts, api):
         return message
-    merged = _merged(message, kept, with_turn=first not in used)
+    merged = _merged(message, kept_parts, with_turn=first not in used)
     used.add(first)
     return merged
 
 
-def _merged(message: Message, kept: Sequence[KeptPart], *, with_turn: bool) -> Message:
+def _merged(message: Message, kept_parts: Sequence[KeptPart], *, with_turn: bool) -> Message:
     """The turn with what was kept of it; without `with_turn` only its calls: another message has the rest."""
     calls = {call.id: call for call in message.tool_calls}
     parts: list[Part] = []
-    said = [part for part in message.parts if not isinstance(part, (ToolCall, Reasoning))]
+    texts = [part for part in message.parts if not isinstance(part, (ToolCall, Reasoning))]
     thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
-    for part in kept:
+    for part in kept_parts:
         if isinstance(part, KeptCall):
             if part.id in calls:
                 call = calls.pop(part.id)
@@ -194,24 +196,24 @@ def _merged(message: Message, kept: Sequence[KeptPart], *, with_turn: bool) -> M
         elif isinstance(part, KeptOpaque):
             parts.append(Opaque(part.vendor, part.data))
         else:
-            parts += _with_extra(said, part.extra)
-            said = []
+            parts += _with_extra(texts, part.extra)
+            texts = []
     at = next((at for at, part in enumerate(parts) if isinstance(part, ToolCall)), len(parts))
-    return message.replace(parts=(*thoughts, *parts[:at], *said, *parts[at:], *calls.values()))
+    return message.replace(parts=(*thoughts, *parts[:at], *texts, *parts[at:], *calls.values()))
 
 
-def _carries(kept: Sequence[KeptPart], api: str | None) -> bool:
+def _carries(kept_parts: Sequence[KeptPart], api: str | None) -> bool:
     """Whether the caller's API has a place for it: then they send it back, or leave it out on purpose.
 
     Chat Completions has many vendors, whose own fields most clients do not know.
     """
-    codecs = {codec for part in kept if isinstance(part, KeptReasoning) for codec in part.opaque}
-    codecs |= {codec for part in kept if isinstance(part, (KeptText, KeptCall)) for codec in part.extra}
+    codecs = {codec for part in kept_parts if isinstance(part, KeptReasoning) for codec in part.opaque}
+    codecs |= {codec for part in kept_parts if isinstance(part, (KeptText, KeptCall)) for codec in part.extra}
     return api != "openai-chat" and api in codecs
 
 
-def _with_extra(said: Sequence[Part], extra: Mapping[str, Any]) -> list[Part]:
+def _with_extra(texts: Sequence[Part], extra: Mapping[str, Any]) -> list[Part]:
     """The caller's words, with what the vendor said about its own where there is one text in either."""
-    if not extra or len(said) != 1 or not isinstance(said[0], Text):
-        return list(said)
-    return [Text(said[0].text, {**extra, **said[0].extra})]
+    if not extra or len(texts) != 1 or not isinstance(texts[0], Text):
+        return list(texts)
+    return [Text(texts[0].text, {**extra, **texts[0].extra})]

@@ -54,8 +54,8 @@ async def count_tokens(
         inner = data.get("generateContentRequest")
         data = inner if isinstance(inner, Mapping) else data
     request = _read(family, data, model)
-    found = await _counted(request, provider, calls) if isinstance(provider, HttpProvider) else None
-    return TokenCount(estimate(dumps(data)), True) if found is None else TokenCount(found, False)
+    counted = await _counted(request, provider, calls) if isinstance(provider, HttpProvider) else None
+    return TokenCount(estimate(dumps(data)), True) if counted is None else TokenCount(counted, False)
 
 
 def estimate(body: bytes) -> int:
@@ -80,25 +80,27 @@ def _read(family: Family, data: Mapping[str, Any], model: str) -> ModelRequest:
 
 async def _counted(request: ModelRequest, provider: HttpProvider, calls: CallCount) -> int | None:
     """The count of a provider that has a counter; None for any other, and when its counter fails."""
-    known = provider.route(request.model, streamed=False)
-    if known is None or provider.api not in ("anthropic", "gemini"):
+    model_route = provider.route(request.model, streamed=False)
+    if model_route is None or provider.api not in ("anthropic", "gemini"):
         return None
     codec = make_codec(provider.api, provider.capabilities(request.model))
     try:
         body = orjson.loads(codec.encode_request(request, stream=False).body)
         if provider.api == "gemini":
-            path = known.path.removesuffix(_CALL) + ":countTokens"
-            body, field = {"generateContentRequest": {"model": f"models/{request.model}", **body}}, "totalTokens"
+            path = model_route.path.removesuffix(_CALL) + ":countTokens"
+            body = {"generateContentRequest": {"model": f"models/{request.model}", **body}}
+            field = "totalTokens"
         else:
-            path, field = f"{known.path}/count_tokens", "input_tokens"
+            path = f"{model_route.path}/count_tokens"
+            field = "input_tokens"
             body = {key: value for key, value in body.items() if key not in ("max_tokens", "stream")}
-        route = Route(request.model, path, known.headers, known.in_body, False)
+        route = Route(request.model, path, model_route.headers, model_route.in_body, False)
         answer = await provider.forward_async(route, dumps(body), {}, calls)
         try:
-            said = orjson.loads(await answer.read_whole()) if answer.status == 200 else None
+            reply = orjson.loads(await answer.read_whole()) if answer.status == 200 else None
         finally:
             await answer.close()
     except (SlipformError, orjson.JSONDecodeError):
         return None
-    found = said.get(field) if isinstance(said, dict) else None
-    return found if isinstance(found, int) else None
+    counted = reply.get(field) if isinstance(reply, dict) else None
+    return counted if isinstance(counted, int) else None

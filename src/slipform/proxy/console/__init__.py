@@ -1,1 +1,1 @@
-"""The console: recent calls, the pour of each answer, a playground; served by the proxy itself."""
+"""Serve the console: recent calls, the stream of each answer, and a playground."""

@@ -1,4 +1,4 @@
-"""Serve the console: its page, its JSON and its events, to who has a session; of all workers together."""
+"""Serve the console's page, JSON and events to whoever has a session, for all workers together."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def _decompress(body: bytes, name: str, max_bytes: int) -> bytes:
     except ProtocolError as error:
         if error.reason == "too_large":
             raise TooLargeError("The body unfolds to far more than it is", hint="Send it uncompressed.") from None
-        raise RequestError(f"The body is no valid {name}", where="content-encoding") from None
+        raise RequestError(f"The body is not valid {name}", where="content-encoding") from None
     return b"".join(parts)
 
 

@@ -114,14 +114,14 @@ def _status_line(status: int) -> bytes:
 def _header_line(name: bytes) -> bytes | None:
     """Return a header's line up to its value; None for framing headers, which the server writes itself."""
     if not _TOKEN.fullmatch(name):
-        raise ValueError(f"{name[:100]!r} is no name of a header")
+        raise ValueError(f"{name[:100]!r} is not a valid header name")
     lower_name = name.lower()
     return None if lower_name in _FRAMING else b"\r\n%b: " % lower_name
 
 
 def _length(value: bytes, previous: int | None) -> int:
     if not value.isdigit() or previous is not None:
-        raise ValueError("The answer's content-length is said twice, or is no number")
+        raise ValueError("The answer's content-length is given twice, or is not a number")
     return int(value)
 
 

@@ -61,7 +61,7 @@ class Trusted:
         return any(address in network for network in self._networks)
 
     def client(self, peer: Client | None, headers: Iterable[Header]) -> Client | None:
-        """Return the client: the last in `x-forwarded-for` that is no trusted balancer."""
+        """Return the client: the last in `x-forwarded-for` that is not a trusted balancer."""
         if not self.believes(peer[0] if peer else ""):
             return peer
         header_value = b",".join([value for name, value in headers if name == b"x-forwarded-for"]).decode("latin-1")
