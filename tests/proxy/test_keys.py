@@ -74,7 +74,7 @@ def test_what_is_removed_disabled_or_added_counts_without_a_restart(path: Path) 
     remove_key(path, "ada")
     now = 4.5
     assert keys.find(ada) is None
-    keys.hear({found.id: b"removed 0"})
+    keys.apply_published({found.id: b"removed 0"})
     assert keys.find(bob) is None
 
 

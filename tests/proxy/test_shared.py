@@ -180,16 +180,16 @@ def test_nothing_in_redis_lets_a_key_in_again(two: tuple[Machine, Machine, str],
     _, other, secret = two
     identity = next(iter(read_keys(other.keys)))
     keys = KeyFile(other.keys)
-    keys.hear({identity: said})
+    keys.apply_published({identity: said})
     assert keys.find(secret) is not None
     assert not keys.find(secret).disabled  # type: ignore[union-attr]
-    keys.hear({identity: b"off 7"})
-    keys.hear({identity: said})
+    keys.apply_published({identity: b"off 7"})
+    keys.apply_published({identity: said})
     found = keys.find(secret)
     assert found is not None
     assert found.disabled
-    keys.hear({identity: b"removed 0"})
-    keys.hear({identity: said})
+    keys.apply_published({identity: b"removed 0"})
+    keys.apply_published({identity: said})
     assert keys.find(secret) is None
     assert KeyFile(other.keys).find(secret) is None
 
@@ -199,13 +199,13 @@ def test_an_older_proof_does_not_undo_a_later_switch(two: tuple[Machine, Machine
     enabled = disable_key(one.keys, "ada", disabled=False)
     disabled = disable_key(one.keys, "ada")
     keys = KeyFile(other.keys)
-    keys.hear({enabled.id: str(revocation_of(disabled))})
-    keys.hear({enabled.id: str(revocation_of(enabled))})
+    keys.apply_published({enabled.id: str(revocation_of(disabled))})
+    keys.apply_published({enabled.id: str(revocation_of(enabled))})
     found = keys.find(secret)
     assert found is not None
     assert found.disabled
     later = disable_key(one.keys, "ada", disabled=False)
-    keys.hear({enabled.id: str(revocation_of(later))})
+    keys.apply_published({enabled.id: str(revocation_of(later))})
     assert keys.find(secret) == read_keys(other.keys)[enabled.id]
 
 
@@ -277,11 +277,11 @@ async def test_lessons_are_told_once_and_forgotten_when_they_are_old(redis: Redi
     await first.refresh()
     await second.refresh()
     assert two.get("url model") == {"no_native", "no_json_mode"}
-    before = {each.lesson: each.seconds for each in await shared.exchange_lessons([])}
+    before = {each.lesson: each.seconds for each in await shared.exchange_downgrades([])}
 
     async def is_older() -> bool:
         await first.refresh()
-        after = {each.lesson: each.seconds for each in await shared.exchange_lessons([])}
+        after = {each.lesson: each.seconds for each in await shared.exchange_downgrades([])}
         return "no_strict" not in after and after["no_native"] < before["no_native"]
 
     assert await until_async(is_older)

@@ -160,7 +160,7 @@ class AdmissionControl:
         self,
         caller: Caller,
         headers: Mapping[bytes, bytes],
-        told: Sequence[Header] = (),
+        rate_limit_headers: Sequence[Header] = (),
         address: str = "",
         make_room: Callable[[], bool] | None = None,
         task: asyncio.Task[None] | None = None,
@@ -170,7 +170,7 @@ class AdmissionControl:
         `make_room` stops another call whose client does not read, and says whether there was one. `task` is the one
         that answers, where that is known: to ask asyncio for it is a system call.
         """
-        return Admission(self, caller, headers, told, _name(caller, address), make_room, task)
+        return Admission(self, caller, headers, rate_limit_headers, _name(caller, address), make_room, task)
 
     def caller(self, headers: Mapping[bytes, bytes], query: bytes = b"") -> Caller:
         """Whose key came with a request: in one of the headers the vendors use, or in Gemini's `?key=`."""
@@ -178,21 +178,23 @@ class AdmissionControl:
             if b"origin" in headers:
                 self._check_origin(headers)
             return ANYBODY
-        given = _presented(headers, query)
-        if not given:
+        presented_keys = _presented(headers, query)
+        if not presented_keys:
             raise KeyRefused("No API key was given", hint="Send one of the keys of this server, as the API key.")
-        for each in given:
+        for each in presented_keys:
             key = self._keys.find(each)
             if key is None:
                 continue
             if key.disabled:
                 raise KeyRefused("This API key is disabled", hint="Ask who runs this server.", key=key.id)
             if key.expires and key.is_expired(time.time()):
-                said = f"This API key has expired: it was good until {key.expires}"
-                raise KeyRefused(said, hint="Ask who runs this server for a new one.", key=key.id)
+                message = f"This API key has expired: it was good until {key.expires}"
+                raise KeyRefused(message, hint="Ask who runs this server for a new one.", key=key.id)
             return _caller_of(key)
         raise WrongKey(
-            "This API key is not known here", hint="Ask who runs this server for one.", key=presented_id(given[0])
+            "This API key is not known here",
+            hint="Ask who runs this server for one.",
+            key=presented_id(presented_keys[0]),
         )
 
     def has_operator(self) -> bool:
@@ -243,10 +245,10 @@ class AdmissionControl:
         Checked only without keys, and on loopback (`bound` is the address at which the request came in): only
         there could a page in somebody's browser read what nobody else can reach.
         """
-        asked = headers.get(b"host")
-        if self._keys is not None or asked is None or not is_loopback(bound) or "*" in self._origins:
+        requested_host = headers.get(b"host")
+        if self._keys is not None or requested_host is None or not is_loopback(bound) or "*" in self._origins:
             return True
-        host = _host(asked.decode("latin-1"))
+        host = _host(requested_host.decode("latin-1"))
         return is_loopback(host) or host == bound or host in self._hosts
 
     def check_host(self, headers: Mapping[bytes, bytes], bound: str) -> None:
@@ -290,9 +292,9 @@ class AdmissionControl:
             return
         self._keys.refresh()
         if self._shared is not None:
-            said = await self._shared.exchange_revocations(self._keys.known_revocations(), self._keys.ids())
-            if said is not None:
-                self._keys.hear(said)
+            published = await self._shared.exchange_revocations(self._keys.known_revocations(), self._keys.ids())
+            if published is not None:
+                self._keys.apply_published(published)
 
     def is_limited(self, caller: Caller) -> bool:
         """Whether the caller's requests are counted."""
@@ -304,7 +306,8 @@ class AdmissionControl:
         count = self._by_caller.get(name, 0)
         budget = admission.caller.budget
         own = budget.max_concurrent if budget is not None else None
-        has_share, make_room = count >= (self.max_per_caller if own is None else own), admission.make_room
+        has_share = count >= (self.max_per_caller if own is None else own)
+        make_room = admission.make_room
         if self.in_flight >= self.max_concurrent and (has_share or make_room is None or not make_room()):
             raise Busy(
                 f"{self.in_flight} requests are under way, as many as this server takes",
@@ -348,8 +351,8 @@ class AdmissionControl:
         origin = headers[b"origin"].decode("latin-1")
         if "*" in self._origins or origin in self._origins:
             return
-        asked = headers.get(b"host", b"").decode("latin-1")
-        if origin.partition("://")[2] == asked and is_loopback(_host(asked)):
+        requested_host = headers.get(b"host", b"").decode("latin-1")
+        if origin.partition("://")[2] == requested_host and is_loopback(_host(requested_host)):
             return
         raise NotAllowed(
             f"Web pages of {origin[:100]!r} may not call this server", hint="List the origin in `server.cors_origins`."
@@ -372,7 +375,7 @@ class Admission:
         guard: AdmissionControl,
         caller: Caller,
         headers: Mapping[bytes, bytes],
-        told: Sequence[Header],
+        rate_limit_headers: Sequence[Header],
         name: str,
         make_room: Callable[[], bool] | None,
         task: asyncio.Task[None] | None,
@@ -383,8 +386,8 @@ class Admission:
         self.make_room = make_room
         self.caller = caller
         self.request_headers = headers
-        self.headers = told
-        """What the caller is told of their limits."""
+        self.headers = rate_limit_headers
+        """Headers that show the caller's rate limits."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = task
         self.began = 0.0
@@ -418,7 +421,8 @@ class Admission:
 
     def ran_out(self) -> None:
         """A time limit has come that may be this call's."""
-        guard, loop = self._guard, self._loop
+        guard = self._guard
+        loop = self._loop
         if loop is None:
             return
         now = loop.time()
@@ -484,15 +488,15 @@ def _name(caller: Caller, address: str) -> str:
 def _network(address: str) -> str:
     """An address, or of IPv6 the network that one customer has: 2^64 addresses are not as many chances to guess."""
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return address[:100]
-    return str(found) if found.version == 4 else str(ipaddress.ip_network((int(found), 64), strict=False))
+    return str(parsed) if parsed.version == 4 else str(ipaddress.ip_network((int(parsed), 64), strict=False))
 
 
 def _presented(headers: Mapping[bytes, bytes], query: bytes) -> list[str]:
-    found = [value.decode("latin-1").strip() for name in _KEY_HEADERS if (value := headers.get(name))]
-    keys = [each[7:].strip() if each[:7].lower() == "bearer " else each for each in found]
+    values = [value.decode("latin-1").strip() for name in _KEY_HEADERS if (value := headers.get(name))]
+    keys = [each[7:].strip() if each[:7].lower() == "bearer " else each for each in values]
     if query and not keys:
         keys = parse_qs(query.decode("latin-1")).get("key", [])
     return [key for key in keys if key]

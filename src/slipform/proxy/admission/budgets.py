@@ -156,7 +156,9 @@ def money(nanos: int) -> str:
     >>> money(1_500_000_000), money(20), money(0)
     ('1.5', '0.00000002', '0')
     """
-    sign, whole, part = "-" if nanos < 0 else "", abs(nanos) // NANOS, abs(nanos) % NANOS
+    sign = "-" if nanos < 0 else ""
+    whole = abs(nanos) // NANOS
+    part = abs(nanos) % NANOS
     return f"{sign}{whole}.{part:09d}".rstrip("0").rstrip(".")
 
 
@@ -196,13 +198,17 @@ def budget_refusal(limit: str, budget: KeyBudget, standing: Standing, need: Call
     """The error for a call whose reservation does not fit; it may be repeated where only others' are in its way."""
     span = f"this {budget.period}" if budget.period else "in all"
     if limit == "tokens":
-        most, spent, needed = f"{budget.max_tokens} tokens", str(standing.tokens), f"{need.tokens} tokens"
-        held = str(standing.held_tokens)
+        most = f"{budget.max_tokens} tokens"
+        spent = str(standing.tokens)
+        needed = f"{need.tokens} tokens"
+        reserved = str(standing.held_tokens)
     else:
-        most, spent, needed = money(budget.nanos or 0), money(standing.cost), money(need.cost)
-        held = money(standing.held_cost)
+        most = money(budget.nanos or 0)
+        spent = money(standing.cost)
+        needed = money(need.cost)
+        reserved = money(standing.held_cost)
     message = (
-        f"The budget of the API key {need.name!r} is {most} {span}: {spent} is spent, {held} is reserved for calls "
+        f"The budget of the API key {need.name!r} is {most} {span}: {spent} is spent, {reserved} is reserved for calls "
         f"under way, and this call may take {needed}"
     )
     headers = remaining_headers(budget, standing)

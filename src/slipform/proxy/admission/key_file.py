@@ -28,7 +28,7 @@ import orjson
 
 from slipform.errors import ConfigError
 from slipform.proxy.admission.budgets import KeyBudget
-from slipform.proxy.admission.revocations import HeardRevocations, Revocation, best_known, remembered_at
+from slipform.proxy.admission.revocations import ReceivedRevocations, Revocation, latest_revocations, remembered_at
 
 if sys.platform != "win32":  # which has no such locks: nobody is found there, and nobody can be ruled out
     import fcntl
@@ -225,11 +225,11 @@ class KeyFile:
         self._path = path
         self._clock = clock
         self._holds = False
-        self._held: BinaryIO | None = None
+        self._locked_file: BinaryIO | None = None
         self._complaint = ""
         self._stamp: _Stamp | None = None
         self._document = KeyDocument()
-        self._heard = HeardRevocations(remembered_at(path, os.environ))
+        self._received = ReceivedRevocations(remembered_at(path, os.environ))
         self._off: frozenset[str] = frozenset()
         self._gone: frozenset[str] = frozenset()
         self._read()
@@ -238,23 +238,24 @@ class KeyFile:
     def start(self) -> None:
         """From now on, show by a lock which version of the file is in force."""
         if not self._holds:
-            self._holds, self._stamp = True, None
+            self._holds = True
+            self._stamp = None
             self.refresh()
 
     def close(self) -> None:
         """Show it no longer."""
         self._holds = False
-        if self._held is not None:
-            release(self._held)
-            self._held = None
+        if self._locked_file is not None:
+            release(self._locked_file)
+            self._locked_file = None
 
     def find(self, presented: str) -> Key | None:
         """The key that was presented, if it is one of these. A wrong id takes as long as a wrong secret."""
         self._recheck()
         identity, secret = split_key(presented)
         key = self._document.keys.get(identity) if identity not in self._gone else None
-        salt, known = (key.salt, key.hash) if key is not None else ("", _NOBODY)
-        if not hmac.compare_digest(hash_secret(salt, secret), known):
+        salt, expected_hash = (key.salt, key.hash) if key is not None else ("", _NOBODY)
+        if not hmac.compare_digest(hash_secret(salt, secret), expected_hash):
             return None
         return dataclasses.replace(key, disabled=True) if key is not None and identity in self._off else key
 
@@ -282,7 +283,7 @@ class KeyFile:
 
     def known_revocations(self) -> dict[str, Revocation]:
         """What this machine can tell others: what was done here, and what it has heard."""
-        return best_known([*self._document.revocations(), *self._heard.all().items()])
+        return latest_revocations([*self._document.revocations(), *self._received.all().items()])
 
     def all(self) -> list[Key]:
         """The keys in force, those that were switched off elsewhere shown as disabled."""
@@ -294,11 +295,11 @@ class KeyFile:
         """The ids of all keys."""
         return list(self._document.keys)
 
-    def hear(self, said: Mapping[str, object]) -> None:
-        """Take what Redis says of these keys."""
+    def apply_published(self, published: Mapping[str, object]) -> None:
+        """Apply the revocations that Redis has for these keys."""
         keys = self._document.keys
-        for key_id in self._heard.hear(said, {each.id: each.hash for each in keys.values()}):
-            action = _ACTIONS[self._heard.all()[key_id].kind]
+        for key_id in self._received.update(published, {each.id: each.hash for each in keys.values()}):
+            action = _ACTIONS[self._received.all()[key_id].kind]
             _log_key(action, key_id, keys[key_id].name, "heard from another machine")
         self._judge()
 
@@ -306,7 +307,7 @@ class KeyFile:
         for _ in range(_READS):
             file = open_key_file(self._path)
             try:
-                held = self._holds and hold(file)
+                is_locked = self._holds and hold(file)
                 stamp = _stamp_of(os.fstat(file.fileno()))
                 document = parse_key_file(file, self._path)
             except BaseException:
@@ -318,26 +319,29 @@ class KeyFile:
             release(file)
         else:
             raise ConfigError("The file of keys changes while it is read", where=str(self._path))
-        if self._held is not None:
-            release(self._held)
-            self._held = None
-        if held:
-            self._held = file
+        if self._locked_file is not None:
+            release(self._locked_file)
+            self._locked_file = None
+        if is_locked:
+            self._locked_file = file
         else:
             file.close()
-        self._document, self._stamp = document, stamp if held or not self._holds else None
+        self._document = document
+        self._stamp = stamp if is_locked or not self._holds else None
         self._judge()
 
     def _judge(self) -> None:
         """Which keys of the file are refused because of what was heard."""
-        off, gone = set(), set()
-        for key_id, heard in self._heard.all().items():
+        off = set()
+        gone = set()
+        for key_id, revocation in self._received.all().items():
             key = self._document.keys.get(key_id)
-            if heard.kind == "removed":
+            if revocation.kind == "removed":
                 gone.add(key_id)
-            elif heard.kind == "off" and key is not None and heard.revision >= key.switched:
+            elif revocation.kind == "off" and key is not None and revocation.revision >= key.switched:
                 off.add(key_id)
-        self._off, self._gone = frozenset(off), frozenset(gone)
+        self._off = frozenset(off)
+        self._gone = frozenset(gone)
 
 
 def _differences(before: KeyDocument, after: KeyDocument) -> Iterator[tuple[str, Key]]:
@@ -361,8 +365,8 @@ def _stamp(path: Path) -> _Stamp | None:
         return None
 
 
-def _stamp_of(found: os.stat_result) -> _Stamp:
-    return found.st_mtime_ns, found.st_size, found.st_ino
+def _stamp_of(status: os.stat_result) -> _Stamp:
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _log_key(action: str, key: str, name: str, reason: str) -> None:

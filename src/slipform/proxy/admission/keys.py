@@ -53,7 +53,9 @@ def add_key(
     with _changing(path) as draft:
         if any(key.name == name for key in draft.keys.values()):
             raise ConfigError(f"There is a key named {name!r} already", where=str(path), hint="Choose another name.")
-        identity, secret, salt = secrets.token_hex(6), secrets.token_urlsafe(32), secrets.token_hex(16)
+        identity = secrets.token_hex(6)
+        secret = secrets.token_urlsafe(32)
+        salt = secrets.token_hex(16)
         key = Key(
             id=identity,
             name=name,
@@ -97,13 +99,13 @@ def disable_key(
 ) -> Key:
     """Refuse a key for a while, or let it in again; `after` tells the last revision that other machines know of it."""
     with _changing(path, confirm) as draft:
-        found = draft.find(name)
-        if found is None:
+        current = draft.find(name)
+        if current is None:
             raise _no_key(name, path)
         # By the clock, but never before what is known already, whoever's clock that went by.
-        known = after(found.id) if after is not None else 0
-        revision = max(int(time.time() * 1000), found.switched + 1, known + 1)
-        key = dataclasses.replace(found, disabled=disabled, switched=revision)
+        known_revision = after(current.id) if after is not None else 0
+        revision = max(int(time.time() * 1000), current.switched + 1, known_revision + 1)
+        key = dataclasses.replace(current, disabled=disabled, switched=revision)
         draft.put(key, "disabled" if disabled else "enabled")
     return key
 
@@ -117,13 +119,13 @@ def change_key(
 ) -> Key:
     """Give a key other limits: fields of `Key`, None for a limit that goes."""
     with _changing(path, confirm) as draft:
-        found = draft.find(name)
-        if found is None:
+        current = draft.find(name)
+        if current is None:
             raise _no_key(name, path)
-        key = dataclasses.replace(found, **changes)
+        key = dataclasses.replace(current, **changes)
         if key.budget is not None:
             key.budget.check()
-        draft.put(key, "changed", before=_written_limits(found), after=_written_limits(key))
+        draft.put(key, "changed", before=_written_limits(current), after=_written_limits(key))
     return key
 
 
@@ -277,13 +279,14 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _not_permitted(path: Path, reason: str) -> ConfigError:
-    owned, found = path, None
+    owned = path
+    status = None
     for owned in (path, *path.parents):
         with contextlib.suppress(OSError):
-            found = owned.stat()
+            status = owned.stat()
             break
-    owner = user_name(found.st_uid) if found is not None else "another user"
-    access = f"{owner} (mode {stat.S_IMODE(found.st_mode):04o})" if found is not None else owner
+    owner = user_name(status.st_uid) if status is not None else "another user"
+    access = f"{owner} (mode {stat.S_IMODE(status.st_mode):04o})" if status is not None else owner
     return ConfigError(
         f"Nothing was changed: {owned} belongs to {access}, and {_actor()} cannot rewrite it as such: {reason}",
         where=str(path),
@@ -304,14 +307,14 @@ class KeyReaders:
         """Their process ids, as far as the system tells."""
         if self._file is None:
             return []
-        wanted = str(os.fstat(self._file.fileno()).st_ino)
-        found: set[int] = set()
+        inode = str(os.fstat(self._file.fileno()).st_ino)
+        process_ids: set[int] = set()
         with contextlib.suppress(OSError):
             for line in Path("/proc/locks").read_text().splitlines():
                 fields = line.split()
-                if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == wanted:
-                    found.add(int(fields[4]))
-        return sorted(process for process in found if process > 0)
+                if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == inode:
+                    process_ids.add(int(fields[4]))
+        return sorted(process for process in process_ids if process > 0)
 
     def wait(self, seconds: float = _WAIT_SECONDS, clock: Callable[[], float] = time.monotonic) -> Taken:
         """After another file was put in the place of this one: whether they have all taken it."""

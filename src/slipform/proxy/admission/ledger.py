@@ -137,11 +137,12 @@ class SpendLedger:
 
     def _work(self) -> None:
         connection: sqlite3.Connection | None = None
-        going, pruned = True, 0.0
-        kept: list[_Job] = []
+        going = True
+        pruned = 0.0
+        unwritten: list[_Job] = []
         while going:
-            going, jobs = self._next(pause=bool(kept))
-            jobs = [*kept, *jobs]
+            going, jobs = self._next(pause=bool(unwritten))
+            jobs = [*unwritten, *jobs]
             try:
                 if connection is None:
                     connection = open_ledger(self.path)
@@ -149,12 +150,14 @@ class SpendLedger:
                     _prune(connection, time.time(), self._keep_days)
                     pruned = time.monotonic()
             except Exception as error:  # noqa: BLE001 — without this thread nobody would be answered
-                kept = self._failed(jobs, error)
+                unwritten = self._failed(jobs, error)
             else:
-                kept = self._written(connection, jobs) if jobs else []
-            if len(kept) > _MOST_KEPT or (kept and not going):
-                _log.error("%s: %d entries could not be written and are lost; their holds stay.", self.path, len(kept))
-                kept = []
+                unwritten = self._written(connection, jobs) if jobs else []
+            if len(unwritten) > _MOST_KEPT or (unwritten and not going):
+                _log.error(
+                    "%s: %d entries could not be written and are lost; their holds stay.", self.path, len(unwritten)
+                )
+                unwritten = []
         if connection is not None:
             connection.close()
 
@@ -193,7 +196,7 @@ class SpendLedger:
         return []
 
     def _failed(self, jobs: list[_Job], error: Exception) -> list[_Job]:
-        """Tell who waits; gives what nobody waits for, to be tried again."""
+        """Fail the jobs that are awaited; return the others, to be tried again."""
         waited = [job for job in jobs if job.future is not None]
         _deliver(waited, [error] * len(waited))
         if not self._complained:
@@ -252,8 +255,8 @@ def open_ledger(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
 
 def machine_of(connection: sqlite3.Connection) -> str:
     """The name of this file among those of several machines."""
-    found: str = connection.execute("SELECT value FROM facts WHERE name = 'machine'").fetchone()[0]
-    return found
+    machine: str = connection.execute("SELECT value FROM facts WHERE name = 'machine'").fetchone()[0]
+    return machine
 
 
 def standing(connection: sqlite3.Connection, key: str, kind: str, now: float) -> Standing:
@@ -261,12 +264,12 @@ def standing(connection: sqlite3.Connection, key: str, kind: str, now: float) ->
     sums = connection.execute(
         "SELECT requests, tokens, cost FROM sums WHERE key = ? AND bucket = ?", (key, bucket_of(kind, now))
     ).fetchone()
-    held = connection.execute(
+    reserved = connection.execute(
         "SELECT coalesce(sum(tokens), 0), coalesce(sum(cost), 0), coalesce(sum(until > ?), 0) FROM holds "
         "WHERE key = ? AND at >= ?",
         (now, key, period_start(kind, now).timestamp()),
     ).fetchone()
-    return Standing(*(sums or (0, 0, 0)), *held)
+    return Standing(*(sums or (0, 0, 0)), *reserved)
 
 
 def reserve(
@@ -284,19 +287,19 @@ def reserve(
 
     What the call holds already is in the file, so that it may be told twice.
     """
-    held: tuple[int, int] | None = connection.execute(_HELD, (hold.id,)).fetchone()
-    held_tokens, held_cost = held or (0, 0)
+    previous_hold: tuple[int, int] | None = connection.execute(_HELD, (hold.id,)).fetchone()
+    held_tokens, held_cost = previous_hold or (0, 0)
     more_tokens = tokens - held_tokens
     more_cost = cost - held_cost
     stands = standing(connection, hold.key, budget.period, now)
-    if (limit := stands.refusal(budget, more_tokens, more_cost, further=held is not None)) is not None:
+    if (limit := stands.refusal(budget, more_tokens, more_cost, further=previous_hold is not None)) is not None:
         return stands, limit
     connection.execute(
         "INSERT OR REPLACE INTO holds(id, key, name, model, owner, at, until, tokens, cost) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (hold.id, hold.key, hold.name, model, owner, hold.at, now + LEASE_SECONDS, tokens, cost),
     )
-    return stands.with_hold(more_tokens, more_cost, further=held is not None), None
+    return stands.with_hold(more_tokens, more_cost, further=previous_hold is not None), None
 
 
 _HELD = "SELECT tokens, cost FROM holds WHERE id = ?"
@@ -350,7 +353,7 @@ class SpentHere(NamedTuple):
 
     tokens: int
     cost: int
-    settled: tuple[str, ...]
+    settled_holds: tuple[str, ...]
 
 
 def snapshot(connection: sqlite3.Connection, key: str, bucket: str) -> SpentHere:
@@ -361,7 +364,7 @@ def snapshot(connection: sqlite3.Connection, key: str, bucket: str) -> SpentHere
     return SpentHere(tokens, cost, tuple([hold for (hold,) in rows]))
 
 
-def forget_told(connection: sqlite3.Connection, holds: Sequence[str]) -> None:
+def prune_published(connection: sqlite3.Connection, holds: Sequence[str]) -> None:
     """Redis knows that these holds are settled."""
     connection.executemany("DELETE FROM untold WHERE hold = ?", [(hold,) for hold in holds])
 

@@ -78,7 +78,8 @@ def requested_output(api: str, data: object) -> OutputRequest:
     if not isinstance(data, Mapping):
         return OutputRequest()
     fields = _FIELDS.get(api, _NONE)
-    limits, counts = [0], [1]
+    limits = [0]
+    counts = [1]
     for holder, _ in _holders(data, fields):
         limits += _whole_numbers(holder, fields.limits, MAX_LIMIT)
         counts += _whole_numbers(holder, fields.counts, MAX_ANSWERS)
@@ -103,15 +104,15 @@ def with_one_limit(api: str, data: dict[str, Any]) -> dict[str, Any]:
     for name, value in data.items():
         if not isinstance(value, dict) or not (name in fields.inside or _folded(name) in _HOLDERS):
             continue
-        kept = _without_sizes(value, fields if name in fields.inside else _NONE)
-        if kept is not value:
-            made = {**made, name: kept}
+        trimmed = _without_sizes(value, fields if name in fields.inside else _NONE)
+        if trimmed is not value:
+            made = {**made, name: trimmed}
     made = _without_sizes(made, _NONE if fields.inside else fields)
     limit = requested_output(api, made).limit
     if limit is None:
         return made
-    spelled = {name for holder, _ in _holders(made, fields) for name in fields.limits if name in holder}
-    field = spelled.pop() if len(spelled) == 1 else _NEWER
+    limit_names = {name for holder, _ in _holders(made, fields) for name in fields.limits if name in holder}
+    field = limit_names.pop() if len(limit_names) == 1 else _NEWER
     return _written(made, fields, field if field in fields.limits else fields.limits[0], limit)
 
 
@@ -124,7 +125,8 @@ def sent_output(api: str, body: bytes, assumed: int, vendor_field: str | None = 
     b'{"contents":[],"generationConfig":{"maxOutputTokens":9}}'
     """
     data = parse(body)
-    fields, output = _FIELDS.get(api, _NONE), requested_output(api, data)
+    fields = _FIELDS.get(api, _NONE)
+    output = requested_output(api, data)
     sent = output._replace(limit=output.limit or assumed)
     if not fields.limits:
         return body, sent

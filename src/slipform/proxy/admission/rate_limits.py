@@ -75,9 +75,9 @@ class LocalRates:
 
     def _forget(self, now: float) -> None:
         """Drop full buckets, which say nothing; when too many are left, the older half."""
-        kept = {name: full_at for name, full_at in self._full_at.items() if full_at > now}
-        surplus = len(kept) // 2 if len(kept) > self._most // 2 else 0
-        self._full_at = dict(list(kept.items())[surplus:])
+        unfilled = {name: full_at for name, full_at in self._full_at.items() if full_at > now}
+        surplus = len(unfilled) // 2 if len(unfilled) > self._most // 2 else 0
+        self._full_at = dict(list(unfilled.items())[surplus:])
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class SharedRates:
         lease = self._leases.get(name)
         if lease is None:
             if len(self._leases) >= _MOST_BUCKETS:
-                self._leases = {key: kept for key, kept in self._leases.items() if kept.refill is not None}
+                self._leases = {key: each for key, each in self._leases.items() if each.refill is not None}
             lease = self._leases[name] = _Lease()
         return lease
 
@@ -149,12 +149,12 @@ class SharedRates:
 
     async def _filled(self, lease: _Lease, name: str, limit: int) -> None:
         try:
-            given = await self._shared.permits(name, limit, lease_size(limit))
+            permits = await self._shared.permits(name, limit, lease_size(limit))
             now = self._clock()
-            if given is None:  # Redis is away, or says what cannot be
+            if permits is None:  # Redis is away, or says what cannot be
                 lease.alone_until = now + _ALONE_SECONDS
                 return
-            granted, lease.remaining, wait = given
+            granted, lease.remaining, wait = permits
             if granted:
                 lease.left = granted + (lease.left if now <= lease.until else 0)
                 lease.until = now + _LEASE_SECONDS
@@ -180,7 +180,8 @@ def rate_headers(allowance: Allowance, api: str) -> list[Header]:
     >>> rate_headers(Allowance(True, 60, 59, 0.0, 1.0), "openai_chat")[1]
     (b'x-ratelimit-remaining-requests', b'59')
     """
-    limit, remaining = str(allowance.limit).encode(), str(allowance.remaining).encode()
+    limit = str(allowance.limit).encode()
+    remaining = str(allowance.remaining).encode()
     if api == "anthropic":
         moment = datetime.now(UTC) + timedelta(seconds=allowance.reset)
         stem = b"anthropic-ratelimit-requests-"

@@ -92,14 +92,14 @@ def error_headers(error: SlipformError) -> list[Header]:
     >>> error_headers(Busy("Too many requests at once", retry_after=0.4))
     [(b'retry-after', b'1')]
     """
-    said = list(error.headers) if isinstance(error, Refused) else []
+    headers = list(error.headers) if isinstance(error, Refused) else []
     if isinstance(error, KeyRefused):
-        said.append((b"www-authenticate", b"Bearer"))
+        headers.append((b"www-authenticate", b"Bearer"))
     wait = getattr(error, "retry_after", None)
     if wait is not None:
         # Whole seconds are all that HTTP knows; too early would be refused again.
-        said.append((b"retry-after", str(max(1, math.ceil(wait))).encode()))
-    return said
+        headers.append((b"retry-after", str(max(1, math.ceil(wait))).encode()))
+    return headers
 
 
 def log_refusal(error: SlipformError, *, address: str, request_id: str, path: str, name: str = "") -> None:
@@ -115,5 +115,5 @@ def log_refusal(error: SlipformError, *, address: str, request_id: str, path: st
         "code": error.code,
         "reason": error.message,
     }
-    known = {field: value for field, value in fields.items() if value}
-    _audit.info("audit", extra={"slipform": {"action": "refused", **known}})
+    present = {field: value for field, value in fields.items() if value}
+    _audit.info("audit", extra={"slipform": {"action": "refused", **present}})

@@ -38,10 +38,10 @@ class Revocation(NamedTuple):
     @classmethod
     def parse(cls, text: object) -> Revocation | None:
         """What a text says; None for whatever is not of this form."""
-        found = _FORM.fullmatch(_decoded(text))
-        if found is None:
+        match = _FORM.fullmatch(_decoded(text))
+        if match is None:
             return None
-        return cls(_KINDS[found[1]], int(found[2]), found[3] or "")
+        return cls(_KINDS[match[1]], int(match[2]), match[3] or "")
 
     @classmethod
     def signed(cls, kind: Literal["off", "on"], key_id: str, key_hash: str, revision: int) -> Revocation:
@@ -63,28 +63,29 @@ class Revocation(NamedTuple):
         return mine > theirs
 
 
-class HeardRevocations:
+class ReceivedRevocations:
     """What other machines have done with the keys known here; outlives a restart where it can be written down."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._heard: dict[str, Revocation] = _read(path)
+        self._revocations: dict[str, Revocation] = _read(path)
         self._is_kept = True
 
     def all(self) -> Mapping[str, Revocation]:
         """All that was heard, by the keys' ids."""
-        return self._heard
+        return self._revocations
 
-    def hear(self, said: Mapping[str, object], hashes: Mapping[str, str]) -> list[str]:
-        """Take what Redis says about the keys of these hashes; the ids of those for which it changes something."""
+    def update(self, published: Mapping[str, object], hashes: Mapping[str, str]) -> list[str]:
+        """Apply the published revocations of the keys with these hashes; return the ids of those that change."""
         changed = []
-        for key_id, text in said.items():
-            heard, key_hash = Revocation.parse(text), hashes.get(key_id)
-            if heard is None or key_hash is None or not heard.outranks(self._heard.get(key_id)):
+        for key_id, text in published.items():
+            revocation = Revocation.parse(text)
+            key_hash = hashes.get(key_id)
+            if revocation is None or key_hash is None or not revocation.outranks(self._revocations.get(key_id)):
                 continue
-            if heard.kind == "on" and not heard.is_proven(key_id, key_hash):
+            if revocation.kind == "on" and not revocation.is_proven(key_id, key_hash):
                 continue
-            self._heard[key_id] = heard
+            self._revocations[key_id] = revocation
             changed.append(key_id)
         if changed:
             self._keep()
@@ -93,7 +94,7 @@ class HeardRevocations:
     def _keep(self) -> None:
         """Write all down; the other workers do the same, each the whole of what it knows."""
         fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
-        document = {key_id: str(each) for key_id, each in sorted(self._heard.items())}
+        document = {key_id: str(each) for key_id, each in sorted(self._revocations.items())}
         try:
             descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
@@ -123,13 +124,13 @@ def remembered_at(keys_file: Path, environment: Mapping[str, str]) -> Path:
     return (Path(folder) if folder else keys_file.parent) / f"{keys_file.name}.revoked"
 
 
-def best_known(records: Iterable[tuple[str, Revocation]]) -> dict[str, Revocation]:
-    """The one that counts for each key."""
-    found: dict[str, Revocation] = {}
+def latest_revocations(records: Iterable[tuple[str, Revocation]]) -> dict[str, Revocation]:
+    """Return the revocation that counts for each key."""
+    latest: dict[str, Revocation] = {}
     for key_id, each in records:
-        if each.outranks(found.get(key_id)):
-            found[key_id] = each
-    return found
+        if each.outranks(latest.get(key_id)):
+            latest[key_id] = each
+    return latest
 
 
 def _read(path: Path) -> dict[str, Revocation]:

@@ -37,7 +37,7 @@ _CLOCKS_APART = 60.0
 """How many seconds the clocks of two machines may differ."""
 _REFUSALS_APART = 60.0
 """Seconds between two lines of the log about commands that Redis refuses."""
-_MOST_LESSONS = 2_000
+_MAX_DOWNGRADES = 2_000
 _LONGEST_KEY = 1_000
 _LONGEST_WAIT = 60_000
 """Milliseconds until a bucket has a permit again: a minute's worth is what it holds."""
@@ -169,11 +169,12 @@ class SharedState:
 
     async def permits(self, name: str, limit: int, want: int) -> tuple[int, int, float] | None:
         """Up to `want` permits of a bucket: how many were given, how many are left, seconds until there is one."""
-        keys, arguments = [f"{self._prefix}rate:{name}"], [limit, want]
-        given: object = await self._tried(lambda: self._take(keys=keys, args=arguments))
-        if not isinstance(given, list) or len(given) != 3 or not all(isinstance(each, int) for each in given):
+        keys = [f"{self._prefix}rate:{name}"]
+        arguments = [limit, want]
+        reply: object = await self._tried(lambda: self._take(keys=keys, args=arguments))
+        if not isinstance(reply, list) or len(reply) != 3 or not all(isinstance(each, int) for each in reply):
             return None
-        granted, left, wait = given
+        granted, left, wait = reply
         if not 0 <= granted <= want or not 0 <= left <= limit or not 0 <= wait <= _LONGEST_WAIT:
             return None
         return granted, left, max(wait, 1) / 1000
@@ -181,15 +182,15 @@ class SharedState:
     async def spend(self, act: SpendAct, place: str, arguments: Sequence[int | float | str]) -> list[int] | None:
         """What the script of budgets says; None while Redis is away, or for what it cannot have said."""
         keys = [f"{self._prefix}spend:{place}"]
-        said: object = await self._tried(lambda: self._spend(keys=keys, args=[act, *arguments]))
-        is_known = isinstance(said, list) and len(said) == 6 and all(isinstance(each, int) for each in said)
-        return cast("list[int]", said) if is_known else None
+        reply: object = await self._tried(lambda: self._spend(keys=keys, args=[act, *arguments]))
+        is_known = isinstance(reply, list) and len(reply) == 6 and all(isinstance(each, int) for each in reply)
+        return cast("list[int]", reply) if is_known else None
 
     async def knows_spending_of(self, machine: str) -> bool | None:
         """Whether Redis was told what this machine has spent, and has not lost it; None while it is away."""
         place = f"{self._prefix}spend-machines"
-        said: object = await self._tried(lambda: self._client.hexists(place, machine))
-        return None if said is None else bool(said)
+        reply: object = await self._tried(lambda: self._client.hexists(place, machine))
+        return None if reply is None else bool(reply)
 
     async def mark_spending_of(self, machine: str) -> None:
         """Redis has been told all that this machine has spent."""
@@ -198,8 +199,8 @@ class SharedState:
     async def get(self, key: str, most: int) -> bytes | None:
         """Return the value of a key, if it has at most `most` bytes."""
         place = f"{self._prefix}answer:{key}"
-        found: object = await self._tried(lambda: self._client.getrange(place, 0, most))
-        return found if isinstance(found, bytes) and 0 < len(found) <= most else None
+        reply: object = await self._tried(lambda: self._client.getrange(place, 0, most))
+        return reply if isinstance(reply, bytes) and 0 < len(reply) <= most else None
 
     async def put(self, key: str, value: bytes, seconds: float) -> None:
         """Keep this for so long."""
@@ -222,55 +223,59 @@ class SharedState:
                     pipe.hstrlen(place, name)
                 sizes = await pipe.execute()
             short = [name for name, size in zip(names, sizes, strict=True) if 0 < size <= most]
-            found = dict(zip(short, await self._client.hmget(place, short), strict=True)) if short else {}
-            return [found.get(name) for name in names]
+            entries = dict(zip(short, await self._client.hmget(place, short), strict=True)) if short else {}
+            return [entries.get(name) for name in names]
 
-        said = await self._tried(read) or [None] * len(names)
-        return {name: data for name, data in zip(names, said, strict=True) if isinstance(data, bytes)}
+        reply = await self._tried(read) or [None] * len(names)
+        return {name: data for name, data in zip(names, reply, strict=True) if isinstance(data, bytes)}
 
     async def exchange_revocations(
-        self, known: Mapping[str, Revocation], ids: Sequence[str]
+        self, revocations: Mapping[str, Revocation], ids: Sequence[str]
     ) -> dict[str, bytes | None] | None:
         """Tell Redis what it does not know of these revocations, and hear what it says of the keys of these ids."""
-        names, place = list(dict.fromkeys([*ids, *known])), f"{self._prefix}revocations"
+        names = list(dict.fromkeys([*ids, *revocations]))
+        place = f"{self._prefix}revocations"
         if not names:
             return {}
 
         async def both() -> list[bytes | None]:
             try:
-                found: list[bytes | None] = await self._client.hmget(place, names)
+                published: list[bytes | None] = await self._client.hmget(place, names)
             except self._refusal as error:
                 if not _is_of_another_type(error):
                     raise
                 await self._client.delete(place)  # not ours; every machine tells again what it knows
-                found = [None] * len(names)
-            missing = _missing(known, dict(zip(names, found, strict=True)))
+                published = [None] * len(names)
+            missing = _missing(revocations, dict(zip(names, published, strict=True)))
             if missing:
                 await self._client.hset(place, mapping=missing)
-            return found
+            return published
 
-        said = await self._tried(both)
-        return None if said is None else dict(zip(names, said, strict=True))
+        reply = await self._tried(both)
+        return None if reply is None else dict(zip(names, reply, strict=True))
 
-    async def exchange_lessons(self, new: Iterable[Downgrade]) -> list[Downgrade]:
-        """Tell what was learned here, and hear what all have learned."""
-        now, place = time.time(), f"{self._prefix}lessons"
-        told = {f"{each.lesson} {each.key}": f"{now + each.seconds:.0f}" for each in new}
+    async def exchange_downgrades(self, new: Iterable[Downgrade]) -> list[Downgrade]:
+        """Publish the downgrades of this machine, and return those of all machines."""
+        now = time.time()
+        place = f"{self._prefix}lessons"
+        published = {f"{each.lesson} {each.key}": f"{now + each.seconds:.0f}" for each in new}
 
         async def both() -> Mapping[bytes, bytes]:
             async with self._client.pipeline(transaction=False) as pipe:
-                if told:
-                    pipe.hset(place, mapping=told)
+                if published:
+                    pipe.hset(place, mapping=published)
                     pipe.expire(place, int(DOWNGRADE_SECONDS))
-                pipe.hscan(place, count=_MOST_LESSONS)
-                _, heard = (await pipe.execute())[-1]
-                return cast("Mapping[bytes, bytes]", heard)
+                pipe.hscan(place, count=_MAX_DOWNGRADES)
+                _, fields = (await pipe.execute())[-1]
+                return cast("Mapping[bytes, bytes]", fields)
 
-        heard = await self._tried(both) or {}
-        read = {field: _learned(field, until, now) for field, until in islice(heard.items(), _MOST_LESSONS)}
-        if useless := [field for field, lesson in read.items() if lesson is None]:
+        received = await self._tried(both) or {}
+        read = {
+            field: _parse_downgrade(field, until, now) for field, until in islice(received.items(), _MAX_DOWNGRADES)
+        }
+        if useless := [field for field, downgrade in read.items() if downgrade is None]:
             await self._tried(lambda: self._client.hdel(place, *useless))
-        return [lesson for lesson in read.values() if lesson is not None]
+        return [downgrade for downgrade in read.values() if downgrade is not None]
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -335,23 +340,23 @@ class SharedState:
 
 
 class SharedDowngrades:
-    """Keeps the lessons of these stores and those of all other machines together."""
+    """Exchanges the downgrades of these stores with those of all other machines."""
 
     def __init__(self, shared: SharedState, stores: Callable[[], Iterable[MemoryDowngrades]]) -> None:
         self._shared = shared
         self._stores = stores
-        self._known: set[tuple[str, str]] = set()
+        self._exchanged: set[tuple[str, str]] = set()
 
     async def refresh(self) -> None:
-        """Tell and hear once."""
+        """Publish and receive once."""
         stores = list(self._stores())
-        new = [each for store in stores for each in store.learned() if (each.key, each.lesson) not in self._known]
-        heard = await self._shared.exchange_lessons(new)
-        for each in heard:
-            if (each.key, each.lesson) not in self._known:
+        new = [each for store in stores for each in store.learned() if (each.key, each.lesson) not in self._exchanged]
+        received = await self._shared.exchange_downgrades(new)
+        for each in received:
+            if (each.key, each.lesson) not in self._exchanged:
                 for store in stores:
                     store.add(each.key, each.lesson, each.seconds)
-        self._known = {(each.key, each.lesson) for each in heard}
+        self._exchanged = {(each.key, each.lesson) for each in received}
 
 
 def shared_revision(settings: RedisSettings, key_id: str) -> int:
@@ -359,18 +364,19 @@ def shared_revision(settings: RedisSettings, key_id: str) -> int:
     redis = redis_library()
     client = _waiting_client(settings)
     try:
-        found = Revocation.parse(client.hget(f"{settings.prefix}revocations", key_id))
+        revocation = Revocation.parse(client.hget(f"{settings.prefix}revocations", key_id))
     except (redis.RedisError, OSError):
         return 0  # `tell_machines` will meet the same, and say so
     finally:
         client.close()
-    return 0 if found is None else found.revision
+    return 0 if revocation is None else revocation.revision
 
 
 def tell_machines(settings: RedisSettings, key_id: str, revocation: Revocation) -> None:
     """Tell all machines, through Redis, what was done with a key. Raises when they could not be told."""
     redis = redis_library()
-    client, place = _waiting_client(settings), f"{settings.prefix}revocations"
+    client = _waiting_client(settings)
+    place = f"{settings.prefix}revocations"
     try:
         try:
             client.hset(place, key_id, str(revocation))
@@ -393,9 +399,11 @@ def _waiting_client(settings: RedisSettings) -> Any:
     return redis_library().Redis.from_url(settings.url, socket_timeout=5, socket_connect_timeout=5)
 
 
-def _missing(known: Mapping[str, Revocation], said: Mapping[str, object]) -> dict[str, str]:
+def _missing(revocations: Mapping[str, Revocation], published: Mapping[str, object]) -> dict[str, str]:
     """The records that Redis does not have, or has an earlier one for."""
-    return {key_id: str(each) for key_id, each in known.items() if each.outranks(Revocation.parse(said[key_id]))}
+    return {
+        key_id: str(each) for key_id, each in revocations.items() if each.outranks(Revocation.parse(published[key_id]))
+    }
 
 
 def _is_of_another_type(error: Exception) -> bool:
@@ -417,12 +425,12 @@ def _connected(url: str) -> Any:
         ) from error
 
 
-def _learned(field: bytes, until: bytes, now: float) -> Downgrade | None:
-    """What a field of Redis says was learned; None where it is too old, or no lesson of ours."""
+def _parse_downgrade(field: bytes, until: bytes, now: float) -> Downgrade | None:
+    """Parse a downgrade from a field of Redis; None where it has expired or is not one of ours."""
     try:
-        lesson, _, key = field.decode().partition(" ")
+        name, _, key = field.decode().partition(" ")
         seconds = float(until) - now
     except ValueError:
         return None
-    sane = lesson in LESSONS and 0 < len(key) <= _LONGEST_KEY and 0 < seconds <= DOWNGRADE_SECONDS + _CLOCKS_APART
-    return Downgrade(key, lesson, min(seconds, DOWNGRADE_SECONDS)) if sane else None
+    sane = name in LESSONS and 0 < len(key) <= _LONGEST_KEY and 0 < seconds <= DOWNGRADE_SECONDS + _CLOCKS_APART
+    return Downgrade(key, name, min(seconds, DOWNGRADE_SECONDS)) if sane else None

@@ -118,18 +118,20 @@ class Attempt:
 
     def report(self, usage: Usage) -> None:
         """Note what the vendor reports; what it reported before stays known."""
-        known, total = self.reported, count(usage.total)
-        input_tokens, output_tokens = count(usage.input), count(usage.output)
+        previous = self.reported
+        total = count(usage.total)
+        input_tokens = count(usage.input)
+        output_tokens = count(usage.output)
         if output_tokens is None and input_tokens is not None and total is not None:
             output_tokens = max(0, total - input_tokens)
         cached = count(usage.cached)
         written = count(usage.cache_write)
         self.reported = Usage(
-            known.input if input_tokens is None else input_tokens,
-            known.output if output_tokens is None else output_tokens,
-            cached=known.cached if cached is None else cached,
-            cache_write=known.cache_write if written is None else written,
-            service_tier=usage.service_tier or known.service_tier,
+            previous.input if input_tokens is None else input_tokens,
+            previous.output if output_tokens is None else output_tokens,
+            cached=previous.cached if cached is None else cached,
+            cache_write=previous.cache_write if written is None else written,
+            service_tier=usage.service_tier or previous.service_tier,
         )
 
     def charged(self) -> Usage:
@@ -140,7 +142,8 @@ class Attempt:
         if self.is_refused:
             return Usage(0, 0)
         relayed = max(self.pieces, -(-self.text_bytes // _BYTES_PER_TOKEN))
-        reserved, reported = self.reserved, self.reported
+        reserved = self.reserved
+        reported = self.reported
         if not self.is_complete:
             input_tokens = max(reserved.input or 0, reported.input or 0)
             return Usage(input_tokens, max(reserved.output or 0, reported.output or 0, relayed))
@@ -197,7 +200,7 @@ class Spending:
         """What is held for the calls under way here."""
         self._queues: dict[str, _Queue] = {}
         """The calls that wait for room, by their key."""
-        self._telling: set[asyncio.Task[None]] = set()
+        self._publishing: set[asyncio.Task[None]] = set()
         self._renewed = 0.0
 
     async def reserve(self, hold: Hold, budget: KeyBudget, model: str) -> Standing:
@@ -243,10 +246,10 @@ class Spending:
         """How a key stands now, over all machines where they share a Redis."""
         now = self.clock()
         if self._shared is not None:
-            said = await self._ask("read", key, budget, "", bucket_of(budget.period, now))
-            if said is not None:
+            reply = await self._query_redis("read", key, budget, "", bucket_of(budget.period, now))
+            if reply is not None:
                 requests = (await self._run(lambda db: books.standing(db, key, budget.period, now))).requests
-                return Standing(requests, *said[1:])
+                return Standing(requests, *reply[1:])
         return await self._run(lambda db: books.standing(db, key, budget.period, now))
 
     def settle(self, hold: Hold | None, budget: KeyBudget | None, entry: CallEntry) -> None:
@@ -280,14 +283,14 @@ class Spending:
         self._announce_release(hold, budget)
 
     def _announce_release(self, hold: Hold, budget: KeyBudget) -> None:
-        """Tell who waits for room, here and on other machines."""
+        """Notify the calls that wait for room, here and on other machines."""
         self._holds.pop(hold.id, None)
         if hold.key in self._queues:
             self._queues[hold.key].released.set()
         if self._shared is not None:
-            task = asyncio.ensure_future(self._told(hold.key, budget, hold.at))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            task = asyncio.ensure_future(self._publish(hold.key, budget, hold.at))
+            self._publishing.add(task)
+            task.add_done_callback(self._publishing.discard)
 
     async def refresh(self) -> None:
         """Renew what is held for the calls under way here, and tell a Redis that has lost it what was spent."""
@@ -300,35 +303,37 @@ class Spending:
         if shared is not None:
             if not self._machine:
                 self._machine = await self._run(books.machine_of)
-            if await shared.knows_spending_of(self._machine) is False and await self._tell_all():
+            if await shared.knows_spending_of(self._machine) is False and await self._publish_all():
                 await shared.mark_spending_of(self._machine)
         now = time.monotonic()
         if now - self._renewed < _RENEW_SECONDS:
             return
         self._renewed = now
         for key, bucket in await self._run(books.untold_buckets) if shared is not None else ():
-            await self._ask("read", key, KeyBudget(), "", bucket)
-        owner, moment = ledger.owner, self.clock()
+            await self._query_redis("read", key, KeyBudget(), "", bucket)
+        owner = ledger.owner
+        moment = self.clock()
         await self._run(lambda db: books.renew(db, owner, moment))
         if shared is not None:
             for hold, budget in list(self._holds.values()):
-                await self._ask("renew", hold.key, budget, hold.id, bucket_of(budget.period, hold.at))
+                await self._query_redis("renew", hold.key, budget, hold.id, bucket_of(budget.period, hold.at))
 
     async def close(self) -> None:
         """Write what is left."""
-        await asyncio.gather(*self._telling, return_exceptions=True)
+        await asyncio.gather(*self._publishing, return_exceptions=True)
         if self.ledger is not None:
             await asyncio.to_thread(self.ledger.close)
 
     async def _reserved(self, hold: Hold, budget: KeyBudget, model: str) -> tuple[Standing, str | None]:
-        ledger, now = self.ledger, self.clock()
+        ledger = self.ledger
+        now = self.clock()
         if ledger is None:
             raise _unavailable("no `ledger.path` is set")
         if self._shared is not None:
             bucket = bucket_of(budget.period, hold.at)
-            said = await self._ask("reserve", hold.key, budget, hold.id, bucket, hold.tokens, hold.cost)
-            if said is not None:
-                return Standing(0, *said[1:]), _LIMITS[said[0]]
+            reply = await self._query_redis("reserve", hold.key, budget, hold.id, bucket, hold.tokens, hold.cost)
+            if reply is not None:
+                return Standing(0, *reply[1:]), _LIMITS[reply[0]]
             if self._on_loss == "refuse":
                 raise _unavailable("Redis, which counts for all machines, cannot be reached")
         owner = ledger.owner
@@ -336,16 +341,17 @@ class Spending:
             lambda db: books.reserve(db, hold, hold.tokens, hold.cost, budget, model=model, owner=owner, now=now)
         )
 
-    async def _told(self, key: str, budget: KeyBudget, at: float) -> None:
-        """Tell Redis what a key has spent here; what it was not told, it is told with the next call or refresh."""
+    async def _publish(self, key: str, budget: KeyBudget, at: float) -> None:
+        """Publish what a key has spent here to Redis; a failure is made good by the next call or refresh."""
         with contextlib.suppress(LedgerUnavailable):
-            await self._ask("read", key, budget, "", bucket_of(budget.period, at))
+            await self._query_redis("read", key, budget, "", bucket_of(budget.period, at))
 
-    async def _ask(
+    async def _query_redis(
         self, act: SpendAct, key: str, budget: KeyBudget, hold_id: str, bucket: str, tokens: int = 0, cost: int = 0
     ) -> list[int] | None:
-        """What Redis says of a key, after it was told what the key has spent here; None while it is away."""
-        ledger, shared = self.ledger, self._shared
+        """Publish what a key has spent here and run a step of the budget script; None while Redis is away."""
+        ledger = self.ledger
+        shared = self._shared
         if ledger is None or shared is None or shared.down:
             return None
         if not self._machine:
@@ -355,22 +361,25 @@ class Spending:
         now = self.clock()
         end = period_end(bucket.partition(":")[0], now) if ":" in bucket else None
         life = 0 if end is None else math.ceil(end.timestamp() - now) + _KEEP_SECONDS
-        told: list[int | float | str] = [self._machine, hold_id, here.tokens, here.cost, tokens, cost, *limits]
-        said = await shared.spend(act, f"{{{key}}}:{bucket}", [*told, books.LEASE_SECONDS, life, *here.settled])
-        if said is not None and here.settled:
-            ledger.post(lambda db: books.forget_told(db, here.settled))
-        return said
+        arguments: list[int | float | str] = [self._machine, hold_id, here.tokens, here.cost, tokens, cost, *limits]
+        reply = await shared.spend(
+            act, f"{{{key}}}:{bucket}", [*arguments, books.LEASE_SECONDS, life, *here.settled_holds]
+        )
+        if reply is not None and here.settled_holds:
+            ledger.post(lambda db: books.prune_published(db, here.settled_holds))
+        return reply
 
-    async def _tell_all(self) -> bool:
-        """Tell Redis what every key has spent here in the periods that are not over, and what is held."""
-        now, told = self.clock(), True
+    async def _publish_all(self) -> bool:
+        """Publish what every key has spent here in the current periods, and what is reserved."""
+        now = self.clock()
+        is_complete = True
         for key, bucket in await self._run(lambda db: books.sums_at(db, now)):
-            told &= await self._ask("read", key, KeyBudget(), "", bucket) is not None
+            is_complete &= await self._query_redis("read", key, KeyBudget(), "", bucket) is not None
         for hold, budget in list(self._holds.values()):
             bucket = bucket_of(budget.period, hold.at)
-            said = await self._ask("restore", hold.key, budget, hold.id, bucket, hold.tokens, hold.cost)
-            told &= said is not None
-        return told
+            reply = await self._query_redis("restore", hold.key, budget, hold.id, bucket, hold.tokens, hold.cost)
+            is_complete &= reply is not None
+        return is_complete
 
     async def _run(self, act: Callable[[sqlite3.Connection], T]) -> T:
         if self.ledger is None:
@@ -505,7 +514,8 @@ class CallSpending:
         """What passes on the pieces of the stream under way, through `rewrite` if there is one, and counts them."""
         if self._caller.budget is None:
             return rewrite
-        attempt, meter = self._attempts[-1], StreamMeter(api)
+        attempt = self._attempts[-1]
+        meter = StreamMeter(api)
 
         def feed(data: bytes) -> bytes:
             meter.feed(data)
@@ -539,7 +549,8 @@ class CallSpending:
 
     def finish(self, error: SlipformError | None = None) -> None:
         """The call is over: write down what it cost."""
-        record, attempts = self._record, self._attempts
+        record = self._record
+        attempts = self._attempts
         if not attempts and not record.cached:
             return
         model = attempts[-1].model if attempts else f"{record.provider}/{record.upstream_model}"
