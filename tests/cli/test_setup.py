@@ -257,7 +257,7 @@ def test_what_refusals_taught_is_shown_for_a_model_and_by_the_doctor(
         assert {"strategy\tnative", "learned\tnothing"} <= set(before)
         assert "nothing: every model is asked as the catalogue says" in cli("doctor", "--offline").out
         lessons = remembered_downgrades(downgrade_file())
-        provider = HttpProvider("openai", base_url=vendor.base_url, api_key="k", retries=QUICK, lessons=lessons)
+        provider = HttpProvider("openai", base_url=vendor.base_url, api_key="k", retries=QUICK, downgrades=lessons)
         for name in ("openai/stubborn", "openai/picky"):
             Client(name, router=Router({"openai": provider})).ask(PERSON, "Who?")
     stubborn, picky = (cli("models", "show", f"openai/{name}").out for name in ("stubborn", "picky"))

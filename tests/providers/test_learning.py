@@ -123,8 +123,8 @@ def test_a_plain_bad_request_teaches_nothing() -> None:
 def test_lessons_can_be_shared_between_providers() -> None:
     store = MemoryDowngrades()
     with FakeVendor(no_native) as vendor:
-        provider_for(vendor, lessons=store).complete(ask(schema=SCHEMA))
-        provider_for(vendor, lessons=store).complete(ask(schema=SCHEMA))
+        provider_for(vendor, downgrades=store).complete(ask(schema=SCHEMA))
+        provider_for(vendor, downgrades=store).complete(ask(schema=SCHEMA))
     assert len(vendor.requests) == 3
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from slipform.errors import RateLimitError, UpstreamError
 from slipform.providers.network.transport import TransportFault
-from slipform.providers.retry import RetryPolicy, after_fault, after_status, asked_wait
+from slipform.providers.retry import RetryPolicy, after_fault, after_status, requested_wait
 
 NOW = "Sun, 15 Nov 2026 12:00:00 GMT"
 
@@ -40,13 +40,13 @@ NOW = "Sun, 15 Nov 2026 12:00:00 GMT"
     ],
 )
 def test_the_ways_vendors_ask_for_a_wait(headers: dict[str, str], seconds: float | None) -> None:
-    assert asked_wait(headers) == seconds
+    assert requested_wait(headers) == seconds
 
 
 def test_a_wait_read_from_the_body_counts_when_no_header_says_it() -> None:
     error = RateLimitError("slow", retry_after=17.0)
-    assert asked_wait({}, error) == 17.0
-    assert asked_wait({"retry-after": "2"}, error) == 2.0
+    assert requested_wait({}, error) == 17.0
+    assert requested_wait({"retry-after": "2"}, error) == 2.0
 
 
 def test_the_pause_doubles_with_jitter_up_to_a_cap() -> None:

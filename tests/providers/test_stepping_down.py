@@ -189,10 +189,10 @@ def test_capabilities_in_the_config_win_over_the_catalogue() -> None:
 def test_what_was_learned_is_kept_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "state" / "downgrades.jsonl"
     with FakeVendor(refusing(native="response_format is not supported")) as vendor:
-        client_for(vendor, lessons=remembered_downgrades(path)).ask(PERSON, "Who is Ada?")
-        client_for(vendor, lessons=remembered_downgrades(path)).ask(PERSON, "Who is Ada?")
+        client_for(vendor, downgrades=remembered_downgrades(path)).ask(PERSON, "Who is Ada?")
+        client_for(vendor, downgrades=remembered_downgrades(path)).ask(PERSON, "Who is Ada?")
     assert [channel(request) for request in vendor.requests] == ["native", "tool", "tool"]
-    assert [each.lesson for each in read_downgrades(path)] == ["no_native"]
+    assert [each.name for each in read_downgrades(path)] == ["no_native"]
     assert path.stat().st_mode & 0o077 == 0
     path.write_text("not json\n{}\n")
     assert read_downgrades(path) == []

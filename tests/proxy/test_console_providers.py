@@ -59,10 +59,10 @@ def test_a_provider_is_checked_by_hand_without_a_key_and_without_a_call() -> Non
 def test_a_downgrade_that_is_forgotten_stays_forgotten_after_a_restart(tmp_path: Path) -> None:
     file = tmp_path / "downgrades.jsonl"
     with FakeVendor([ADA]) as vendor:
-        provider = vendor_at(vendor.base_url, lessons=remembered_downgrades(file))
+        provider = vendor_at(vendor.base_url, downgrades=remembered_downgrades(file))
         key = model_key(provider.base_url, "m")
         for lesson in ("no_native", "no_json_mode"):
-            provider.lessons.add(key, lesson)
+            provider.downgrades.add(key, lesson)
         with proxied({"fake": provider}) as address:
             session = cookie(address)
             downgrades = listed(address, session, "fake")["downgrades"]
@@ -75,15 +75,15 @@ def test_a_downgrade_that_is_forgotten_stays_forgotten_after_a_restart(tmp_path:
             assert change(address, "lessons", session, wanted, "DELETE").status == 200
             assert [each["lesson"] for each in listed(address, session, "fake")["downgrades"]] == ["no_json_mode"]
             assert change(address, "lessons", session, wanted, "DELETE").status == 404
-    assert [each.lesson for each in read_downgrades(file)] == ["no_json_mode"]
+    assert [each.name for each in read_downgrades(file)] == ["no_json_mode"]
     remembered_downgrades(file).add(key, "no_native")
-    assert {each.lesson for each in read_downgrades(file)} == {"no_json_mode", "no_native"}
+    assert {each.name for each in read_downgrades(file)} == {"no_json_mode", "no_native"}
 
 
 def test_neither_is_done_for_another_page(tmp_path: Path) -> None:
     with FakeVendor([ADA]) as vendor:
         provider = vendor_at(vendor.base_url)
-        provider.lessons.add(model_key(provider.base_url, "m"), "no_native")
+        provider.downgrades.add(model_key(provider.base_url, "m"), "no_native")
         with proxied({"fake": provider}) as address:
             session = cookie(address)
             headers = own(address, cookie=session) | {"origin": "http://evil.example"}

@@ -277,11 +277,11 @@ async def test_lessons_are_told_once_and_forgotten_when_they_are_old(redis: Redi
     await first.refresh()
     await second.refresh()
     assert two.get("url model") == {"no_native", "no_json_mode"}
-    before = {each.lesson: each.seconds for each in await shared.exchange_downgrades([])}
+    before = {each.name: each.seconds for each in await shared.exchange_downgrades([])}
 
     async def is_older() -> bool:
         await first.refresh()
-        after = {each.lesson: each.seconds for each in await shared.exchange_downgrades([])}
+        after = {each.name: each.seconds for each in await shared.exchange_downgrades([])}
         return "no_strict" not in after and after["no_native"] < before["no_native"]
 
     assert await until_async(is_older)
@@ -430,7 +430,7 @@ async def test_only_lessons_that_could_be_ours_are_taken_from_redis(redis: Redis
         await SharedDowngrades(shared, lambda: [store]).refresh()
         await shared.close()
         assert client.hlen(f"{prefix}lessons") == 2
-    assert {(each.key, each.lesson) for each in store.learned()} == {
+    assert {(each.key, each.name) for each in store.active()} == {
         ("http://a m", "no_native"),
         ("http://a m", "by_schema"),
     }

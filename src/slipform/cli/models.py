@@ -122,10 +122,10 @@ def _facts(provider: Provider, model: str) -> Iterator[_Row]:
 
 
 def limitations_of(provider: Provider, model: str | None = None) -> list[tuple[str, bool, str]]:
-    """Return what the proxy has learned of a provider's models: the lesson, whether it is of one schema, in words."""
+    """Return the downgrades of a provider's models: the name, whether it is of one schema, and its description."""
     from slipform.providers.downgrade_file import downgrade_file, read_downgrades
     from slipform.providers.http import HttpProvider
-    from slipform.providers.retry import BY_SCHEMA, describe_lesson, model_key
+    from slipform.providers.retry import PER_SCHEMA, describe_downgrade, model_key
 
     if not isinstance(provider, HttpProvider):
         return []
@@ -133,9 +133,9 @@ def limitations_of(provider: Provider, model: str | None = None) -> list[tuple[s
     address = model_key(provider.base_url, "")
     for key, limitation, seconds in read_downgrades(downgrade_file()):
         name, _, schema = key.removeprefix(address).partition(" ")
-        if limitation == BY_SCHEMA or not key.startswith(address) or model not in (None, name):
+        if limitation == PER_SCHEMA or not key.startswith(address) or model not in (None, name):
             continue
-        about = f"{name} {describe_lesson(limitation, of_schema=bool(schema))}"
+        about = f"{name} {describe_downgrade(limitation, of_schema=bool(schema))}"
         of = f" (the schema {schema})" if schema else ""
         limitations.append((limitation, bool(schema), f"{about}{of}, for {seconds / 3600:.0f} h more"))
     return limitations

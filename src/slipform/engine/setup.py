@@ -111,13 +111,13 @@ def router_of(
     *,
     retries: RetryPolicy | None = None,
     keyless: bool = False,
-    lessons: DowngradeStore | None = None,
+    downgrades: DowngradeStore | None = None,
 ) -> Router:
     """The providers of a configuration: the embedded model, those named, and those whose key is in the environment.
 
     `retries` says how their calls are repeated when the network or a vendor fails. `keyless` adds the local servers
     that need no key, such as Ollama; not for the proxy, whose callers must not reach what its operator did not name.
-    `lessons` is where they keep what they learn from refusals: each its own memory by default.
+    `downgrades` is where they record what vendors refuse: each its own memory by default.
     """
     from slipform.providers.embedded import LocalProvider
     from slipform.providers.transformers import TransformersProvider
@@ -142,7 +142,7 @@ def router_of(
                 retries=retries,
                 settings=provider_settings.settings if provider_settings else None,
                 transport=_transport(name, provider_settings, settings.redis, vendor.codec),
-                lessons=lessons if provider_settings is None or provider_settings.step_down else NoDowngrades(),
+                downgrades=downgrades if provider_settings is None or provider_settings.step_down else NoDowngrades(),
             )
     aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **alias_targets(settings)}
     return Router(providers, aliases=aliases, default=settings.default_model)

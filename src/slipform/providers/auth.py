@@ -114,32 +114,34 @@ def _scrub(value: Any, words: Sequence[str]) -> Any:
 
 def scrub_error(error: SlipformError, secrets: Iterable[Secret]) -> None:
     """Mask secrets in everything an error shows. Vendors do repeat the key they refuse."""
-    known = list(secrets)
-    error.message = scrub(error.message, known)
-    error.args = tuple(scrub(argument, known) for argument in error.args)
-    error.where = scrub(error.where, known)
-    error.hint = scrub(error.hint, known)
-    error.details = scrub(error.details, known)
+    known_secrets = list(secrets)
+    error.message = scrub(error.message, known_secrets)
+    error.args = tuple(scrub(argument, known_secrets) for argument in error.args)
+    error.where = scrub(error.where, known_secrets)
+    error.hint = scrub(error.hint, known_secrets)
+    error.details = scrub(error.details, known_secrets)
 
 
 @lru_cache(maxsize=64)
 def spellings(secrets: tuple[Secret, ...]) -> tuple[bytes, ...]:
     """The bytes that each of these secrets may be spelled as, the longest first."""
-    found: set[str] = set()
+    variants: set[str] = set()
     for secret in secrets:
         word = secret.reveal()
         if len(word) >= MIN_MASKED:
             escaped = json.dumps(word)[1:-1]
             html = escaped.translate(_HTML_IN_JSON)
-            found |= {
+            variants |= {
                 word,
                 quote(word, safe=""),
                 quote(word),
                 escaped,
                 html,
             }
-            found |= {escaped.replace("/", "\\/"), html.replace("/", "\\/"), html.replace("+", "\\u002b")}
-    return tuple(sorted((word.encode("utf-8", "surrogatepass") for word in found), key=lambda word: (-len(word), word)))
+            variants |= {escaped.replace("/", "\\/"), html.replace("/", "\\/"), html.replace("+", "\\u002b")}
+    return tuple(
+        sorted((word.encode("utf-8", "surrogatepass") for word in variants), key=lambda word: (-len(word), word))
+    )
 
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
@@ -242,24 +244,24 @@ def authorise(
     body: bytes,
     key: Secret | None,
     settings: Mapping[str, str],
-    kept: tuple[Secret, ...] = (),
+    other_secrets: tuple[Secret, ...] = (),
 ) -> Authorised:
     """Add the key in the vendor's way; an `AuthenticationError` names the environment variable that is not set.
 
     `key` is one given in code; without it the environment is read, at each call, so that keys can be rotated. `kept`
     are the secrets that `headers` hold already.
     """
-    found = key or from_environment(vendor.api_key_env)
+    api_key = key or from_environment(vendor.api_key_env)
     if vendor.auth == "none":
-        return Authorised(url, dict(headers), kept)
-    if found is None:
+        return Authorised(url, dict(headers), other_secrets)
+    if api_key is None:
         if vendor.auth == "sigv4":
-            return _signed(vendor, url, headers, body, settings, kept)
+            return _signed(vendor, url, headers, body, settings, other_secrets)
         if vendor.key == "optional" or _has_own(headers):
-            return Authorised(url, dict(headers), kept)
+            return Authorised(url, dict(headers), other_secrets)
         raise _missing(vendor, vendor.api_key_env)
-    value = found.reveal()
-    secrets = (*kept, found)
+    value = api_key.reveal()
+    secrets = (*other_secrets, api_key)
     if vendor.auth == "query":
         joint = "&" if "?" in url else "?"
         return Authorised(f"{url}{joint}key={quote(value, safe='')}", dict(headers), secrets)
@@ -284,7 +286,7 @@ def _signed(
     headers: Mapping[str, str],
     body: bytes,
     settings: Mapping[str, str],
-    kept: tuple[Secret, ...],
+    other_secrets: tuple[Secret, ...],
 ) -> Authorised:
     access, secret, session = (from_environment([name]) for name in _AWS)
     if access is None or secret is None:
@@ -299,7 +301,7 @@ def _signed(
         service="bedrock",
         now=datetime.now(UTC),
     )
-    return Authorised(url, {**headers, **added}, (*kept, secret, *((session,) if session else ())))
+    return Authorised(url, {**headers, **added}, (*other_secrets, secret, *((session,) if session else ())))
 
 
 def _missing(vendor: Vendor, names: tuple[str, ...]) -> AuthenticationError:

@@ -89,9 +89,9 @@ def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
         raise
     if _ignores_schema(prepared, response.text) and response.finish == "stop" and not response.refusal:
         endpoint.note_ignored(request, prepared)
-    known = prepared.warnings
-    if known and response.warnings[: len(known)] != known:  # codecs repeat their own
-        response = response.replace(warnings=_merge(known, response.warnings))
+    request_warnings = prepared.warnings
+    if request_warnings and response.warnings[: len(request_warnings)] != request_warnings:  # codecs repeat their own
+        response = response.replace(warnings=_merge(request_warnings, response.warnings))
     yield FinishEffect(response)
 
 
@@ -144,7 +144,7 @@ def _pieces(
     """Reads the stream to its end; gives the last chunks."""
     decoder = prepared.codec.decode_stream(prepared.encoded)
     warnings = prepared.warnings
-    begun = False
+    has_text = False
     chunks: Sequence[CompletionChunk] = ()
     while True:
         try:
@@ -156,12 +156,13 @@ def _pieces(
         if not data:
             return _warned(decoder.finish(), warnings)
         chunks = decoder.feed(data)
-        if not begun and (first := next((chunk.text for chunk in chunks if chunk.text.strip()), "")):
-            begun = True
+        if not has_text and (first := next((chunk.text for chunk in chunks if chunk.text.strip()), "")):
+            has_text = True
             if not request.tools and _ignores_schema(prepared, first):  # text may stand before a call
                 endpoint.note_ignored(request, prepared)
         if warnings and chunks:
-            chunks, warnings = _warned(chunks, warnings), ()
+            chunks = _warned(chunks, warnings)
+            warnings = ()
 
 
 def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[CompletionChunk]:
@@ -181,7 +182,8 @@ def _exchange(
     attempt = steps_down = 0
     while True:
         prepared = endpoint.prepare(request, streamed=streamed)
-        total, asked = prepared.timeouts.total, None
+        total = prepared.timeouts.total
+        retry_after = None
         deadline = None if total is None else started + total
         sent = prepared.http(time_left(endpoint, prepared, deadline if attempt else None))
         head: ByteStream
@@ -200,14 +202,14 @@ def _exchange(
                 return prepared, head, body
             error = yield from _refusal(prepared, head)
             refused = head.status in _REFUSING and steps_down < retry.MAX_STEPS_DOWN
-            if refused and endpoint.learn(error, request, prepared):
+            if refused and endpoint.downgrade_after(error, request, prepared):
                 steps_down += 1
                 count_repeat(request.calls, f"{endpoint.name}/{request.model}", error)
                 continue
             if not retry.after_status(head.status, head.headers, error):
                 raise error
-            asked = retry.asked_wait(head.headers, error)
-        pause = endpoint.retries.pause(attempt, asked)
+            retry_after = retry.requested_wait(head.headers, error)
+        pause = endpoint.retries.pause(attempt, retry_after)
         if pause is None or (deadline is not None and endpoint.clock() + pause >= deadline):
             error.details["attempts"] = attempt + 1
             raise error
@@ -248,7 +250,7 @@ def _refusal(prepared: PreparedCall, head: ByteStream) -> Generator[Effect, Any,
     if error.status is None:
         error.status = head.status
     if error.retry_after is None:
-        error.retry_after = retry.asked_wait(head.headers)
+        error.retry_after = retry.requested_wait(head.headers)
     prepared.annotate(error, head.headers)
     return error
 
@@ -265,10 +267,10 @@ def _whole(prepared: PreparedCall) -> Generator[Effect, Any, bytes]:
 
 def time_left(endpoint: Endpoint, prepared: PreparedCall, deadline: float | None) -> Timeouts:
     """The time limits of the first try, or of a repeat, which has only what is left."""
-    given = prepared.timeouts
+    limits = prepared.timeouts
     if deadline is None:
-        return given
-    return Timeouts(given.connect, given.first_byte, given.between_chunks, max(0.001, deadline - endpoint.clock()))
+        return limits
+    return Timeouts(limits.connect, limits.first_byte, limits.between_chunks, max(0.001, deadline - endpoint.clock()))
 
 
 _WHAT_RAN_OUT: dict[Limit, str] = {
@@ -362,9 +364,9 @@ class ChunkFeeder:
     def feed(self, data: bytes) -> bool:
         """Take this; whether more is wanted."""
         if self._read_texts is not None:
-            found = self._read_texts(data)
-            if found is not None:
-                self.left = self._sink.push_texts(*found)
+            texts = self._read_texts(data)
+            if texts is not None:
+                self.left = self._sink.push_texts(*texts)
                 return self.left is None
         self.effect = effect = self._steps.send(data)
         if not isinstance(effect, ReadEffect):

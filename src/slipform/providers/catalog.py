@@ -128,19 +128,19 @@ class Vendor:
     def _fill(self, template: str, settings: Mapping[str, str]) -> str:
         if "{" not in template:
             return template
-        return re.sub(r"\{(\w+)\}", lambda found: self._blank(found[1], settings), template)
+        return re.sub(r"\{(\w+)\}", lambda match: self._blank(match[1], settings), template)
 
     def _blank(self, name: str, settings: Mapping[str, str]) -> str:
         blank = self.fields.get(name, UrlField())
-        given = settings.get(name) or next((os.environ[key] for key in blank.env if os.environ.get(key)), blank.default)
-        if given is None:
-            asked = f" or the environment variable {' or '.join(blank.env)}" if blank.env else ""
+        value = settings.get(name) or next((os.environ[key] for key in blank.env if os.environ.get(key)), blank.default)
+        if value is None:
+            alternative = f" or the environment variable {' or '.join(blank.env)}" if blank.env else ""
             raise ConfigError(
                 f"The provider {self.name!r} needs to know its {name}",
                 where=f"providers.{self.name}.{name}",
-                hint=f"Set `{name}`{asked}.",
+                hint=f"Set `{name}`{alternative}.",
             )
-        return given.rstrip("/")
+        return value.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +151,9 @@ class Catalog:
 
     def vendor(self, name: str) -> Vendor:
         """The row of that name; a `ConfigError` lists the nearest names."""
-        found = self.vendors.get(name)
-        if found is not None:
-            return found
+        vendor = self.vendors.get(name)
+        if vendor is not None:
+            return vendor
         near = difflib.get_close_matches(name, list(self.vendors), n=3)
         hint = f"Did you mean {', '.join(near)}?" if near else f"The vendors are: {', '.join(sorted(self.vendors))}."
         raise ConfigError(f"Unknown vendor {name!r}", where=f"providers.{name}", hint=hint)
@@ -223,7 +223,7 @@ def _glob(glob: str) -> Any:
 _BLANK = Vendor(name="", title="", base_url="", codec="")
 
 
-def read_row(name: str, row: object, known: Mapping[str, Vendor], template: Vendor = _BLANK) -> Vendor:
+def read_row(name: str, row: object, vendors: Mapping[str, Vendor], template: Vendor = _BLANK) -> Vendor:
     """A checked row. It starts from the row it `extends`, else from the one of its own name, else from the template."""
     where = f"providers.{name}"
     if not name or "/" in name:
@@ -231,7 +231,7 @@ def read_row(name: str, row: object, known: Mapping[str, Vendor], template: Vend
     fields = dict(_mapping(row, where))
     extends = fields.pop("extends", None)
     base = (
-        known.get(name, template) if extends is None else _named(extends, f"{where}.kind", known)
+        vendors.get(name, template) if extends is None else _named(extends, f"{where}.kind", vendors)
     )  # the setting's name
     changes: dict[str, Any] = {"name": name, "own": ()}
     if "base_url" in fields:
@@ -242,18 +242,18 @@ def read_row(name: str, row: object, known: Mapping[str, Vendor], template: Vend
         reader = _READERS.get(key)
         if reader is None:
             raise _unknown(key, _READERS, f"{where}.{key}")
-        changes.update(reader(value, f"{where}.{key}", base, known))
+        changes.update(reader(value, f"{where}.{key}", base, vendors))
     vendor = dataclasses.replace(base, **changes)
     if not vendor.base_url or not vendor.codec:
         raise ConfigError("A row needs `base_url` and `codec`", where=where)
     return vendor
 
 
-def _named(value: object, where: str, known: Mapping[str, Vendor]) -> Vendor:
+def _named(value: object, where: str, vendors: Mapping[str, Vendor]) -> Vendor:
     name = _text(value, where)
-    if name not in known:
-        raise _unknown(name, known, where, what="vendor")
-    return known[name]
+    if name not in vendors:
+        raise _unknown(name, vendors, where, what="vendor")
+    return vendors[name]
 
 
 Reader = Callable[[object, str, Vendor, Mapping[str, Vendor]], dict[str, Any]]
@@ -264,18 +264,18 @@ def _capabilities(value: object, where: str, base: Vendor, _: Mapping[str, Vendo
 
 
 def _overrides(value: object, where: str, base: Vendor, _: Mapping[str, Vendor]) -> dict[str, Any]:
-    given = _values(value, where.replace(".overrides", ".capabilities"))  # the setting's name
-    return {"overrides": MappingProxyType({**base.overrides, **given})}
+    overrides = _values(value, where.replace(".overrides", ".capabilities"))  # the setting's name
+    return {"overrides": MappingProxyType({**base.overrides, **overrides})}
 
 
-def _patterns(value: object, where: str, base: Vendor, known: Mapping[str, Vendor]) -> dict[str, Any]:
+def _patterns(value: object, where: str, base: Vendor, vendors: Mapping[str, Vendor]) -> dict[str, Any]:
     if not isinstance(value, list | tuple):
         raise _wrong(value, "a list of patterns", where)
     # Later ones win over earlier ones of the same specificity, so the added ones go last.
-    return {"patterns": (*base.patterns, *(_pattern(item, f"{where}[{i}]", known) for i, item in enumerate(value)))}
+    return {"patterns": (*base.patterns, *(_pattern(item, f"{where}[{i}]", vendors) for i, item in enumerate(value)))}
 
 
-def _pattern(value: object, where: str, known: Mapping[str, Vendor]) -> Pattern:
+def _pattern(value: object, where: str, vendors: Mapping[str, Vendor]) -> Pattern:
     fields = dict(_mapping(value, where))
     if "match" not in fields:
         raise ConfigError("A pattern needs `match`", where=where, hint='For example match = "gpt-5*".')
@@ -284,7 +284,7 @@ def _pattern(value: object, where: str, known: Mapping[str, Vendor]) -> Pattern:
     return Pattern(
         globs,
         MappingProxyType(_values(fields, where)),
-        like=None if like is None else _named(like, f"{where}.like", known),
+        like=None if like is None else _named(like, f"{where}.like", vendors),
     )
 
 
@@ -327,8 +327,8 @@ def _values(value: object, where: str) -> dict[str, Any]:
             read[name] = OutputStrategy(_choice(tuple(OutputStrategy))(item, inner))
         else:
             read[name] = _text(item, inner)
-            if name.endswith("dialect") and item not in (known := dialect_names(aliases=True)):
-                raise _unknown(str(item), known, inner, what="dialect")
+            if name.endswith("dialect") and item not in (dialects := dialect_names(aliases=True)):
+                raise _unknown(str(item), dialects, inner, what="dialect")
     return read
 
 
@@ -392,9 +392,9 @@ def _texts(value: object, where: str) -> tuple[str, ...]:
     return tuple(_text(item, f"{where}[{index}]") for index, item in enumerate(value))
 
 
-def _wrong(value: object, wanted: str, where: str) -> ConfigError:
+def _wrong(value: object, expected: str, where: str) -> ConfigError:
     # The value itself is not shown: a key pasted into the wrong field would end up in a log.
-    return ConfigError(f"Expected {wanted}, found {type(value).__name__}", where=where)
+    return ConfigError(f"Expected {expected}, found {type(value).__name__}", where=where)
 
 
 def _unknown(name: str, options: Any, where: str, what: str = "field") -> ConfigError:

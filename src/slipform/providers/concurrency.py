@@ -145,11 +145,11 @@ class ThrottledTransport:
         turn = _Turn(self._slots, self._budget)
         try:
             if self._budget is not None:
-                held = turn.reserved(self._budget.reserve(request))
-                pause = held.seconds
+                reservation = turn.reserved(self._budget.reserve(request))
+                pause = reservation.seconds
                 while pause > _LOOK_AGAIN:
                     time.sleep(part := max(_LOOK_AGAIN, pause / 4))
-                    pause = self._budget.remaining(held, pause - part)
+                    pause = self._budget.remaining(reservation, pause - part)
                 time.sleep(pause)
             turn.granted(self._slots.acquire(_left(request, began)))
             stream = self._transport.open(_shortened(request, began))
@@ -166,11 +166,11 @@ class ThrottledTransport:
         turn = _Turn(self._slots, self._budget)
         try:
             if self._budget is not None:
-                held = turn.reserved(await self._budget.reserve_async(request))
-                pause = held.seconds
+                reservation = turn.reserved(await self._budget.reserve_async(request))
+                pause = reservation.seconds
                 while pause > _LOOK_AGAIN:
                     await asyncio.sleep(part := max(_LOOK_AGAIN, pause / 4))
-                    pause = await self._budget.remaining_async(held, pause - part)
+                    pause = await self._budget.remaining_async(reservation, pause - part)
                 if pause:
                     await asyncio.sleep(pause)
             turn.granted(await self._slots.acquire_async(_left(request, began)))
@@ -197,22 +197,22 @@ def throttled(transport: Transport, limit: int | None, budget: VendorBudget | No
 class _Turn:
     """What one exchange holds, and gives back once: its slot, and what was reserved for it of the provider's minute."""
 
-    __slots__ = ("_budget", "_has_slot", "_held", "_is_whole", "_slots", "_tail")
+    __slots__ = ("_budget", "_has_slot", "_is_whole", "_reservation", "_slots", "_tail")
 
     def __init__(self, slots: ConcurrencyLimit, budget: VendorBudget | None) -> None:
         self._slots = slots
         self._has_slot = False
         self._budget = budget
-        self._held: Reservation | None = None
+        self._reservation: Reservation | None = None
         self._tail = None if budget is None else budget.tail()
         self._is_whole = False
 
-    def reserved(self, held: Reservation | None) -> Reservation:
+    def reserved(self, reservation: Reservation | None) -> Reservation:
         """What was reserved for the call; raises where its time would be over before its start."""
-        if held is None:
+        if reservation is None:
             raise TransportFault("the provider's calls of this minute are used up", phase="connect", limit="total")
-        self._held = held
-        return held
+        self._reservation = reservation
+        return reservation
 
     def granted(self, has_slot: bool) -> None:
         """Whether a slot came in time; raises where none did."""
@@ -224,8 +224,8 @@ class _Turn:
         """End a call without a response: release what the vendor cannot have seen; the rest counts as reserved."""
         is_unsent = not self._has_slot or (isinstance(error, TransportFault) and error.unsent)
         self._free_slot()
-        if self._budget is not None and self._held is not None and is_unsent:
-            self._budget.cancel(self._held)
+        if self._budget is not None and self._reservation is not None and is_unsent:
+            self._budget.cancel(self._reservation)
 
     def read(self, data: bytes) -> bytes:
         """The next piece of the answer, empty at its end; gives it back."""
@@ -239,12 +239,13 @@ class _Turn:
         """The same, for pieces that are pushed on."""
         return push if self._tail is None else lambda data: push(self.read(data))
 
-    def over(self, status: int) -> None:
-        """The answer was read, or nobody wants more of it. Harmless when repeated."""
+    def finish(self, status: int) -> None:
+        """Release the turn when the response was read or is no longer wanted. Harmless when repeated."""
         self._free_slot()
-        held, self._held = self._held, None
-        if self._budget is not None and held is not None:
-            self._budget.settle(held, status, self._tail if self._is_whole else None)
+        reservation = self._reservation
+        self._reservation = None
+        if self._budget is not None and reservation is not None:
+            self._budget.settle(reservation, status, self._tail if self._is_whole else None)
 
     def _free_slot(self) -> None:
         if self._has_slot:
@@ -276,7 +277,7 @@ class _HeldSlot:
         try:
             self._stream.close()
         finally:
-            self._turn.over(self._stream.status)
+            self._turn.finish(self._stream.status)
 
 
 class _AsyncHeld:
@@ -306,7 +307,7 @@ class _AsyncHeld:
         try:
             await self._stream.close()
         finally:
-            self._turn.over(self._stream.status)
+            self._turn.finish(self._stream.status)
 
 
 _UNLIMITED = 1 << 30
@@ -320,7 +321,8 @@ def _left(request: HttpRequest, began: float) -> float | None:
 
 def _shortened(request: HttpRequest, began: float) -> HttpRequest:
     """The request, with the time that it waited for its turn taken off its total."""
-    total, waited = request.timeouts.total, time.monotonic() - began
+    total = request.timeouts.total
+    waited = time.monotonic() - began
     if total is None or waited < _NOTICED:
         return request
     return msgspec.structs.replace(request, timeouts=replace(request.timeouts, total=max(_NOTICED, total - waited)))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from slipform.providers.retry import DOWNGRADE_SECONDS, LESSONS, Downgrade, MemoryDowngrades
+from slipform.providers.retry import DOWNGRADE_SECONDS, DOWNGRADES, Downgrade, MemoryDowngrades
 from slipform.state_folder import state_folder
 
 _log = logging.getLogger("slipform.providers")
@@ -29,41 +29,43 @@ def read_downgrades(path: Path) -> list[Downgrade]:
     except OSError:
         return []
     now = time.time()
-    found: dict[tuple[str, str], Downgrade] = {}
+    downgrades: dict[tuple[str, str], Downgrade] = {}
     for line in lines:
         try:
             row = orjson.loads(line)
-            key, lesson, left = str(row["key"]), str(row["lesson"]), float(row["until"]) - now
+            key = str(row["key"])
+            name = str(row["lesson"])
+            left = float(row["until"]) - now
         except (ValueError, KeyError, TypeError):
             continue
         # A line whose time is over takes back what an earlier one says: it was forgotten.
-        found.pop((key, lesson), None)
-        if lesson in LESSONS and len(key) <= _LONGEST_KEY and 0 < left <= DOWNGRADE_SECONDS:
-            found[key, lesson] = Downgrade(key, lesson, left)
-    return list(found.values())
+        downgrades.pop((key, name), None)
+        if name in DOWNGRADES and len(key) <= _LONGEST_KEY and 0 < left <= DOWNGRADE_SECONDS:
+            downgrades[key, name] = Downgrade(key, name, left)
+    return list(downgrades.values())
 
 
 def remembered_downgrades(path: Path) -> MemoryDowngrades:
     """A store that begins with what the file says, and adds what it learns to the file."""
-    known = read_downgrades(path)
-    if known and path.stat().st_size > _MOST_LINES * 100:
-        _write(path, known, mode="wb")
+    stored = read_downgrades(path)
+    if stored and path.stat().st_size > _MOST_LINES * 100:
+        _write(path, stored, mode="wb")
 
     def append(each: Downgrade) -> None:
         _write(path, [each], mode="ab")
 
-    seen = {(each.key, each.lesson) for each in known}
+    stored_keys = {(each.key, each.name) for each in stored}
     # What comes from the file is not written to it once more.
-    store = MemoryDowngrades(on_add=lambda each: None if (each.key, each.lesson) in seen else append(each))
-    for each in known:
-        store.add(each.key, each.lesson, each.seconds)
-    seen.clear()
+    store = MemoryDowngrades(on_add=lambda each: None if (each.key, each.name) in stored_keys else append(each))
+    for each in stored:
+        store.add(each.key, each.name, each.seconds)
+    stored_keys.clear()
     return store
 
 
 def _write(path: Path, rows: list[Downgrade], *, mode: str) -> None:
     now = time.time()
-    lines = [{"key": each.key, "lesson": each.lesson, "until": int(now + each.seconds)} for each in rows]
+    lines = [{"key": each.key, "lesson": each.name, "until": int(now + each.seconds)} for each in rows]
     text = b"".join(orjson.dumps(line) + b"\n" for line in lines)
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if mode == "ab" else os.O_TRUNC)
     try:

@@ -68,7 +68,7 @@ class PreparedCall(msgspec.Struct, frozen=True):
 logger = logging.getLogger("slipform.providers")
 _KEPT = 256
 _PROMPTED: Final = OutputStrategy.PROMPTED
-_NOTHING_LEARNED: Final[frozenset[str]] = frozenset()
+_NO_DOWNGRADES: Final[frozenset[str]] = frozenset()
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
@@ -81,11 +81,13 @@ def _address(vendor: Vendor, base_url: str | None) -> str | None:
     return vendor.url(template) if template and "{" not in template else None
 
 
-def _worded(request: ModelRequest, capabilities: Capabilities) -> tuple[ModelRequest, tuple[ModelWarning, ...]]:
-    """The request with its schema told in words, where only those carry it: nobody knew before it came here."""
+def _with_schema_in_prompt(
+    request: ModelRequest, capabilities: Capabilities
+) -> tuple[ModelRequest, tuple[ModelWarning, ...]]:
+    """Return the request with its schema in the prompt, which alone carries it, and the warnings of the prompt."""
     wording = Wording("list_keys" in capabilities.quirks, wraps_root=wraps_root(capabilities, request))
-    worded = first_request(request, _PROMPTED, wording)
-    return worded.request, worded.warnings
+    prompted = first_request(request, _PROMPTED, wording)
+    return prompted.request, prompted.warnings
 
 
 class Endpoint:
@@ -124,20 +126,20 @@ class Endpoint:
         self.secrets = secrets_in(self.fixed)
         """The secrets among them."""
         self._codecs: dict[Capabilities, BoundCodec] = {}
-        self._known: dict[tuple[str, frozenset[str]], tuple[Capabilities, BoundCodec]] = {}
+        self._bound_codecs: dict[tuple[str, frozenset[str]], tuple[Capabilities, BoundCodec]] = {}
         """By the model and what was learned of it."""
         self._address = _address(vendor, base_url)
-        self._dressed: dict[tuple[Any, ...], Authorised] = {}
+        self._authorised: dict[tuple[Any, ...], Authorised] = {}
         """By all that it depends on: address, key, and further headers."""
 
     def capabilities(self, model: str) -> Capabilities:
         """What the model can do here, less what it was learned not to do."""
-        return self._spoken(model, self._learned(self.url(), model))[0]
+        return self._bound_model(model, self._model_downgrades(self.url(), model))[0]
 
     def capabilities_for(self, request: ModelRequest) -> Capabilities:
         """What the model can do for this request: less where its schema has no place in the native channel."""
-        learned = self._lessons(self.url(), request.model, request.response_format)
-        capabilities, codec = self._spoken(request.model, learned)
+        downgrades = self._downgrades_for(self.url(), request.model, request.response_format)
+        capabilities, codec = self._bound_model(request.model, downgrades)
         if request.response_format is None or codec.strategy is not OutputStrategy.NATIVE:
             return capabilities
         with suppress(SchemaError):  # what is wrong with the schema is said when it is used
@@ -145,9 +147,9 @@ class Endpoint:
                 return dataclasses.replace(capabilities, native=False)
         return capabilities
 
-    def codec_for(self, model: str, wanted: ResponseFormat | None) -> BoundCodec:
-        """The codec for this model and this shape, after all that was learned of either."""
-        return self._spoken(model, self._lessons(self.url(), model, wanted))[1]
+    def codec_for(self, model: str, response_format: ResponseFormat | None) -> BoundCodec:
+        """Return the codec for this model and this shape, after the downgrades of both."""
+        return self._bound_model(model, self._downgrades_for(self.url(), model, response_format))[1]
 
     def codec(self, model: str, capabilities: Capabilities) -> BoundCodec:
         """The codec for these capabilities, made once: what `auto` means is settled here."""
@@ -160,22 +162,28 @@ class Endpoint:
         return made
 
     def prepare(self, request: ModelRequest, *, streamed: bool) -> PreparedCall:
-        """Spell, address and sign one attempt."""
-        url, wanted = self.url(), request.response_format
-        learned = self._lessons(url, request.model, wanted)
-        capabilities, codec = self._spoken(request.model, learned)
-        told: tuple[ModelWarning, ...] = ()
+        """Encode, address and sign one attempt."""
+        url = self.url()
+        response_format = request.response_format
+        downgrades = self._downgrades_for(url, request.model, response_format)
+        capabilities, codec = self._bound_model(request.model, downgrades)
+        prompt_warnings: tuple[ModelWarning, ...] = ()
         encoded = codec.encode_request(request, stream=streamed)
         channel = encoded.context
-        if wanted is not None and channel is not None and channel.strategy is _PROMPTED and not request.tells_schema:
-            request, told = _worded(request, capabilities)
+        if (
+            response_format is not None
+            and channel is not None
+            and channel.strategy is _PROMPTED
+            and not request.tells_schema
+        ):
+            request, prompt_warnings = _with_schema_in_prompt(request, capabilities)
             encoded = codec.encode_request(request, stream=streamed)
-        authorised = self.dressed(url + encoded.path, encoded.headers, encoded.body)
-        warnings = (*encoded.warnings, *told) if told else encoded.warnings
-        if learned:
-            said = (lesson for lesson in sorted(learned) if "use_" not in lesson and lesson != retry.BY_SCHEMA)
+        authorised = self.authorise(url + encoded.path, encoded.headers, encoded.body)
+        warnings = (*encoded.warnings, *prompt_warnings) if prompt_warnings else encoded.warnings
+        if downgrades:
+            reported = (name for name in sorted(downgrades) if "use_" not in name and name != retry.PER_SCHEMA)
             used = None if encoded.context is None else encoded.context.strategy
-            warnings = (*warnings, *(retry.lesson_warning(lesson, request.model, used) for lesson in said))
+            warnings = (*warnings, *(retry.downgrade_warning(name, request.model, used) for name in reported))
         limits = self.timeouts_for(request)
         return PreparedCall(
             request.model, self.name, codec, encoded, capabilities, authorised, streamed, warnings, limits
@@ -185,85 +193,86 @@ class Endpoint:
         """The key given in code, else the one in the environment, read anew for each call so that it can be rotated."""
         return self._api_key or from_environment(self.vendor.api_key_env)
 
-    def dressed(self, url: str, headers: Mapping[str, str], body: bytes) -> Authorised:
-        """Address and headers of a call, with the key; made once for those that are the same."""
+    def authorise(self, url: str, headers: Mapping[str, str], body: bytes) -> Authorised:
+        """Return the address and headers of a call, with the key; equal calls share one result."""
         key = self.key()
         mark = (url, "" if key is None else key.reveal(), *headers.items())
-        made = self._dressed.get(mark)
+        made = self._authorised.get(mark)
         if made is None:
-            made = self.authorised(url, {**_lower(headers), **self._own}, body, key)
+            made = self.authorise_uncached(url, {**_lower(headers), **self._own}, body, key)
             if self.vendor.auth != "sigv4":  # a signature is of one body
-                if len(self._dressed) >= _KEPT:
-                    self._dressed.clear()
-                self._dressed[mark] = made
+                if len(self._authorised) >= _KEPT:
+                    self._authorised.clear()
+                self._authorised[mark] = made
         return made
 
-    def authorised(self, url: str, headers: Mapping[str, str], body: bytes, key: Secret | None) -> Authorised:
+    def authorise_uncached(self, url: str, headers: Mapping[str, str], body: bytes, key: Secret | None) -> Authorised:
         """Address and headers with the key, in the way the vendor wants it."""
         sent = {**self.fixed, **headers}
         return authorise(
-            self.vendor, url=url, headers=sent, body=body, key=key, settings=self.settings, kept=self.secrets
+            self.vendor, url=url, headers=sent, body=body, key=key, settings=self.settings, other_secrets=self.secrets
         )
 
     def timeouts_for(self, request: ModelRequest) -> Timeouts:
         """The time limits of this call: the endpoint's, or less when the request has less."""
-        given, total = self.timeouts, request.timeout
-        if total is None or (given.total is not None and given.total <= total):
-            return given
-        return Timeouts(given.connect, given.first_byte, given.between_chunks, total)
+        limits = self.timeouts
+        total = request.timeout
+        if total is None or (limits.total is not None and limits.total <= total):
+            return limits
+        return Timeouts(limits.connect, limits.first_byte, limits.between_chunks, total)
 
     def url(self) -> str:
         """The base URL, read anew for each call since parts of it may come from the environment."""
         return self._address or self.vendor.url(self._base_url, self.settings)
 
-    def learn(self, error: UpstreamError, request: ModelRequest, prepared: PreparedCall) -> bool:
-        """Remember what a refusal of the request teaches; True when repeating it is worthwhile."""
+    def downgrade_after(self, error: UpstreamError, request: ModelRequest, prepared: PreparedCall) -> bool:
+        """Record what the vendor refused of the request; True when a retry without it is worthwhile."""
         if isinstance(self.store, NoDowngrades):
             return False
         text = f"{error.message} {error.details.get('param') or ''} {error.details.get('code') or ''}"
-        taught = record_refusal(text, request, prepared.capabilities)
-        if taught is None:
+        recognised = record_refusal(text, request, prepared.capabilities)
+        if recognised is None:
             return False
-        lesson, about_schema = taught
-        self._remember(lesson, request, about_schema=about_schema)
+        downgrade, about_schema = recognised
+        self._record_downgrade(downgrade, request, about_schema=about_schema)
         about = " for this schema" if about_schema else ""
-        logger.warning("%s/%s refused the request; learned %s%s", self.name, request.model, lesson, about)
+        logger.warning("%s/%s refused the request; learned %s%s", self.name, request.model, downgrade, about)
         return True
 
     def note_ignored(self, request: ModelRequest, prepared: PreparedCall) -> None:
         """Remember that the model's answer does not even begin like the schema that its native channel was given."""
         if "schema_in_prompt" in prepared.capabilities.quirks or isinstance(self.store, NoDowngrades):
             return
-        self._remember("schema_unseen", request, about_schema=False)
+        self._record_downgrade("schema_unseen", request, about_schema=False)
         logger.warning("%s/%s ignored the schema; the prompt shows it from now on", self.name, request.model)
 
-    def _remember(self, lesson: retry.Lesson, request: ModelRequest, *, about_schema: bool) -> None:
+    def _record_downgrade(self, downgrade: retry.DowngradeName, request: ModelRequest, *, about_schema: bool) -> None:
         key = retry.schema_key(self.url(), request.model, request.response_format) if about_schema else None
         about_model = retry.model_key(self.url(), request.model)
-        self.store.add(key or about_model, lesson)
+        self.store.add(key or about_model, downgrade)
         if key:
-            self.store.add(about_model, retry.BY_SCHEMA)
+            self.store.add(about_model, retry.PER_SCHEMA)
 
-    def _spoken(self, model: str, learned: frozenset[str]) -> tuple[Capabilities, BoundCodec]:
-        """What the model can do after these lessons, and the codec for that."""
-        known = self._known.get((model, learned))
-        if known is None:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            capabilities = retry.apply_downgrades(self.vendor.capabilities(model), learned)
-            known = self._known[model, learned] = (capabilities, self.codec(model, capabilities))
-        return known
+    def _bound_model(self, model: str, downgrades: frozenset[str]) -> tuple[Capabilities, BoundCodec]:
+        """Return what the model can do after these downgrades, and the codec for that."""
+        bound = self._bound_codecs.get((model, downgrades))
+        if bound is None:
+            if len(self._bound_codecs) >= _KEPT:
+                self._bound_codecs.clear()
+            capabilities = retry.apply_downgrades(self.vendor.capabilities(model), downgrades)
+            bound = self._bound_codecs[model, downgrades] = (capabilities, self.codec(model, capabilities))
+        return bound
 
-    def _learned(self, url: str, model: str) -> frozenset[str]:
-        """What was learned of a model, mostly nothing."""
+    def _model_downgrades(self, url: str, model: str) -> frozenset[str]:
+        """Return the downgrades of a model, mostly none."""
         store = self.store
         if isinstance(store, MemoryDowngrades) and store.is_blank:
-            return _NOTHING_LEARNED
+            return _NO_DOWNGRADES
         return store.get(retry.model_key(url, model))
 
-    def _lessons(self, url: str, model: str, wanted: ResponseFormat | None) -> frozenset[str]:
-        learned = self._learned(url, model)
-        if retry.BY_SCHEMA not in learned:
-            return learned
-        key = retry.schema_key(url, model, wanted)
-        return learned | self.store.get(key) if key else learned
+    def _downgrades_for(self, url: str, model: str, response_format: ResponseFormat | None) -> frozenset[str]:
+        of_model = self._model_downgrades(url, model)
+        if retry.PER_SCHEMA not in of_model:
+            return of_model
+        key = retry.schema_key(url, model, response_format)
+        return of_model | self.store.get(key) if key else of_model

@@ -46,7 +46,7 @@ class Route:
     method: str = "POST"
     max_answer_bytes: int | None = None
     """In place of the provider's own limit, for files: they are passed on in pieces and may take their time."""
-    dressed: BoundedCache[tuple[str, ...], PreparedCall] = field(
+    prepared: BoundedCache[tuple[str, ...], PreparedCall] = field(
         default_factory=lambda: BoundedCache("headers of a route", entries=_DRESSED, max_bytes=64_000),
         repr=False,
         compare=False,
@@ -103,14 +103,14 @@ class Forwarded(msgspec.Struct, frozen=True):
 
 
 def route_of(
-    endpoint: Endpoint, known: dict[tuple[str, bool], Route | None], model: str, *, streamed: bool
+    endpoint: Endpoint, routes: dict[tuple[str, bool], Route | None], model: str, *, streamed: bool
 ) -> Route | None:
     """The route for a model, found once by letting the codec spell a request for it."""
     key = (model, streamed)
-    if key in known:
-        return known[key]
-    if len(known) >= _KEPT:
-        known.clear()
+    if key in routes:
+        return routes[key]
+    if len(routes) >= _KEPT:
+        routes.clear()
     route: Route | None = None
     try:
         codec = endpoint.codec(model, endpoint.capabilities(model))
@@ -122,7 +122,7 @@ def route_of(
             route = Route(model, probe.path, headers, in_body, streamed)
     except SlipformError:
         route = None
-    known[key] = route
+    routes[key] = route
     return route
 
 
@@ -164,7 +164,8 @@ async def open_forward(
 
 
 def _request(prepared: PreparedCall, route: Route, body: bytes | Upload, timeouts: Timeouts) -> HttpRequest:
-    sent, upload = prepared.authorised, body if isinstance(body, Upload) else None
+    sent = prepared.authorised
+    upload = body if isinstance(body, Upload) else None
     data = b"" if isinstance(body, Upload) else body
     return HttpRequest(
         sent.url, sent.headers, data, timeouts, prepared.streamed, route.method, upload, route.max_answer_bytes
@@ -173,9 +174,10 @@ def _request(prepared: PreparedCall, route: Route, body: bytes | Upload, timeout
 
 def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[str, str]) -> PreparedCall:
     """All but the body, made once for each address and key, which are read anew for every call."""
-    url, key = endpoint.url(), endpoint.key()
+    url = endpoint.url()
+    key = endpoint.key()
     mark = (url, "" if key is None else key.reveal(), *headers, *headers.values())
-    made = route.dressed.get(mark)
+    made = route.prepared.get(mark)
     if made is not None:
         return made
     capabilities = endpoint.capabilities(route.model)
@@ -185,10 +187,10 @@ def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[st
         codec=endpoint.codec(route.model, capabilities),
         encoded=EncodedRequest(route.path, b""),
         capabilities=capabilities,
-        authorised=endpoint.authorised(url + route.path, {**route.headers, **headers}, body, key),
+        authorised=endpoint.authorise_uncached(url + route.path, {**route.headers, **headers}, body, key),
         streamed=route.streamed,
         timeouts=endpoint.timeouts,
     )
     if endpoint.vendor.auth != "sigv4":  # a signature is of one body
-        route.dressed.put(mark, made, 2_000 + 3 * sum(map(len, mark)))
+        route.prepared.put(mark, made, 2_000 + 3 * sum(map(len, mark)))
     return made

@@ -191,7 +191,7 @@ class HttpProvider:
         timeouts: Timeouts | None = None,
         retries: RetryPolicy | None = None,
         transport: Transport | None = None,
-        lessons: DowngradeStore | None = None,
+        downgrades: DowngradeStore | None = None,
         codec: Callable[[Capabilities], BoundCodec] | None = None,
     ) -> None:
         row = load_catalog().vendor(vendor) if isinstance(vendor, str) else vendor
@@ -199,7 +199,7 @@ class HttpProvider:
         self._endpoint = Endpoint(
             vendor=row,
             make_codec=codec or partial(BoundCodec, find_codec(row.codec)),
-            store=lessons if lessons is not None else MemoryDowngrades(),
+            store=downgrades if downgrades is not None else MemoryDowngrades(),
             name=self.name,
             base_url=base_url,
             api_key=Secret(api_key) if isinstance(api_key, str) else api_key,
@@ -232,14 +232,15 @@ class HttpProvider:
         return self._endpoint.vendor.price_list
 
     @property
-    def lessons(self) -> DowngradeStore:
-        """What its vendor's refusals have taught."""
+    def downgrades(self) -> DowngradeStore:
+        """Capabilities that the vendor refused, and that calls do without."""
         return self._endpoint.store
 
     @property
     def has_key(self) -> bool | None:
         """Whether there is a key to call with; None where the vendor wants none."""
-        endpoint, vendor = self._endpoint, self._endpoint.vendor
+        endpoint = self._endpoint
+        vendor = self._endpoint.vendor
         if endpoint.key() is not None or endpoint.secrets:
             return True
         if vendor.auth == "sigv4" and from_environment(["AWS_ACCESS_KEY_ID"]) is not None:
@@ -259,9 +260,9 @@ class HttpProvider:
         """The same for one request: `auto` takes the next channel where this one cannot carry its schema."""
         return self._endpoint.capabilities_for(request)
 
-    def codec_for(self, model: str, wanted: ResponseFormat | None) -> BoundCodec:
-        """What spells requests for this model and this shape, after all that was learned of either."""
-        return self._endpoint.codec_for(model, wanted)
+    def codec_for(self, model: str, response_format: ResponseFormat | None) -> BoundCodec:
+        """Return the codec for this model and this shape, after the downgrades of both."""
+        return self._endpoint.codec_for(model, response_format)
 
     @property
     def api(self) -> str:
@@ -309,7 +310,8 @@ class HttpProvider:
         """Whether it takes long to encode the request: its schemas are large, and have not been lowered before."""
         if not is_heavy(request):
             return False
-        codec, frame = self._endpoint.codec_for(request.model, request.response_format), request.frame
+        codec = self._endpoint.codec_for(request.model, request.response_format)
+        frame = request.frame
         return frame is None or frame.find(codec) is None
 
     def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:

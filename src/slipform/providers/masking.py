@@ -26,31 +26,35 @@ class Masker:
     (b'{"key": "', b'[redacted]*"}', b'')
     """
 
-    __slots__ = ("_held", "_words")
+    __slots__ = ("_pending", "_words")
 
     def __init__(self, words: tuple[bytes, ...]) -> None:
         self._words = words
-        self._held = b""
+        self._pending = b""
 
     def feed(self, data: bytes) -> bytes:
         """What can be told now, with words masked."""
-        if self._held:
-            data, self._held = self._held + data, b""
-        begun, size = 0, len(data)  # a mask is as long as its word
+        if self._pending:
+            data = self._pending + data
+            self._pending = b""
+        partial_size = 0
+        size = len(data)  # a mask is as long as its word
         for word in self._words:
             if word in data:
                 data = data.replace(word, mask_of(word))
         for word in self._words:  # every event of a stream passes here, and hardly any has a word's first letter
             start = data.find(word[:1], max(0, size - len(word) + 1))
             if start >= 0:
-                begun = max(begun, _begun_word(data, word, start))
-        if begun:
-            data, self._held = data[:-begun], data[-begun:]
+                partial_size = max(partial_size, _partial_size(data, word, start))
+        if partial_size:
+            self._pending = data[-partial_size:]
+            data = data[:-partial_size]
         return data
 
     def finish(self) -> bytes:
         """What was held back, when nothing follows."""
-        data, self._held = self._held, b""
+        data = self._pending
+        self._pending = b""
         return data
 
 
@@ -62,7 +66,7 @@ def mask_whole(data: bytes, words: tuple[bytes, ...]) -> bytes:
     return data
 
 
-def _begun_word(data: bytes, word: bytes, start: int) -> int:
+def _partial_size(data: bytes, word: bytes, start: int) -> int:
     """How many bytes at the end may be the beginning of a word, whose first letter stands here for the first time."""
     while start >= 0:
         if word.startswith(data[start:]):
@@ -96,12 +100,13 @@ def masked_async(stream: AsyncByteStream, words: tuple[bytes, ...]) -> AsyncByte
 
 
 def _masked_headers(headers: Mapping[str, str], words: tuple[bytes, ...]) -> Mapping[str, str]:
-    spelled, said = _as_text(words), "\n".join(headers.values())
-    if not any(word in said for word in spelled):
+    text_words = _as_text(words)
+    values = "\n".join(headers.values())
+    if not any(word in values for word in text_words):
         return headers
     changed = dict(headers)
     for name, value in headers.items():
-        for word, covered in zip(spelled, words, strict=True):
+        for word, covered in zip(text_words, words, strict=True):
             if word in value:
                 changed[name] = value = value.replace(word, mask_of(covered).decode())
     return changed
@@ -121,8 +126,8 @@ class MaskedStream:
     def read(self) -> bytes:
         """The next bytes of the body; empty at its end."""
         while data := self._stream.read():
-            if told := self._masker.feed(data):
-                return told
+            if masked := self._masker.feed(data):
+                return masked
         return self._masker.finish()
 
     def close(self) -> None:
@@ -145,8 +150,8 @@ class AsyncMaskedStream:
     async def read(self) -> bytes:
         """The next bytes of the body; empty at its end."""
         while not self._ended and (data := await self._stream.read()):
-            if told := self._masker.feed(data):
-                return told
+            if masked := self._masker.feed(data):
+                return masked
         self._ended = True
         return self._masker.finish()
 
@@ -156,8 +161,8 @@ class AsyncMaskedStream:
 
         def masking(data: bytes) -> bool:
             if data:
-                told = masker.feed(data)
-                return push(told) if told else True
+                piece = masker.feed(data)
+                return push(piece) if piece else True
             self._ended = True
             rest = masker.finish()
             # The end is told by the next call where what was held back is as much as can be taken now.

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from slipform.codecs import Capabilities
 from slipform.codecs.schema_channel import forces_object
 from slipform.ir import ModelRequest
-from slipform.providers.retry import Lesson
+from slipform.providers.retry import DowngradeName
 from slipform.schema import OutputStrategy
 
 About: TypeAlias = Literal["schema", "tools_beside", "limit", "sampling", "tool", "format", "strict", "logprobs"]
@@ -122,7 +122,9 @@ _UNSUPPORTED = re.compile(
 _COMPILED = [(refusal, re.compile("|".join(refusal.texts), re.IGNORECASE | re.DOTALL)) for refusal in REFUSALS]
 
 
-def record_refusal(message: str, request: ModelRequest, capabilities: Capabilities) -> tuple[Lesson, bool] | None:
+def record_refusal(
+    message: str, request: ModelRequest, capabilities: Capabilities
+) -> tuple[DowngradeName, bool] | None:
     """What a refusal with this message teaches, and whether it is about the schema rather than the model.
 
     None when it teaches nothing that another spelling of the same request could use.
@@ -130,15 +132,17 @@ def record_refusal(message: str, request: ModelRequest, capabilities: Capabiliti
     unsupported = _UNSUPPORTED.search(message) is not None
     for refusal, texts in _COMPILED:
         if (unsupported or not refusal.unsupported) and texts.search(message):
-            lesson = _lesson(refusal.about, message, request, capabilities)
-            if lesson is not None:
-                return lesson, refusal.about == "schema"
+            downgrade = _downgrade_for(refusal.about, message, request, capabilities)
+            if downgrade is not None:
+                return downgrade, refusal.about == "schema"
             if refusal.about == "schema":
                 return None
     return None
 
 
-def _lesson(about: About, message: str, request: ModelRequest, capabilities: Capabilities) -> Lesson | None:
+def _downgrade_for(
+    about: About, message: str, request: ModelRequest, capabilities: Capabilities
+) -> DowngradeName | None:
     channel = channel_of(request, capabilities)
     if about == "schema":
         # A schema in the prompt is nothing that a vendor could refuse, and of the caller's own tools none is ours.
@@ -160,14 +164,14 @@ def _lesson(about: About, message: str, request: ModelRequest, capabilities: Cap
 
 def _names_tool(message: str, request: ModelRequest) -> bool:
     """Whether a refusal names one of the caller's own tools, by its name or its place."""
-    named = {name for found in _TOOL_AT_FAULT.findall(message) for name in found if name}
+    named = {name for names in _TOOL_AT_FAULT.findall(message) for name in names if name}
     return not named.isdisjoint({*(tool.name for tool in request.tools), *map(str, range(len(request.tools)))})
 
 
 _TOOL_AT_FAULT = re.compile(r"function '([\w.:-]+)'|(?:tools|function_declarations)[.\[](\d+)", re.IGNORECASE)
 
 
-def _other_limit(message: str, capabilities: Capabilities) -> Lesson | None:
+def _other_limit(message: str, capabilities: Capabilities) -> DowngradeName | None:
     if capabilities.max_tokens_field == "max_tokens" and "max_completion_tokens" in message:
         return "use_max_completion_tokens"
     if capabilities.max_tokens_field == "max_completion_tokens":
@@ -176,18 +180,18 @@ def _other_limit(message: str, capabilities: Capabilities) -> Lesson | None:
 
 
 Channel: TypeAlias = Literal["native", "tool", "json_mode", "none"]
-_RUNGS: dict[Channel, Lesson] = {"native": "no_native", "tool": "no_forced_tool", "json_mode": "no_json_mode"}
-"""The rungs of the ladder, and the lesson that leaves each: native → forced tool → JSON mode → prompt alone."""
+_RUNGS: dict[Channel, DowngradeName] = {"native": "no_native", "tool": "no_forced_tool", "json_mode": "no_json_mode"}
+"""The rungs of the ladder, and the downgrade that leaves each: native → forced tool → JSON mode → prompt alone."""
 
 
 def channel_of(request: ModelRequest, capabilities: Capabilities) -> Channel:
     """The channel that `auto` uses for this request; none where the caller or the settings insist on one."""
-    wanted = request.response_format
-    if wanted is None:
+    response_format = request.response_format
+    if response_format is None:
         if forces_object(request, capabilities):
             return "tool"
         return "json_mode" if request.json_mode and capabilities.json_mode else "none"
-    if wanted.strategy is not OutputStrategy.AUTO or capabilities.strategy is not OutputStrategy.AUTO:
+    if response_format.strategy is not OutputStrategy.AUTO or capabilities.strategy is not OutputStrategy.AUTO:
         return "none"  # an error says that it does not work, nothing replaces it
     beside_tools = bool(request.tools) and "no_native_with_tools" in capabilities.quirks
     if capabilities.native and not beside_tools:

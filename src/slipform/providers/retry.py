@@ -24,7 +24,7 @@ from slipform.providers.network.transport import TransportFault
 from slipform.schema import OutputStrategy, ResponseFormat
 from slipform.schema.limits import json_text
 
-Lesson: TypeAlias = Literal[
+DowngradeName: TypeAlias = Literal[
     "no_native",
     "no_native_with_tools",
     "no_forced_tool",
@@ -37,7 +37,7 @@ Lesson: TypeAlias = Literal[
     "schema_unseen",
 ]
 DOWNGRADE_SECONDS = 24 * 3600.0
-"""How long a lesson counts, since vendors do improve."""
+"""How long a downgrade counts, since vendors do improve."""
 MEANING: Mapping[str, str] = {
     "no_native": "does not take {a} schema on its native channel",
     "no_native_with_tools": "does not take a schema on its native channel beside tools",
@@ -50,21 +50,21 @@ MEANING: Mapping[str, str] = {
     "no_logprobs": "gives no probabilities of its tokens",
     "schema_unseen": "ignores the schema on its native channel, so the prompt shows it",
 }
-BY_SCHEMA = "by_schema"
-"""Kept with a model's lessons: some of its schemas have lessons of their own. Their keys are dear to make."""
-LESSONS = frozenset({*MEANING, BY_SCHEMA})
+PER_SCHEMA = "by_schema"
+"""Kept with a model's downgrades: some of its schemas have their own. Their keys are expensive to build."""
+DOWNGRADES = frozenset({*MEANING, PER_SCHEMA})
 MAX_STEPS_DOWN = 4
 """How often one call may be repeated for what its refusals teach: native, tool, JSON mode, prompt."""
 
 
 class DowngradeStore(Protocol):
-    """Where lessons are kept. Both calls must be quick; one that asks a remote store should keep its own copy."""
+    """A store of downgrades. Both calls must be quick: a remote store should keep its own copy."""
 
     def get(self, key: str) -> frozenset[str]:
-        """The lessons under this key."""
+        """Return the downgrades under this key."""
         ...
 
-    def add(self, key: str, lesson: str) -> None:
+    def add(self, key: str, downgrade: str) -> None:
         """Remember one more."""
         ...
 
@@ -77,20 +77,20 @@ class NoDowngrades:
         del key
         return frozenset()
 
-    def add(self, key: str, lesson: str) -> None:
+    def add(self, key: str, downgrade: str) -> None:
         """Do nothing."""
 
 
 class Downgrade(NamedTuple):
-    """One lesson, what it is about, and for how many seconds more it counts."""
+    """One downgrade, the model or schema it is about, and for how many seconds more it counts."""
 
     key: str
-    lesson: str
+    name: str
     seconds: float
 
 
 class MemoryDowngrades:
-    """Lessons kept in this process: the newest `size` keys, each for `lifetime` seconds.
+    """Downgrades kept in this process: the newest `size` keys, each for `lifetime` seconds.
 
     >>> store = MemoryDowngrades()
     >>> store.add("url model", "no_native")
@@ -105,7 +105,7 @@ class MemoryDowngrades:
         clock: Callable[[], float] = time.monotonic,
         on_add: Callable[[Downgrade], None] | None = None,
     ) -> None:
-        self._kept: OrderedDict[str, tuple[float, frozenset[str]]] = OrderedDict()
+        self._entries: OrderedDict[str, tuple[float, frozenset[str]]] = OrderedDict()
         self._size = size
         self._lifetime = lifetime
         self._clock = clock
@@ -115,43 +115,47 @@ class MemoryDowngrades:
         """Whether nothing was ever learned."""
 
     def get(self, key: str) -> frozenset[str]:
-        """The lessons under this key that are not too old."""
-        kept = self._kept.get(key)
-        if kept is None:
+        """Return the downgrades under this key that have not expired."""
+        entry = self._entries.get(key)
+        if entry is None:
             return frozenset()
-        return kept[1] if self._clock() < kept[0] else frozenset()
+        return entry[1] if self._clock() < entry[0] else frozenset()
 
-    def add(self, key: str, lesson: str, seconds: float | None = None) -> None:
+    def add(self, key: str, downgrade: str, seconds: float | None = None) -> None:
         """Remember one more, for so long, and forget the oldest when there are too many."""
         with self._lock:
             self.is_blank = False
-            known = self.get(key)
-            lessons = known | {lesson}
+            previous = self.get(key)
+            downgrades = previous | {downgrade}
             left = self._lifetime if seconds is None else seconds
-            self._kept[key] = (self._clock() + left, lessons)
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._size:
-                self._kept.popitem(last=False)
-        if self._on_add is not None and lesson not in known:
-            self._on_add(Downgrade(key, lesson, left))
+            self._entries[key] = (self._clock() + left, downgrades)
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._size:
+                self._entries.popitem(last=False)
+        if self._on_add is not None and downgrade not in previous:
+            self._on_add(Downgrade(key, downgrade, left))
 
-    def forget(self, key: str, lesson: str) -> bool:
-        """Count a lesson no more; whether it counted. `on_add` is told of it as one with no time left."""
+    def forget(self, key: str, downgrade: str) -> bool:
+        """Drop a downgrade; return whether it counted. `on_add` gets it as one with no time left."""
         with self._lock:
-            lessons = self.get(key)
-            if lesson not in lessons:
+            downgrades = self.get(key)
+            if downgrade not in downgrades:
                 return False
-            self._kept[key] = (self._kept[key][0], lessons - {lesson})
+            self._entries[key] = (self._entries[key][0], downgrades - {downgrade})
         if self._on_add is not None:
-            self._on_add(Downgrade(key, lesson, 0.0))
+            self._on_add(Downgrade(key, downgrade, 0.0))
         return True
 
-    def learned(self) -> list[Downgrade]:
-        """Everything that still counts, to be told to others."""
+    def active(self) -> list[Downgrade]:
+        """Return the downgrades that still count, to share them with other processes."""
         with self._lock:
             now = self._clock()
-            kept = [(key, until - now, lessons) for key, (until, lessons) in self._kept.items() if until > now]
-        return [Downgrade(key, lesson, left) for key, left, lessons in kept for lesson in sorted(lessons)]
+            entries = [
+                (key, until - now, downgrades) for key, (until, downgrades) in self._entries.items() if until > now
+            ]
+        return [
+            Downgrade(key, downgrade, left) for key, left, downgrades in entries for downgrade in sorted(downgrades)
+        ]
 
 
 def model_key(base_url: str, model: str) -> str:
@@ -160,18 +164,18 @@ def model_key(base_url: str, model: str) -> str:
     >>> model_key("https://me:secret@example.com/v1", "m")
     'https://example.com/v1 m'
     """
-    scheme, found, rest = base_url.partition("://")
+    scheme, separator, rest = base_url.partition("://")
     host, slash, path = rest.partition("/")
-    if not found or "@" not in host:
+    if not separator or "@" not in host:
         return f"{base_url} {model}"
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path} {model}"
 
 
-def schema_key(base_url: str, model: str, wanted: ResponseFormat | None) -> str | None:
+def schema_key(base_url: str, model: str, response_format: ResponseFormat | None) -> str | None:
     """The key of what holds for one schema only; another schema may well be taken by the same model."""
-    if wanted is None:
+    if response_format is None:
         return None
-    schema = wanted.json_schema.schema
+    schema = response_format.json_schema.schema
     try:
         text = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS, default=repr)
     except TypeError:  # integers beyond 64 bits
@@ -179,27 +183,27 @@ def schema_key(base_url: str, model: str, wanted: ResponseFormat | None) -> str 
     return f"{model_key(base_url, model)} {hashlib.sha256(text).hexdigest()[:16]}"
 
 
-def apply_downgrades(capabilities: Capabilities, lessons: frozenset[str]) -> Capabilities:
-    """What is left of the capabilities after these lessons.
+def apply_downgrades(capabilities: Capabilities, downgrades: frozenset[str]) -> Capabilities:
+    """Return what is left of the capabilities after these downgrades.
 
     >>> apply_downgrades(Capabilities(native=True, forced_tool=True), frozenset({"no_native"})).auto_strategy.value
     'tool'
     """
-    if not lessons:
+    if not downgrades:
         return capabilities
     changes: dict[str, object] = {}
-    for lesson, name in (
+    for downgrade, name in (
         ("no_native", "native"),
         ("no_forced_tool", "forced_tool"),
         ("no_json_mode", "json_mode"),
         ("no_sampling", "sampling"),
     ):
-        if lesson in lessons:
+        if downgrade in downgrades:
             changes[name] = False
-    for lesson in ("use_max_tokens", "use_max_completion_tokens"):
-        if lesson in lessons:
-            changes["max_tokens_field"] = lesson.removeprefix("use_")
-    quirks = {_QUIRKS[lesson] for lesson in lessons if lesson in _QUIRKS}
+    for downgrade in ("use_max_tokens", "use_max_completion_tokens"):
+        if downgrade in downgrades:
+            changes["max_tokens_field"] = downgrade.removeprefix("use_")
+    quirks = {_QUIRKS[each] for each in downgrades if each in _QUIRKS}
     if quirks:
         changes["quirks"] = capabilities.quirks | quirks
     return dataclasses.replace(capabilities, **changes)  # type: ignore[arg-type]
@@ -213,20 +217,20 @@ _QUIRKS = {
 }
 
 
-def lesson_warning(lesson: str, model: str, strategy: OutputStrategy | None = None) -> ModelWarning:
+def downgrade_warning(downgrade: str, model: str, strategy: OutputStrategy | None = None) -> ModelWarning:
     """The warning that goes with an answer that was got in a humbler way, by `strategy`."""
-    message = f"The vendor says that {model} {describe_lesson(lesson)}; the call was made without it."
-    return DowngradeWarning("capability_downgraded", message, lesson, strategy)
+    message = f"The vendor says that {model} {describe_downgrade(downgrade)}; the call was made without it."
+    return DowngradeWarning("capability_downgraded", message, downgrade, strategy)
 
 
-def describe_lesson(lesson: str, *, of_schema: bool = False) -> str:
-    """A lesson in words, about a model or about one schema of it.
+def describe_downgrade(downgrade: str, *, of_schema: bool = False) -> str:
+    """Return a downgrade in words, about a model or about one schema of it.
 
     >>> describe_lesson("no_native", of_schema=True)
     'does not take this schema on its native channel'
     """
     one, beside = ("this", " with this schema") if of_schema else ("a", "")
-    return MEANING.get(lesson, lesson).replace("{a}", one).replace("{for}", beside)
+    return MEANING.get(downgrade, downgrade).replace("{a}", one).replace("{for}", beside)
 
 
 _RETRYABLE = frozenset({408, 409, 429})
@@ -252,14 +256,14 @@ class RetryPolicy:
     cap: float = 8.0
     longest_wait: float = 60.0
 
-    def pause(self, attempt: int, asked: float | None, draw: Callable[[], float] = random.random) -> float | None:
+    def pause(self, attempt: int, retry_after: float | None, draw: Callable[[], float] = random.random) -> float | None:
         """Seconds to wait before repeat number `attempt` + 1, or None when there should be none."""
         if attempt >= self.attempts:
             return None
-        if asked is not None and asked > self.longest_wait:
+        if retry_after is not None and retry_after > self.longest_wait:
             return None
         backoff = min(self.cap, self.base * 2.0**attempt)
-        return max(backoff * (0.5 + 0.5 * draw()), asked or 0.0)
+        return max(backoff * (0.5 + 0.5 * draw()), retry_after or 0.0)
 
 
 def after_fault(fault: TransportFault) -> bool:
@@ -281,10 +285,10 @@ def after_status(status: int, headers: Mapping[str, str], error: UpstreamError) 
     return error.details.get("retryable") is not False
 
 
-def asked_wait(headers: Mapping[str, str], error: UpstreamError | None = None) -> float | None:
+def requested_wait(headers: Mapping[str, str], error: UpstreamError | None = None) -> float | None:
     """Seconds the vendor asks to wait, in any of the ways vendors say it.
 
-    >>> asked_wait({"retry-after-ms": "250"}), asked_wait({"retry-after": "3"})
+    >>> requested_wait({"retry-after-ms": "250"}), requested_wait({"retry-after": "3"})
     (0.25, 3.0)
     """
     milliseconds = _number(headers.get("retry-after-ms"))
@@ -335,7 +339,8 @@ def _until(text: str | None, now: str | None) -> float | None:
     """The distance between two moments by the server's own clock."""
     if not text or not now:
         return None
-    then, here = _moment(text), _moment(now)
+    then = _moment(text)
+    here = _moment(now)
     return None if then is None or here is None else max(0.0, (then - here).total_seconds())
 
 

@@ -48,7 +48,7 @@ class Router:
         """Find `aliases` and the `default` among the providers; names without a provider go to the `endpoint`."""
         self._providers = dict(providers)
         self._endpoint = None if endpoint is None else self._providers[endpoint]
-        self._listed = {name: _targets(given) for name, given in (aliases or {}).items()}
+        self._listed = {name: _targets(alias_target) for name, alias_target in (aliases or {}).items()}
         names = {name: [target.model for target in listed] for name, listed in self._listed.items()}
         self._chains = {name: _follow(name, names) for name in names}
         self._special = frozenset(name for name in names if self._is_special(name))
@@ -92,8 +92,8 @@ class Router:
             return self._endpoint, full
         if provider is None:
             raise self._unknown(name, f"Unknown model {name!r}")
-        if not slash and (known := provider.models()):
-            return provider, known[0]
+        if not slash and (models := provider.models()):
+            return provider, models[0]
         if not upstream:
             raise self._unknown(name, f"{name!r} names a provider without a model")
         if not provider.serves(upstream):
@@ -118,15 +118,15 @@ class Router:
         names = (models or self._default or "",) if isinstance(models, str) else tuple(models)
         if self._special.isdisjoint(names):
             return tuple([ModelTarget(name) for name in self.candidates(models)])
-        found: dict[str, ModelTarget] = {}
+        targets: dict[str, ModelTarget] = {}
         for name in names:
             self.resolve(name)
             spread = list(self._spread(name))
             if len({target.model for target in spread}) == 1:
                 spread = [spread[0]._replace(model=name)]
             for target in spread:
-                found.setdefault(target.model, target)
-        return tuple(found.values())
+                targets.setdefault(target.model, target)
+        return tuple(targets.values())
 
     def has_defaults(self, model: str) -> bool:
         """Whether requests for a name get something from its alias."""
@@ -203,22 +203,22 @@ class Router:
 
         prefix, slash, rest = name.partition("/")
         catalog = load_catalog()
-        known = catalog.vendors.get(prefix)
-        if known is not None and prefix not in self._providers:
-            hint = f"{prefix} is known; {known.how_to_use()}."
-            what = "The provider {!r} is not in use" if known.key == "optional" else "There is no key for {!r}"
+        vendor = catalog.vendors.get(prefix)
+        if vendor is not None and prefix not in self._providers:
+            hint = f"{prefix} is known; {vendor.how_to_use()}."
+            what = "The provider {!r} is not in use" if vendor.key == "optional" else "There is no key for {!r}"
             return UnknownModelError(what.format(prefix), where=name, hint=hint, details={"model": name})
         maker = None if slash else catalog.maker_of(name)
         if maker is not None:
-            asked = "" if maker.name in self._providers else f" {maker.name} is known; {maker.how_to_use()}."
-            hint = f"Did you mean {maker.name}/{name}?{asked}"
+            remark = "" if maker.name in self._providers else f" {maker.name} is known; {maker.how_to_use()}."
+            hint = f"Did you mean {maker.name}/{name}?{remark}"
             nearest = [f"{maker.name}/{name}"]
             return UnknownModelError(message, hint=hint, details={"model": name, "nearest": nearest})
         near = difflib.get_close_matches(name, self.names(), n=_NEAREST)
         vendors = [*self._providers, *(each for each in catalog.vendors if each not in self._providers)]
         for provider in difflib.get_close_matches(prefix, vendors, n=2):
             near.append(f"{provider}/{rest or '<model>'}")
-        near += [known for known in self.names() if known.endswith(f"/{name}")]
+        near += [each for each in self.names() if each.endswith(f"/{name}")]
         near = [candidate for candidate in dict.fromkeys(near) if candidate != name][:_NEAREST]
         if near:
             hint = f"Did you mean {', '.join(near)}?"
@@ -227,8 +227,8 @@ class Router:
         return UnknownModelError(message, hint=hint, details={"model": name, "nearest": near})
 
 
-def _targets(given: str | Sequence[str | ModelTarget]) -> tuple[ModelTarget, ...]:
-    listed = [given] if isinstance(given, str) else given
+def _targets(alias_target: str | Sequence[str | ModelTarget]) -> tuple[ModelTarget, ...]:
+    listed = [alias_target] if isinstance(alias_target, str) else alias_target
     return tuple([ModelTarget(each) if isinstance(each, str) else each for each in listed])
 
 
@@ -240,14 +240,14 @@ def _by_weight(listed: Sequence[ModelTarget]) -> list[ModelTarget]:
     return [*weighted, *(target for target in listed if not target.weight)]
 
 
-def _follow(name: str, aliases: Mapping[str, str | Sequence[str]], seen: tuple[str, ...] = ()) -> tuple[str, ...]:
+def _follow(name: str, aliases: Mapping[str, str | Sequence[str]], chain: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The models that an alias ends at, through other aliases, each once."""
-    if name in seen:
-        circle = " → ".join([*seen, name])
-        raise ConfigError(f"The alias goes in a circle: {circle}", where=f"model_aliases.{seen[0]}")
+    if name in chain:
+        circle = " → ".join([*chain, name])
+        raise ConfigError(f"The alias goes in a circle: {circle}", where=f"model_aliases.{chain[0]}")
     targets = aliases[name]
     listed = [targets] if isinstance(targets, str) else targets
     if not listed:
         raise ConfigError("The alias stands for no model", where=f"model_aliases.{name}", hint="List one at least.")
-    found = ((_follow(each, aliases, (*seen, name)) if each in aliases else (each,)) for each in listed)
-    return tuple(dict.fromkeys(model for models in found for model in models))
+    expanded = ((_follow(each, aliases, (*chain, name)) if each in aliases else (each,)) for each in listed)
+    return tuple(dict.fromkeys(model for models in expanded for model in models))

@@ -47,20 +47,21 @@ class GrammarLogitsProcessor:
 
     def __init__(self, grammar: str, tokenizer: Any) -> None:
         self._matcher = package("llguidance").LLMatcher(tokenizer, grammar)
-        if said := self._matcher.get_error():
-            raise LocalModelError(f"The grammar does not compile: {said}")
+        if fault := self._matcher.get_error():
+            raise LocalModelError(f"The grammar does not compile: {fault}")
         self._masks = package("llguidance.numpy")
         self._bits = self._masks.allocate_token_bitmask(1, tokenizer.vocab_size)
-        self._seen: int | None = None
+        self._consumed: int | None = None
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         """The scores, with minus infinity for what may not come next."""
         size = input_ids.shape[1]
-        if self._seen is not None and not self._matcher.is_stopped():
-            self._matcher.consume_tokens(input_ids[0, self._seen :].tolist())
-        self._seen = size
+        if self._consumed is not None and not self._matcher.is_stopped():
+            self._matcher.consume_tokens(input_ids[0, self._consumed :].tolist())
+        self._consumed = size
         self._masks.fill_next_token_bitmask(self._matcher, self._bits)
-        numpy, torch = package("numpy"), package("torch")
+        numpy = package("numpy")
+        torch = package("torch")
         allowed = numpy.unpackbits(self._bits.view(numpy.uint8)[0], bitorder="little").astype(bool)
         wide = torch.zeros(scores.shape[-1], dtype=torch.bool)
         most = min(len(allowed), len(wide))
@@ -72,7 +73,8 @@ class PenaltyLogitsProcessor:
     """Makes tokens that the answer already holds less likely, as OpenAI's two penalties do."""
 
     def __init__(self, frequency: float, presence: float) -> None:
-        self._frequency, self._presence = frequency, presence
+        self._frequency = frequency
+        self._presence = presence
         self._prompt: int | None = None
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
@@ -91,10 +93,12 @@ class Pieces:
     ) -> None:
         """`timed_prompt` is the size of the prompt, where every piece is to report the tokens used so far."""
         self.count = 0
-        self.over = False
+        self.is_finished = False
         """Whether generation is to end here: cancelled, or at a stop sequence."""
         self.stopped = False
-        self._tokenizer, self._stop, self._forward = tokenizer, stop, forward
+        self._tokenizer = tokenizer
+        self._stop = stop
+        self._forward = forward
         self._timed_prompt = timed_prompt
         self._tokens: list[int] = []
         self._sent = 0
@@ -111,18 +115,21 @@ class Pieces:
 
     def end(self) -> None:
         """Send what was held back."""
-        if not self.over:
+        if not self.is_finished:
             self._send(0)
 
     def _send(self, held_back: int) -> None:
         text = self._tokenizer.decode(self._tokens, skip_special_tokens=True)
-        at = min((found for stop in self._stop if (found := text.find(stop)) >= 0), default=-1)
+        at = min((start for stop in self._stop if (start := text.find(stop)) >= 0), default=-1)
         if at >= 0:
-            text, held_back, self.stopped, self.over = text[:at], 0, True, True
+            text = text[:at]
+            held_back = 0
+            self.stopped = True
+            self.is_finished = True
         piece = text[self._sent : len(text) - held_back] if held_back else text[self._sent :]
         if piece and not piece.endswith(_UNFINISHED):
             self._sent += len(piece)
-            self.over = self._forward(self._chunk(piece)) or self.over
+            self.is_finished = self._forward(self._chunk(piece)) or self.is_finished
 
     def _chunk(self, piece: str) -> dict[str, Any]:
         chunk: dict[str, Any] = {"choices": [{"delta": {"content": piece}}]}
@@ -177,7 +184,7 @@ class TransformersModel:
         pieces = Pieces(self._tokenizer, tuple(body.get("stop") or ()), forward, timed_prompt)
         with self._lock:
             ended = self._generate(prompt, body, room, pieces)
-        if pieces.over and not pieces.stopped:
+        if pieces.is_finished and not pieces.stopped:
             return  # cancelled: nobody reads on
         finish = "stop" if pieces.stopped or ended else "length"
         forward({"choices": [{"delta": {}, "finish_reason": finish}]})
@@ -186,7 +193,8 @@ class TransformersModel:
 
     def _generate(self, prompt: Any, body: Mapping[str, Any], room: int, pieces: Pieces) -> bool:
         """Run to the end; whether the model itself ended its answer."""
-        torch, transformers = package("torch"), package("transformers")
+        torch = package("torch")
+        transformers = package("transformers")
         temperature = body.get("temperature")
         drawn = temperature is None or temperature > 0
         how: dict[str, Any] = {"do_sample": drawn}
@@ -209,25 +217,28 @@ class TransformersModel:
                 max_new_tokens=room,
                 streamer=pieces,
                 logits_processor=transformers.LogitsProcessorList(self._processors(body)),
-                stopping_criteria=transformers.StoppingCriteriaList([lambda ids, *_, **__: _all(ids, pieces.over)]),
+                stopping_criteria=transformers.StoppingCriteriaList(
+                    [lambda ids, *_, **__: _all(ids, pieces.is_finished)]
+                ),
                 pad_token_id=self._tokenizer.pad_token_id or self._tokenizer.eos_token_id,
             )
         ends = self._model.generation_config.eos_token_id or self._tokenizer.eos_token_id
         return int(made[0, -1]) in (ends if isinstance(ends, list) else [ends, self._tokenizer.eos_token_id])
 
     def _processors(self, body: Mapping[str, Any]) -> list[Any]:
-        held: list[Any] = []
-        frequency, presence = body.get("frequency_penalty") or 0.0, body.get("presence_penalty") or 0.0
+        processors: list[Any] = []
+        frequency = body.get("frequency_penalty") or 0.0
+        presence = body.get("presence_penalty") or 0.0
         if frequency or presence:
-            held.append(PenaltyLogitsProcessor(frequency, presence))
+            processors.append(PenaltyLogitsProcessor(frequency, presence))
         if grammar := body.get("grammar"):
-            held.append(GrammarLogitsProcessor(grammar, self._masking))
-        return held
+            processors.append(GrammarLogitsProcessor(grammar, self._masking))
+        return processors
 
 
-def _all(ids: Any, over: bool) -> Any:
+def _all(ids: Any, value: bool) -> Any:
     torch = package("torch")
-    return torch.full((ids.shape[0],), over, dtype=torch.bool, device=ids.device)
+    return torch.full((ids.shape[0],), value, dtype=torch.bool, device=ids.device)
 
 
 class TransformersEngine:
@@ -269,7 +280,7 @@ class TransformersProvider:
         models: Collection[str] | None = None,
     ) -> None:
         """`models` are the only ones it serves, and none of them is fetched; None serves any, fetched if need be."""
-        self._given = (load, settings, options, stop_hook)
+        self._load_arguments = (load, settings, options, stop_hook)
         self._models = models
         self._local = LocalProvider(
             load or (lambda name: TransformersEngine(name, settings, fetch=models is None)),
@@ -280,7 +291,7 @@ class TransformersProvider:
 
     def for_callers(self, models: Collection[str]) -> TransformersProvider:
         """The same for callers from outside: these models, and no path or download of the callers' choice."""
-        load, settings, options, stop_hook = self._given
+        load, settings, options, stop_hook = self._load_arguments
         return TransformersProvider(load, settings=settings, options=options, stop_hook=stop_hook, models=models)
 
     def capabilities(self, model: str) -> Capabilities:

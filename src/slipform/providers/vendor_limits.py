@@ -23,7 +23,7 @@ from slipform.codecs.usage import UsageTail
 from slipform.errors import ConfigError
 from slipform.ir.response import NO_USAGE
 from slipform.providers.network.transport import HttpRequest
-from slipform.providers.retry import asked_wait
+from slipform.providers.retry import requested_wait
 
 _log = logging.getLogger("slipform.providers")
 _MINUTE = 60.0
@@ -96,7 +96,8 @@ class LocalBudget:
         """A start, after the seconds that it has to wait; None where that would be more than `most`."""
         with self._lock:
             now = self._clock()
-            at, full = max(now, self._paused_until), now
+            at = max(now, self._paused_until)
+            full = now
             del self._starts[: bisect.bisect(self._starts, (now - _MINUTE, ""))]
             if self._requests and len(self._starts) >= self._requests:
                 at = max(at, self._starts[-self._requests][0] + _MINUTE)
@@ -106,33 +107,36 @@ class LocalBudget:
                 at = max(at, full - _MINUTE)
             if most is not None and at - now > most:
                 return None
-            held = Reservation(at - now, tokens, new_id(), at, not_before, self._given_back)
+            reservation = Reservation(at - now, tokens, new_id(), at, not_before, self._given_back)
             if self._requests:
-                bisect.insort(self._starts, (at, held.id))
+                bisect.insort(self._starts, (at, reservation.id))
             self._full_at = full
-            return held
+            return reservation
 
-    def remaining(self, held: Reservation) -> float:
+    def remaining(self, reservation: Reservation) -> float:
         """The seconds that a start still has to wait: fewer than it was told, where others took less than reserved."""
         with self._lock:
-            at = min(held.at, max(held.not_before, held.at - (self._given_back - held.given_back)))
-            if at < held.at and self._requests:
-                self._starts = sorted((at if name == held.id else start, name) for start, name in self._starts)
+            at = min(
+                reservation.at,
+                max(reservation.not_before, reservation.at - (self._given_back - reservation.given_back)),
+            )
+            if at < reservation.at and self._requests:
+                self._starts = sorted((at if name == reservation.id else start, name) for start, name in self._starts)
             return max(0.0, at - self._clock())
 
-    def settle(self, held: Reservation, tokens: int) -> None:
+    def settle(self, reservation: Reservation, tokens: int) -> None:
         """Count what a call has used in place of what was reserved for it."""
         with self._lock:
-            if self._tokens is not None and (change := _change(held.tokens, tokens, self._tokens)):
+            if self._tokens is not None and (change := _change(reservation.tokens, tokens, self._tokens)):
                 begin = self._full_at if change < 0 else max(self._full_at, self._clock())
                 self._full_at = begin + change * _MINUTE / self._tokens
                 self._given_back += max(0, -change) * _MINUTE / self._tokens
 
-    def cancel(self, held: Reservation) -> None:
+    def cancel(self, reservation: Reservation) -> None:
         """Give back all that was reserved for a call which the vendor never saw."""
-        self.settle(held, 0)
+        self.settle(reservation, 0)
         with self._lock:
-            self._starts = [start for start in self._starts if start[1] != held.id]
+            self._starts = [start for start in self._starts if start[1] != reservation.id]
 
     def pause(self, seconds: float) -> None:
         """Let nothing start for so long."""
@@ -255,23 +259,23 @@ class SharedBudget:
         """A start; None where it would have to wait more than `most`, or when Redis is `away` then."""
         start = new_id()
         arguments = [*self._limits, tokens, -1 if most is None else int(most * 1e6), start]
-        said = self._tried(lambda: self._client.eval(_RESERVE, 4, *self._keys, *arguments))
-        if not isinstance(said, list) or said[0] < 0:
+        reply = self._tried(lambda: self._client.eval(_RESERVE, 4, *self._keys, *arguments))
+        if not isinstance(reply, list) or reply[0] < 0:
             return None
-        wait, at, not_before, given_back = said
+        wait, at, not_before, given_back = reply
         return Reservation(wait / 1e6, tokens, start, at, not_before, given_back, shared=True)
 
-    def remaining(self, held: Reservation) -> float | None:
+    def remaining(self, reservation: Reservation) -> float | None:
         """The seconds that a start still has to wait, or that there are none to say while Redis is away."""
-        arguments = [held.at, held.not_before, held.given_back, held.id]
-        said = self._tried(lambda: self._client.eval(_REMAINING, 2, self._keys[0], self._keys[3], *arguments))
-        return said / 1e6 if isinstance(said, int) else None
+        arguments = [reservation.at, reservation.not_before, reservation.given_back, reservation.id]
+        reply = self._tried(lambda: self._client.eval(_REMAINING, 2, self._keys[0], self._keys[3], *arguments))
+        return reply / 1e6 if isinstance(reply, int) else None
 
-    def settle(self, held: Reservation, tokens: int, *, unsent: bool = False) -> None:
+    def settle(self, reservation: Reservation, tokens: int, *, unsent: bool = False) -> None:
         """Count what a call has used in place of what was reserved; where it is `unsent`, nor is it a request."""
         limit = self._limits[1]
-        change = _change(held.tokens, tokens, limit) if limit else 0
-        arguments = [limit, change, held.id if unsent else ""]
+        change = _change(reservation.tokens, tokens, limit) if limit else 0
+        arguments = [limit, change, reservation.id if unsent else ""]
         if change or unsent:
             self._writer.submit(
                 self._tried, lambda: self._client.eval(_SETTLE, 3, *self._keys[:2], self._keys[3], *arguments)
@@ -311,71 +315,74 @@ class VendorBudget:
 
     def reserve(self, request: HttpRequest) -> Reservation | None:
         """A start, after the seconds that it has to wait; None where the call's time is too short."""
-        tokens, most = token_estimate(request), request.timeouts.total
+        tokens = token_estimate(request)
+        most = request.timeouts.total
         if self._shared is not None and not self._shared.away:
-            held = self._shared.reserve(tokens, most)
-            if held is not None or not self._shared.away:
-                return held
+            reservation = self._shared.reserve(tokens, most)
+            if reservation is not None or not self._shared.away:
+                return reservation
         return self._local.reserve(tokens, most)
 
     async def reserve_async(self, request: HttpRequest) -> Reservation | None:
         """The same, for event loops."""
         return self.reserve(request) if self._shared is None else await asyncio.to_thread(self.reserve, request)
 
-    def remaining(self, held: Reservation, planned: float) -> float:
+    def remaining(self, reservation: Reservation, planned: float) -> float:
         """The seconds that a call still has to wait: as planned, or fewer where others took less than reserved."""
-        found = (
-            self._shared.remaining(held) if held.shared and self._shared is not None else self._local.remaining(held)
+        seconds = (
+            self._shared.remaining(reservation)
+            if reservation.shared and self._shared is not None
+            else self._local.remaining(reservation)
         )
-        return planned if found is None else min(found, planned)
+        return planned if seconds is None else min(seconds, planned)
 
-    async def remaining_async(self, held: Reservation, planned: float) -> float:
+    async def remaining_async(self, reservation: Reservation, planned: float) -> float:
         """The same, for event loops."""
-        if not held.shared:
-            return self.remaining(held, planned)
-        return await asyncio.to_thread(self.remaining, held, planned)
+        if not reservation.shared:
+            return self.remaining(reservation, planned)
+        return await asyncio.to_thread(self.remaining, reservation, planned)
 
-    def cancel(self, held: Reservation) -> None:
+    def cancel(self, reservation: Reservation) -> None:
         """Give back what was reserved for a call which the vendor never saw."""
-        if held.shared and self._shared is not None:
-            self._shared.settle(held, 0, unsent=True)
+        if reservation.shared and self._shared is not None:
+            self._shared.settle(reservation, 0, unsent=True)
         else:
-            self._local.cancel(held)
+            self._local.cancel(reservation)
 
     def tail(self) -> UsageTail | None:
         """What is to be given the pieces of an answer, so that it tells the tokens; None where none are counted."""
         return UsageTail() if self._counts_tokens else None
 
-    def settle(self, held: Reservation, status: int, tail: UsageTail | None) -> None:
+    def settle(self, reservation: Reservation, status: int, tail: UsageTail | None) -> None:
         """Count what a call has used in place of what was reserved for it; `tail` is of an answer read to its end.
 
         A request that the vendor refused used no tokens. What is not told, or was not read, counts as estimated.
         """
-        told = None if tail is None else tail.usage(self._api)
-        usage = NO_USAGE if 400 <= status < 500 else told
+        reported_usage = None if tail is None else tail.usage(self._api)
+        usage = NO_USAGE if 400 <= status < 500 else reported_usage
         if usage is None:
             return
         used = usage.total if usage.total is not None else (usage.input or 0) + (usage.output or 0)
-        if held.shared and self._shared is not None:
-            self._shared.settle(held, used)
+        if reservation.shared and self._shared is not None:
+            self._shared.settle(reservation, used)
         else:
-            self._local.settle(held, used)
+            self._local.settle(reservation, used)
 
     def heed(self, status: int, headers: Mapping[str, str]) -> None:
         """Let everybody wait as long as the vendor's response asks."""
-        if seconds := self._asked(status, headers):
+        if seconds := self._requested_pause(status, headers):
             self._local.pause(seconds)
             if self._shared is not None:
                 self._shared.pause(seconds)
 
     async def heed_async(self, status: int, headers: Mapping[str, str]) -> None:
         """The same, for event loops."""
-        if self._asked(status, headers):
+        if self._requested_pause(status, headers):
             await asyncio.to_thread(self.heed, status, headers)
 
-    def _asked(self, status: int, headers: Mapping[str, str]) -> float:
-        asked = asked_wait(headers) if status == 429 or status < 300 else None
-        return min(asked or 0.0, _LONGEST_PAUSE)
+    def _requested_pause(self, status: int, headers: Mapping[str, str]) -> float:
+        seconds = requested_wait(headers) if status == 429 or status < 300 else None
+        return min(seconds or 0.0, _LONGEST_PAUSE)
 
     def close(self) -> None:
         """Let go of connections."""

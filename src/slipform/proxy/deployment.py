@@ -99,8 +99,8 @@ def load(
 
 def client_of(settings: Settings) -> AsyncClient:
     """The client that these settings describe."""
-    lessons = remembered_downgrades(downgrade_file()) if settings.runtime.remember_downgrades else None
-    return AsyncClient(options=options_of(settings), router=router_of(settings, lessons=lessons))
+    downgrades = remembered_downgrades(downgrade_file()) if settings.runtime.remember_downgrades else None
+    return AsyncClient(options=options_of(settings), router=router_of(settings, downgrades=downgrades))
 
 
 def deploy(client: AsyncClient, reading: ConfigReading, generation: int = 1, bound: str | None = None) -> Deployment:

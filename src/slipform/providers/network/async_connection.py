@@ -87,7 +87,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_lost = True
         self._wake_writer()
         self._stop_timer()
-        stream, self.stream = self.stream, None
+        stream = self.stream
+        self.stream = None
         if stream is None:
             return
         try:
@@ -214,7 +215,8 @@ class ResponseStream:
 
         Returns False when a reused connection turns out to be stale (see `is_stale`): the request may be sent again.
         """
-        connection, reader = self._connection, self._reader
+        connection = self._connection
+        reader = self._reader
         sent_at = time.monotonic()
         try:
             connection.stream = self
@@ -234,12 +236,15 @@ class ResponseStream:
         except BaseException:
             self._stop()
             raise
-        self.status, self.headers = reader.status, reader.headers
+        self.status = reader.status
+        self.headers = reader.headers
         return True
 
     async def _send_upload(self, upload: Upload) -> None:
         """Send the pieces one by one; a server that answers before the end gets no more of them."""
-        connection, reader, is_chunked = self._connection, self._reader, upload.length is None
+        connection = self._connection
+        reader = self._reader
+        is_chunked = upload.length is None
         async for piece in upload.pieces:
             if self._error is not None and not reader.has_head:
                 raise self._error

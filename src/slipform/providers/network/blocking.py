@@ -139,7 +139,8 @@ class BlockingStream:
             self._connection.close()
 
     def _release(self) -> None:
-        connection, seconds = self._connection, self._connection.reader.idle_seconds
+        connection = self._connection
+        seconds = self._connection.reader.idle_seconds
         if connection.reader.reusable and seconds > 0:
             self._idle.release(connection.origin, connection, seconds)
         else:

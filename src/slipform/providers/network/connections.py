@@ -284,6 +284,7 @@ class IdleConnections(Generic[ConnectionT]):
         """Close all connections, and those released from now on."""
         with self._lock:
             self.closed = True
-            idle, self._idle = self._idle, {}
+            idle = self._idle
+            self._idle = {}
         for _, connection in chain.from_iterable(idle.values()):
             connection.close()

@@ -221,7 +221,8 @@ class ResponseReader:
                 ProtocolError(f"the answer has over {_MAX_HEADERS} headers, or {_MAX_HEAD_BYTES} bytes", "too_large")
             )
         if not self.has_head:
-            key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
+            key = name.decode("latin-1").lower()
+            text = value.decode("latin-1").strip()
             headers = self.headers
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
 

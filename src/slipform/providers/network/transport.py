@@ -136,7 +136,8 @@ class Deadlines:
         `waited` is how long the wait for the next chunk has lasted; it counts for `between_chunks` only.
         """
         now = self._clock()
-        deadline, total = self._limit_at(limit, now - waited), self._total_at
+        deadline = self._limit_at(limit, now - waited)
+        total = self._total_at
         if deadline is None or (total is not None and total < deadline):
             deadline = total
         if deadline is None:

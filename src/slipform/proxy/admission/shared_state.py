@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 from slipform.errors import ConfigError
-from slipform.providers.retry import DOWNGRADE_SECONDS, LESSONS, Downgrade, MemoryDowngrades
+from slipform.providers.retry import DOWNGRADE_SECONDS, DOWNGRADES, Downgrade, MemoryDowngrades
 from slipform.providers.vendor_limits import redis_library
 from slipform.proxy.admission.revocations import Revocation
 
@@ -258,7 +258,7 @@ class SharedState:
         """Publish the downgrades of this machine, and return those of all machines."""
         now = time.time()
         place = f"{self._prefix}lessons"
-        published = {f"{each.lesson} {each.key}": f"{now + each.seconds:.0f}" for each in new}
+        published = {f"{each.name} {each.key}": f"{now + each.seconds:.0f}" for each in new}
 
         async def both() -> Mapping[bytes, bytes]:
             async with self._client.pipeline(transaction=False) as pipe:
@@ -350,13 +350,13 @@ class SharedDowngrades:
     async def refresh(self) -> None:
         """Publish and receive once."""
         stores = list(self._stores())
-        new = [each for store in stores for each in store.learned() if (each.key, each.lesson) not in self._exchanged]
+        new = [each for store in stores for each in store.active() if (each.key, each.name) not in self._exchanged]
         received = await self._shared.exchange_downgrades(new)
         for each in received:
-            if (each.key, each.lesson) not in self._exchanged:
+            if (each.key, each.name) not in self._exchanged:
                 for store in stores:
-                    store.add(each.key, each.lesson, each.seconds)
-        self._exchanged = {(each.key, each.lesson) for each in received}
+                    store.add(each.key, each.name, each.seconds)
+        self._exchanged = {(each.key, each.name) for each in received}
 
 
 def shared_revision(settings: RedisSettings, key_id: str) -> int:
@@ -432,5 +432,5 @@ def _parse_downgrade(field: bytes, until: bytes, now: float) -> Downgrade | None
         seconds = float(until) - now
     except ValueError:
         return None
-    sane = name in LESSONS and 0 < len(key) <= _LONGEST_KEY and 0 < seconds <= DOWNGRADE_SECONDS + _CLOCKS_APART
+    sane = name in DOWNGRADES and 0 < len(key) <= _LONGEST_KEY and 0 < seconds <= DOWNGRADE_SECONDS + _CLOCKS_APART
     return Downgrade(key, name, min(seconds, DOWNGRADE_SECONDS)) if sane else None

@@ -280,5 +280,5 @@ async def _refresh(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
 
 def _stores(router: Router) -> Iterator[MemoryDowngrades]:
     for provider in router.providers.values():
-        if isinstance(provider, HttpProvider) and isinstance(provider.lessons, MemoryDowngrades):
-            yield provider.lessons
+        if isinstance(provider, HttpProvider) and isinstance(provider.downgrades, MemoryDowngrades):
+            yield provider.downgrades

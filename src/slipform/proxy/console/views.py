@@ -15,7 +15,7 @@ from slipform.providers.concurrency import ThrottledTransport
 from slipform.providers.embedded import LocalProvider
 from slipform.providers.http import HttpProvider
 from slipform.providers.probe import address
-from slipform.providers.retry import BY_SCHEMA, MemoryDowngrades, describe_lesson, model_key
+from slipform.providers.retry import PER_SCHEMA, MemoryDowngrades, describe_downgrade, model_key
 from slipform.providers.router import Router
 from slipform.schema import Schema, strict_findings
 from slipform.schema.examples import example
@@ -231,21 +231,21 @@ def provider_health(router: Router, found: Mapping[str, Any]) -> list[dict[str, 
 
 def downgrades_of(provider: Provider) -> list[dict[str, Any]]:
     """What slipform has learnt not to ask of a provider, in words, and for how long it counts."""
-    if not isinstance(provider, HttpProvider) or not isinstance(provider.lessons, MemoryDowngrades):
+    if not isinstance(provider, HttpProvider) or not isinstance(provider.downgrades, MemoryDowngrades):
         return []
     prefix, listed = model_key(provider.base_url, ""), []
-    for key, lesson, seconds in provider.lessons.learned():
+    for key, lesson, seconds in provider.downgrades.active():
         model, _, schema = key.removeprefix(prefix).partition(" ")
-        # Providers may share a store; what is kept only to find other lessons says nothing to a reader.
-        if lesson != BY_SCHEMA and key.startswith(prefix):
-            text = describe_lesson(lesson, of_schema=bool(schema))
+        # Providers may share a store; an entry that only leads to other downgrades says nothing to a reader.
+        if lesson != PER_SCHEMA and key.startswith(prefix):
+            text = describe_downgrade(lesson, of_schema=bool(schema))
             listed.append({"key": key, "lesson": lesson, "model": model, "text": text, "seconds": round(seconds)})
     return listed[:50]
 
 
 def forget_downgrade(router: Router, key: str, lesson: str) -> bool:
     """Ask a vendor again for what was learnt not to be asked of it; whether that had been learnt."""
-    stores = [each.lessons for each in router.providers.values() if isinstance(each, HttpProvider)]
+    stores = [each.downgrades for each in router.providers.values() if isinstance(each, HttpProvider)]
     return sum(store.forget(key, lesson) for store in stores if isinstance(store, MemoryDowngrades)) > 0
 
 
