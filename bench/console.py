@@ -57,7 +57,7 @@ def alone() -> None:
         for record in records:
             record.trace = console.trace(record, headers, server)
             entry = console.history.begin(record)
-            console.history.known(entry, record, b"")
+            console.history.announce(entry, record, b"")
             console.history.end(entry, record, None)
 
     per_call = min(timeit.repeat(calls, timer=time.process_time, number=1, repeat=7)) / CALLS * 1e6
@@ -78,7 +78,7 @@ def alone() -> None:
     def watched() -> None:
         for number, record in enumerate(records):
             entry = console.history.begin(record)
-            console.history.known(entry, record, b"")
+            console.history.announce(entry, record, b"")
             console.history.end(entry, record, None)
             if number % 100 == 99:
                 console.history.take(subscriber)
@@ -86,7 +86,7 @@ def alone() -> None:
     open_call = min(timeit.repeat(watched, timer=time.process_time, number=1, repeat=7)) / CALLS * 1e6
     print(f"open, per call      {open_call:8.2f} µs   (a tenth of a pass-through call is about 20)")
     stream = CallRecord("s", "openai-chat", model="m", stream=True)
-    console.history.known(console.history.begin(stream), stream, b"")
+    console.history.announce(console.history.begin(stream), stream, b"")
     per_event = min(
         timeit.repeat(
             "stream.observe(1, 'four', 'four', 0)",

@@ -159,7 +159,7 @@ class Beside:
         for _ in range(int(n)):
             record = CallRecord("new", api="openai-chat", model="fake/new", schema="order", enforced=True)
             entry = history.begin(record)
-            history.known(entry, record, b"")
+            history.announce(entry, record, b"")
             record.close()
             history.end(entry, record)
         return int(n)

@@ -40,7 +40,7 @@ def last_id(text: bytes) -> str:
 def over(history: CallHistory, name: str) -> None:
     record = CallRecord(name, api="openai-chat", model="m")
     entry = history.begin(record)
-    history.known(entry, record, b"")
+    history.announce(entry, record, b"")
     history.end(entry, record)
 
 
@@ -87,7 +87,7 @@ def test_a_call_that_is_over_before_the_next_batch_is_told_once() -> None:
     over(history, "quick")
     slow = CallRecord("slow", api="openai-chat", model="m")
     entry = history.begin(slow)
-    history.known(entry, slow, b"")
+    history.announce(entry, slow, b"")
     assert events_of(history.take(subscriber)) == [("end", "quick"), ("begin", "slow")]
     history.end(entry, slow)
     assert events_of(history.take(subscriber)) == [("end", "slow")]

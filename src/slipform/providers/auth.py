@@ -248,8 +248,8 @@ def authorise(
 ) -> Authorised:
     """Add the key in the vendor's way; an `AuthenticationError` names the environment variable that is not set.
 
-    `key` is one given in code; without it the environment is read, at each call, so that keys can be rotated. `kept`
-    are the secrets that `headers` hold already.
+    `key` is one given in code; without it the environment is read, at each call, so that keys can be rotated.
+    `other_secrets` are those that `headers` hold already.
     """
     api_key = key or from_environment(vendor.api_key_env)
     if vendor.auth == "none":

@@ -226,7 +226,7 @@ def downgrade_warning(downgrade: str, model: str, strategy: OutputStrategy | Non
 def describe_downgrade(downgrade: str, *, of_schema: bool = False) -> str:
     """Return a downgrade in words, about a model or about one schema of it.
 
-    >>> describe_lesson("no_native", of_schema=True)
+    >>> describe_downgrade("no_native", of_schema=True)
     'does not take this schema on its native channel'
     """
     one, beside = ("this", " with this schema") if of_schema else ("a", "")

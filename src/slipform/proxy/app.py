@@ -63,7 +63,7 @@ from slipform.proxy.observability.metrics import Metrics, WorkerAddress
 _log = logging.getLogger("slipform.server")
 _CALLS = frozenset({"enforced", "forwarded", "counted"})
 """The kinds of endpoints that reach a provider: they are admitted, counted and logged."""
-_GONE = 499
+_CLIENT_DISCONNECTED = 499
 """The status, in logs and metrics, of a call whose client did not wait for the answer."""
 
 
@@ -99,7 +99,9 @@ class App:
         self._reloading = asyncio.Lock()
         self._warming: asyncio.Task[None] | None = None
         self.metrics = Metrics(self._names)
-        self.console = Console(settings.server, bound, lambda: self._deployments.current, self._serve_known, worker)
+        self.console = Console(
+            settings.server, bound, lambda: self._deployments.current, self._serve_for_console, worker
+        )
         self.metrics.generation.set(start.generation)
         self.metrics.refused.inc(start.refused)
         self.metrics.last_reload_refused.set(start.last_refused)
@@ -182,29 +184,32 @@ class App:
             await asyncio.to_thread(load_price_list)
 
     def _http(
-        self, scope: Scope, receive: Receive, send: Send, marks: Sequence[Header] = ()
+        self, scope: Scope, receive: Receive, send: Send, cors_headers: Sequence[Header] = ()
     ) -> Coroutine[Any, Any, None]:
-        method, path = scope["method"], scope["path"]
+        method = scope["method"]
+        path = scope["path"]
         if method == "POST" and (api := api_at(path)) is not None:
-            return self._serve(api, scope, receive, send, marks)
+            return self._serve(api, scope, receive, send, cors_headers)
         headers = dict(scope["headers"])
         located = locate("GET" if method == "HEAD" else method, path, headers)
         if located is not None and located.row.kind in _CALLS:
             api = find_api(located.row.api) if located.row.api else error_api(path, headers, located)
-            return self._serve(api, scope, receive, send, marks, located)
-        return self._other(method, located, scope, headers, receive, with_headers(send, marks))
+            return self._serve(api, scope, receive, send, cors_headers, located)
+        return self._serve_page(method, located, scope, headers, receive, with_headers(send, cors_headers))
 
-    def _serve_known(
+    def _serve_for_console(
         self, path: str, scope: Scope, receive: Receive, send: Send, caller: Caller
     ) -> Coroutine[Any, Any, None]:
         """Answer a call of the console's, at another path than its own, for a caller that has a session there."""
         api = api_at(path)
         if api is None:
             raise UnknownPathError(f"No API is served at {path}")
-        headers = [(name, value) for name, value in scope["headers"] if name not in _CONSOLES_OWN]
-        return self._serve(api, {**scope, "path": path, "headers": headers}, receive, send, (), known=caller)
+        headers = [(name, value) for name, value in scope["headers"] if name not in _CONSOLE_HEADERS]
+        return self._serve(
+            api, {**scope, "path": path, "headers": headers}, receive, send, (), authenticated_caller=caller
+        )
 
-    async def _other(
+    async def _serve_page(
         self,
         method: str,
         located: Located | None,
@@ -243,36 +248,43 @@ class App:
         scope: Scope,
         receive: Receive,
         send: Send,
-        marks: Sequence[Header],
+        cors_headers: Sequence[Header],
         located: Located | None = None,
-        known: Caller | None = None,
+        authenticated_caller: Caller | None = None,
     ) -> None:
         headers = dict(scope["headers"])
         row = None if located is None or located.row.kind == "enforced" else located.row
         record = CallRecord(request_id(headers), api=api.name if row is None else row.name)
         deployment = self._deployments.current
         deployment.users += 1
-        settings, record.generation = deployment.settings, deployment.generation
+        settings = deployment.settings
+        record.generation = deployment.generation
         self.metrics.call_started()
         exchange = cycle_of(scope, send)
-        trace = record.trace = self.console.trace(record, headers, settings.server, own=known is not None)
+        trace = record.trace = self.console.trace(
+            record, headers, settings.server, own=authenticated_caller is not None
+        )
         entry = self.console.history.begin(record)
         out = RecordingSend(send, record, cycle=exchange, capture=trace is not None)
-        out.extra = marks if known is None else (*marks, (b"x-slipform-call", entry.encode()))
+        out.extra = (
+            cors_headers if authenticated_caller is None else (*cors_headers, (b"x-slipform-call", entry.encode()))
+        )
         span = None
         if tracing.is_tracing():
             route = route_of(scope["path"]) if located is None else located.row.path
             span = tracing.start_server_span(scope["method"], route, headers)
-        body, caller, address = b"", ANYBODY, client_address(scope)
+        body = b""
+        caller = ANYBODY
+        address = client_address(scope)
         try:
             guard = deployment.gate.guard
-            told: Sequence[Header] = ()
-            caller = known or await guard.identify(headers, scope.get("query_string", b""), address)
+            rate_limit_headers: Sequence[Header] = ()
+            caller = authenticated_caller or await guard.identify(headers, scope.get("query_string", b""), address)
             record.caller = caller.name
             if guard.is_limited(caller):
-                told = await guard.permitted(caller, address, api.name)
+                rate_limit_headers = await guard.permitted(caller, address, api.name)
             make_room, task = (None, None) if exchange is None else (exchange.make_room, exchange.task)
-            with guard.admit(caller, headers, told, address, make_room, task) as admission:
+            with guard.admit(caller, headers, rate_limit_headers, address, make_room, task) as admission:
                 if located is not None and row is not None:
                     guard.check_host(headers, _bound(scope))
                     request = EndpointCall(
@@ -283,21 +295,24 @@ class App:
                     # Another server than ours tells of a disconnect in place of the body, which is still to be read.
                     await (work if exchange is None else run_until_disconnected(work, receive, out))
                     return
-                most, declared = settings.server.max_body_bytes, headers.get(b"content-length")
+                most = settings.server.max_body_bytes
+                declared = headers.get(b"content-length")
                 body = await read_body(receive, most, exchange, declared)
                 admission.body_read()
                 if b"content-encoding" in headers:
                     body = await decompressed(body, headers[b"content-encoding"], most)
                 context = deployment.gate.context(scope["path"], headers, caller, located)
                 call = await read_call(api, body, record, context)
-                self.console.history.known(entry, record, body)
+                self.console.history.announce(entry, record, body)
                 await run_until_disconnected(deployment.gate.answer(call, admission, out), receive, out)
         except SlipformError as error:
-            said: SlipformError = error
+            public_error: SlipformError = error
             if isinstance(error, UnknownModelError):
-                said = caller.unknown(error, record.model, deployment.client.router)
-            log_refusal(said, address=address, request_id=record.request_id, path=scope["path"], name=caller.name)
-            await _failed(api, record, said, out)
+                public_error = caller.unknown(error, record.model, deployment.client.router)
+            log_refusal(
+                public_error, address=address, request_id=record.request_id, path=scope["path"], name=caller.name
+            )
+            await _failed(api, record, public_error, out)
             _forget_frames(error)
         except asyncio.CancelledError:
             if not self._draining:
@@ -308,10 +323,11 @@ class App:
             await _failed(api, record, SlipformError("An unexpected error inside slipform", hint=_SEE_LOG), out)
         finally:
             if trace is not None and out.captured is not None:
-                trace.request, trace.response = body, bytes(out.captured)
+                trace.request = body
+                trace.response = bytes(out.captured)
                 if settings.server.debug_traces:
                     log_trace(record, trace.request, trace.response)
-            self._over(record, settings, out)
+            self._end_call(record, settings, out)
             self.console.history.end(entry, record, trace)
             if span is not None:
                 tracing.end_server_span(span, record.fields())
@@ -319,10 +335,11 @@ class App:
             if self._deployments.retired:
                 await self._deployments.close_unused()
 
-    def _over(self, record: CallRecord, settings: Settings, out: RecordingSend) -> None:
+    def _end_call(self, record: CallRecord, settings: Settings, out: RecordingSend) -> None:
         record.close()
         if not out.complete and record.outcome == "ok":
-            record.outcome, record.status = "client_gone", _GONE
+            record.outcome = "client_gone"
+            record.status = _CLIENT_DISCONNECTED
         record.answer = None  # kept where it is to be kept; counting and logging need only the figures
         self.metrics.call_ended(record, caching=settings.cache.enabled)
         log_request(record)
@@ -406,8 +423,8 @@ class App:
             await self._models(OLLAMA_LISTING, "/models", scope, headers, send)
         else:
             limit = self._deployments.current.settings.server.max_body_bytes
-            asked = read_object(await read_body(receive, limit, None, headers.get(b"content-length")))
-            name = asked.get("model") or asked.get("name")
+            fields = read_object(await read_body(receive, limit, None, headers.get(b"content-length")))
+            name = fields.get("model") or fields.get("name")
             if not isinstance(name, str) or not name:
                 raise RequestError("The model is missing", where="model")
             await self._models(OLLAMA_LISTING, f"/models/{name}", scope, headers, send)
@@ -416,7 +433,8 @@ class App:
         deployment = self._deployments.current
         deployment.gate.guard.check_host(headers, _bound(scope))
         caller = await deployment.gate.guard.identify(headers, scope.get("query_string", b""), client_address(scope))
-        router, name = deployment.client.router, named_model(path)
+        router = deployment.client.router
+        name = named_model(path)
         if not name:
             names = [each for each in router.names() if caller.may_use(each, router)]
             await send_json(send, 200, listing.many(names, self._started))
@@ -452,7 +470,7 @@ class App:
         await send_page(send, 200, page, kind.encode())
 
 
-_CONSOLES_OWN = frozenset({b"cookie", b"origin", b"x-slipform-console"})
+_CONSOLE_HEADERS = frozenset({b"cookie", b"origin", b"x-slipform-console"})
 """Headers of the console's requests that say nothing of the call inside."""
 
 

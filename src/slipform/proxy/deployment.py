@@ -111,8 +111,10 @@ def deploy(client: AsyncClient, reading: ConfigReading, generation: int = 1, bou
     """
     check_exposed(reading.settings, bound)
     further = (client.options.formatter,) if client.options.formatter else ()
-    held = AsyncClient(client.model, options=client.options, router=client.router.for_callers(*further))
-    return Deployment(reading, held, CallRouter(held.router, held.options, reading.settings), generation)
+    restricted = AsyncClient(client.model, options=client.options, router=client.router.for_callers(*further))
+    return Deployment(
+        reading, restricted, CallRouter(restricted.router, restricted.options, reading.settings), generation
+    )
 
 
 def check_not_weaker(old: ConfigReading, new: ConfigReading) -> None:

@@ -72,7 +72,8 @@ def serve_on(
     The file is not read again at the start: what is in force was judged, and the file may have been refused since.
     `announce` is called when the settings turned out to be good.
     """
-    settings, bound = in_force.reading.settings, bound_host(listening)
+    settings = in_force.reading.settings
+    bound = bound_host(listening)
 
     def reread(current: Deployment) -> Deployment:
         return load(settings_path, bound, replacing=current.reading, generation=current.generation + 1)
@@ -103,7 +104,7 @@ def bound_host(listening: socket.socket) -> str:
 async def _serve(app: App, settings: ServerSettings, listening: socket.socket, worker: WorkerAddress | None) -> None:
     loop = asyncio.get_running_loop()
     server = HttpServer(app, limits=limits_of(settings), trusted=Trusted.from_environment(os.environ))
-    asked = _StopSignals(app, server, settings.notice_seconds)
+    stop_signals = _StopSignals(app, server, settings.notice_seconds)
     tasks: set[asyncio.Task[object]] = {loop.create_task(trim_memory())}
 
     def reload() -> None:
@@ -112,18 +113,18 @@ async def _serve(app: App, settings: ServerSettings, listening: socket.socket, w
         task.add_done_callback(tasks.discard)
 
     early = defer_reload()
-    _hear("SIGHUP", reload)
+    _on_signal("SIGHUP", reload)
     if early.is_requested:
         reload()
-    _hear("SIGINT", asked.to_stop)
-    _hear("SIGTERM", asked.to_stop)
+    _on_signal("SIGINT", stop_signals.to_stop)
+    _on_signal("SIGTERM", stop_signals.to_stop)
     sockets = [listening]
     if worker is not None:
         sockets.append(_own_socket(worker))
-        tasks.add(loop.create_task(_answer_to_supervisor(asked, worker)))
+        tasks.add(loop.create_task(_answer_to_supervisor(stop_signals, worker)))
     if not await server.start(sockets):
         sys.exit(_NOT_STARTED)
-    await asked.stopping.wait()
+    await stop_signals.stopping.wait()
     await server.stop(settings.drain_seconds)
     for task in tasks:
         task.cancel()
@@ -148,10 +149,10 @@ def _within_open_files(connections: int) -> int:
         import resource
     except ImportError:  # Windows, which has no such limit
         return connections
-    wanted = 2 * connections + _OTHER_FILES
+    needed = 2 * connections + _OTHER_FILES
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files != resource.RLIM_INFINITY and files < wanted:
-        raised = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    if files != resource.RLIM_INFINITY and files < needed:
+        raised = needed if most == resource.RLIM_INFINITY else min(needed, most)
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (raised, most))
             files = raised
@@ -182,7 +183,7 @@ class _StopSignals:
             self.stopping.set()
 
 
-def _hear(name: str, call: Callable[[], None]) -> None:
+def _on_signal(name: str, call: Callable[[], None]) -> None:
     """Call this on the event loop when the signal comes, where the system has that signal."""
     number: int | None = getattr(signal, name, None)
     if number is None:
@@ -204,13 +205,13 @@ def _own_socket(worker: WorkerAddress) -> socket.socket:
     return made
 
 
-async def _answer_to_supervisor(asked: _StopSignals, worker: WorkerAddress) -> None:
+async def _answer_to_supervisor(stop_signals: _StopSignals, worker: WorkerAddress) -> None:
     """Report that the event loop runs, and stop when there is nobody to report to."""
     while os.getppid() == worker.supervisor:
         worker.report_alive()
         await asyncio.sleep(TICK_SECONDS)
     _log.warning("the supervisor is gone: stopping")
-    asked.stopping.set()
+    stop_signals.stopping.set()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -278,7 +279,7 @@ def _set_up_logs(settings: Settings) -> None:
     from slipform.proxy.observability.logs import set_up
 
     names = [name for name in os.environ if name.endswith(("_API_KEY", "_TOKEN", "_SECRET", "_SECRET_ACCESS_KEY"))]
-    names += [given.api_key_env for given in settings.providers.values() if given.api_key_env]
+    names += [provider.api_key_env for provider in settings.providers.values() if provider.api_key_env]
     set_up(settings.server.log, secrets={value for name in names if len(value := os.environ.get(name, "")) > 5})
 
 
@@ -322,8 +323,8 @@ def _fetch_named(settings: Settings) -> None:
 def listen(host: str, port: int, count: int = 1) -> list[socket.socket]:
     """Sockets on one address, one for each worker; the kernel spreads connections over them."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, where = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, where = addresses[0]
         sockets = [_bound(family, where, shared=False)]
         if count > 1 and sys.platform == "linux":
             # The first one only showed that nobody else is here: sockets that share do not mind a stranger.

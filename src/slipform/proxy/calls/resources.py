@@ -147,7 +147,7 @@ class ResponseMarks:
         self, provider: str, marked_ids: Mapping[str, str] = MappingProxyType({}), store: ResourceStore | None = None,
         key: str = "",
     ) -> None:  # fmt: skip
-        """`known` are the marked ids that the request itself named, by the vendor's own."""
+        """`marked_ids` are the ids that the request itself named, by the vendor's own."""
         self._provider = provider
         self._store = store
         self._key = key

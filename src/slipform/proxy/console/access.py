@@ -41,15 +41,15 @@ class NoSession(KeyRefused):
 
 def console_secret() -> bytes:
     """The secret that sessions are signed with: the file's, or a new one; this process's own if it cannot be kept."""
-    return _kept_secret(state_folder() / "console.secret")
+    return _stored_secret(state_folder() / "console.secret")
 
 
 @cache
-def _kept_secret(file: Path) -> bytes:
+def _stored_secret(file: Path) -> bytes:
     with contextlib.suppress(OSError):
-        kept = file.read_bytes()
-        if len(kept) >= 32:
-            return kept
+        stored = file.read_bytes()
+        if len(stored) >= 32:
+            return stored
     made = secrets.token_bytes(32)
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -57,8 +57,8 @@ def _kept_secret(file: Path) -> bytes:
             new.write(made)
         return made
     with contextlib.suppress(OSError):  # another process was quicker
-        kept = file.read_bytes()
-        return kept if len(kept) >= 32 else made
+        stored = file.read_bytes()
+        return stored if len(stored) >= 32 else made
     return made
 
 
@@ -135,13 +135,15 @@ class ConsoleAccess:
 
     def operator(self, headers: Mapping[bytes, bytes]) -> Caller:
         """Whose session a request belongs to; raises `NoSession` where there is none, or it is over."""
-        wanted = _cookie_name(headers)
+        cookie_name = _cookie_name(headers)
         for part in headers.get(b"cookie", b"").decode("latin-1").split(";"):
             name, _, value = part.strip().partition("=")
             pieces = value.split(".")
-            if name != wanted or len(pieces) != 3 or not _UNTIL.fullmatch(pieces[0]):
+            if name != cookie_name or len(pieces) != 3 or not _UNTIL.fullmatch(pieces[0]):
                 continue
-            until, key_id, signature = int(pieces[0]), pieces[1], pieces[2]
+            until = int(pieces[0])
+            key_id = pieces[1]
+            signature = pieces[2]
             if (
                 not hmac.compare_digest(signature.encode(), self._signature(until, key_id).encode())
                 or until < time.time()

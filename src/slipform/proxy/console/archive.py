@@ -80,19 +80,21 @@ class CallArchive:
 
     def find(self, identity: str) -> tuple[bytes, bytes | None] | None:
         """A call's row and, where they are kept, its words."""
-        found = self._read("SELECT row, words FROM calls WHERE id = ?", (identity,))
-        return (found[0][0], found[0][1]) if found else None
+        rows = self._read("SELECT row, words FROM calls WHERE id = ?", (identity,))
+        return (rows[0][0], rows[0][1]) if rows else None
 
     def rows(self, before: float, since: float = 0.0) -> Iterator[dict[str, Any]]:
         """Calls that began at a time or before it, newest first."""
-        scanned, last = 0, "~"
+        scanned = 0
+        last = "~"
         while scanned < _MOST_SCANNED:
             page = self._read(
                 "SELECT row, at, id FROM calls WHERE (at, id) < (?, ?) AND at >= ? ORDER BY at DESC, id DESC LIMIT 500",
                 (before, last, since),
             )
             for row, at, identity in page:
-                before, last = at, identity
+                before = at
+                last = identity
                 yield named(orjson.loads(row))
             scanned += len(page)
             if len(page) < 500:
@@ -100,8 +102,8 @@ class CallArchive:
 
     def sizes(self) -> dict[str, Any]:
         """How much is kept, for how long, and what is wrong."""
-        found = self._read("SELECT count(*), count(words) FROM calls", ())
-        rows, words = found[0] if found else (0, 0)
+        counts = self._read("SELECT count(*), count(words) FROM calls", ())
+        rows, words = counts[0] if counts else (0, 0)
         size = self.path.stat().st_size if self.path.exists() else 0
         return {"path": str(self.path), "rows": rows, "words": words, "bytes": size, "days": self.days,
                 "text_days": self.text_days, "max_bytes": self.max_bytes, "dropped": self.dropped,
@@ -131,7 +133,8 @@ class CallArchive:
 
     def _work(self) -> None:
         connection: sqlite3.Connection | None = None
-        pruned, going = 0.0, True
+        pruned = 0.0
+        going = True
         while going:
             going, acts = self._next()
             try:

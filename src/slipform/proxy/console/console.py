@@ -84,7 +84,7 @@ class Tracing:
         self.left -= fits
         return fits
 
-    def told(self) -> dict[str, Any] | None:
+    def as_json(self) -> dict[str, Any] | None:
         """What the page shows of it."""
         if not self.is_on:
             return None
@@ -108,7 +108,8 @@ class Console:
     ) -> None:
         archive = None
         if settings.history:
-            days, words = settings.history_days, settings.history_text_days
+            days = settings.history_days
+            words = settings.history_text_days
             archive = CallArchive(Path(settings.history).expanduser(), days, words, settings.history_bytes)
         self.history = CallHistory(settings.console_bytes, settings.trace_bytes, archive)
         self.workers = OtherWorkers(worker, console_secret)
@@ -162,8 +163,10 @@ class Console:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request under /console."""
-        access, headers = self._access(), dict(scope["headers"])
-        method, path = scope["method"], scope["path"]
+        access = self._access()
+        headers = dict(scope["headers"])
+        method = scope["method"]
+        path = scope["path"]
         if not access.is_on:
             raise UnknownPathError(
                 f"There is nothing at {method} {path}", hint="`server.console: on` serves a console."
@@ -210,11 +213,11 @@ class Console:
             others = [] if alone or name not in _SHARED else await self.workers.ask("GET", target)
             await _send(send, await self._read(name, rest, query, caller, others, alone=alone))
         else:
-            given = _parsed(await read_body(receive, _MAX_BODY))
+            payload = _parsed(await read_body(receive, _MAX_BODY))
             if not alone and name in _CHANGES:
                 _log.info("console: %s %s by %s", method, scope["path"][:200], caller.name or "who has the link")
-                await self.workers.ask(method, path_of(scope), given)
-            await _send(send, await self._change(method, name, rest, given, alone=alone))
+                await self.workers.ask(method, path_of(scope), payload)
+            await _send(send, await self._change(method, name, rest, payload, alone=alone))
 
     async def _session(self, method: str, access: ConsoleAccess, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -223,8 +226,9 @@ class Console:
             return
         if method != "POST":
             raise WrongMethodError("A session is made with POST and ended with DELETE")
-        given = _parsed(await read_body(receive, 4096))
-        token, key = str(given.get("token") or ""), str(given.get("key") or "")
+        payload = _parsed(await read_body(receive, 4096))
+        token = str(payload.get("token") or "")
+        key = str(payload.get("key") or "")
         cookie = await access.sign_in(token, key, headers, client_address(scope))
         if scope.get("scheme") == "https":
             cookie += "; Secure"
@@ -280,9 +284,10 @@ class Console:
             yield from self.history.archive.rows(oldest, since)
 
     async def _me(self, caller: Caller, others: list[Any]) -> dict[str, Any]:
-        deployment, archive = self._deployment(), self.history.archive
+        deployment = self._deployment()
+        archive = self.history.archive
         server = deployment.settings.server
-        kept = reduce(_sum, (each["kept"] for each in others), self.history.sizes())
+        sizes = reduce(_sum, (each["kept"] for each in others), self.history.sizes())
         return {
             "version": __version__,
             "build": str(build_in_use()),
@@ -291,8 +296,8 @@ class Console:
             "generation": deployment.generation,
             "started": self._started,
             "workers": {"count": self.workers.count, "reached": 1 + len(others)},
-            "traces": {"mode": "on" if server.debug_traces else server.traces, "tracing": self._tracing.told()},
-            "kept": kept,
+            "traces": {"mode": "on" if server.debug_traces else server.traces, "tracing": self._tracing.as_json()},
+            "kept": sizes,
             "limits": {"bytes": server.console_bytes, "trace_bytes": server.trace_bytes, "pinned": MOST_PINNED},
             "history": None if archive is None else await asyncio.to_thread(archive.sizes),
             "models": deployment.settings.first_model,
@@ -372,29 +377,31 @@ class Console:
             return f"Its words expired: they are kept for {archive.text_days:g} days."
         return _ABSENT[row["words"]]
 
-    async def _change(self, method: str, name: str, rest: str, given: Mapping[str, Any], *, alone: bool) -> Any:
+    async def _change(self, method: str, name: str, rest: str, payload: Mapping[str, Any], *, alone: bool) -> Any:
         from slipform.proxy.console import views
 
         if (method, name, rest) == ("POST", "schemas", "check"):
-            document = given.get("schema")
+            document = payload.get("schema")
             if len(orjson.dumps(document, default=str)) > LARGE_BYTES:
                 return await asyncio.to_thread(views.check_schema, document)
             return views.check_schema(document)
         if (method, name) == ("POST", "rejudge"):
-            text, document = given.get("text"), given.get("schema")
+            text = payload.get("text")
+            document = payload.get("schema")
             if not isinstance(text, str) or not isinstance(document, dict):
                 raise RequestError("`text` and `schema` are needed", where="text")
             return await asyncio.to_thread(views.judge_again, text, document)
         if name == "tracing" and method in ("POST", "DELETE"):
-            return self._trace_for_a_while(given if method == "POST" else None)
+            return self._trace_for_a_while(payload if method == "POST" else None)
         if (method, name, rest) == ("DELETE", "requests", ""):
             self.history.clear()
             if self.history.archive is not None:  # what the page reads next is to be without them
                 await asyncio.to_thread(self.history.archive.flush)
             return {"ok": True}
         if (method, name) == ("DELETE", "lessons"):
-            key, lesson = str(given.get("key") or ""), str(given.get("lesson") or "")
-            if not views.forget_downgrade(self._deployment().client.router, key, lesson) and not alone:
+            key = str(payload.get("key") or "")
+            downgrade = str(payload.get("lesson") or "")
+            if not views.forget_downgrade(self._deployment().client.router, key, downgrade) and not alone:
                 raise UnknownPathError("That is not among what was learnt", hint="It may have expired.")
             return {"ok": True}
         identity, _, part = rest.rpartition("/")
@@ -411,20 +418,21 @@ class Console:
         provider = self._deployment().client.router.providers.get(name)
         if provider is None:
             raise UnknownPathError(f"There is no provider {name[:64]!r}")
-        found = await asyncio.to_thread(probe, provider)
-        return {"ok": found.ok, "text": found.text, "ms": round(found.seconds * 1000, 1)}
+        report = await asyncio.to_thread(probe, provider)
+        return {"ok": report.ok, "text": report.text, "ms": round(report.seconds * 1000, 1)}
 
-    def _trace_for_a_while(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        if given is None:
+    def _trace_for_a_while(self, payload: Mapping[str, Any] | None) -> dict[str, Any]:
+        if payload is None:
             self._tracing = Tracing()
         else:
-            minutes = min(max(_number(given.get("minutes"), 10.0), 0.0), _LONGEST_TRACING)
-            calls = int(min(max(_number(given.get("count"), _MOST_TRACED), 1.0), _MOST_TRACED))
-            model, key = str(given.get("model") or "")[:256], str(given.get("key") or "")[:256]
+            minutes = min(max(_number(payload.get("minutes"), 10.0), 0.0), _LONGEST_TRACING)
+            calls = int(min(max(_number(payload.get("count"), _MOST_TRACED), 1.0), _MOST_TRACED))
+            model = str(payload.get("model") or "")[:256]
+            key = str(payload.get("key") or "")[:256]
             self._tracing = Tracing(time.time() + 60 * minutes, calls, model, key)
-        told = {"tracing": self._tracing.told()}
-        self.history.tell("tracing", orjson.dumps(told))
-        return told
+        state = {"tracing": self._tracing.as_json()}
+        self.history.tell("tracing", orjson.dumps(state))
+        return state
 
     async def _pin(self, identity: str, *, pinned: bool, alone: bool) -> dict[str, Any]:
         if not pinned:
@@ -447,7 +455,7 @@ class Console:
         await send({"type": "http.response.start", "status": 200, "headers": head})
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
-            hello = orjson.dumps({"fields": FIELDS, "tracing": self._tracing.told(), "draining": self._draining})
+            hello = orjson.dumps({"fields": FIELDS, "tracing": self._tracing.as_json(), "draining": self._draining})
             missed = self.history.take(subscriber)
             start = b"event: hello\ndata: %s\n\n%s" % (hello, missed)
             # The id of the last event is that of all before it.
@@ -486,8 +494,8 @@ def _listed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _archived(archive: CallArchive, before: float, words: list[tuple[str, str]], limit: int) -> list[dict[str, Any]]:
-    found = (_listed(row) for row in archive.rows(min(before, time.time() + 60)) if matches(row, words))
-    return list(islice(found, limit))
+    rows = (_listed(row) for row in archive.rows(min(before, time.time() + 60)) if matches(row, words))
+    return list(islice(rows, limit))
 
 
 async def _until_gone(receive: Receive) -> None:
@@ -503,12 +511,12 @@ async def _send(send: Send, content: Any, headers: list[Header] | None = None) -
 
 def _parsed(body: bytes) -> Mapping[str, Any]:
     try:
-        given = orjson.loads(body or b"{}")
+        payload = orjson.loads(body or b"{}")
     except orjson.JSONDecodeError as error:
         raise RequestError(f"The body is not JSON: {error}") from None
-    if not isinstance(given, dict):
+    if not isinstance(payload, dict):
         raise RequestError("The body is not a JSON object")
-    return given
+    return payload
 
 
 def _number(value: Any, default: float) -> float:

@@ -18,13 +18,13 @@ _MAX_WAITING: Final = 512 * 1024
 class Growth:
     """How far one stream has come: characters of its attempt received, released and held back, and sent in all."""
 
-    __slots__ = ("attempt", "held", "received", "released", "sent")
+    __slots__ = ("attempt", "pending", "received", "released", "sent")
 
     def __init__(self) -> None:
         self.attempt = 0
-        self.received = self.released = self.held = self.sent = 0
+        self.received = self.released = self.pending = self.sent = 0
 
-    def add(self, attempt: int, received: int, released: int, held: int) -> None:
+    def add(self, attempt: int, received: int, released: int, pending: int) -> None:
         """Count a piece."""
         if attempt != self.attempt:
             self.attempt = attempt
@@ -32,7 +32,7 @@ class Growth:
         self.received += received
         self.released += released
         self.sent += released
-        self.held = held
+        self.pending = pending
 
 
 class Subscriber:
@@ -45,7 +45,7 @@ class Subscriber:
         self._events: deque[bytes] = deque()
         self._size = 0
         self._missed = 0
-        self._begun: dict[str, None] = {}
+        self._started: dict[str, None] = {}
         self._grown: set[str] = set()
         self.positions: dict[str, int] = {}
         """How many calls of every worker had ended when the last batch was taken: the id of its last event."""
@@ -69,14 +69,14 @@ class Subscriber:
             self._size += len(event)
         self.wake.set()
 
-    def begun(self, identity: str) -> None:
-        """A call began; it is told with the next batch, unless it is over by then."""
-        self._begun[identity] = None
+    def call_started(self, identity: str) -> None:
+        """Note that a call began; the next batch reports it, unless it has ended by then."""
+        self._started[identity] = None
         self.wake.set()
 
     def ended(self, identity: str, row: bytes, growth: Growth | None, record: CallRecord) -> None:
         """Hand over that a call ended. Nothing is made of it for a client that is not told anyway."""
-        self._begun.pop(identity, None)
+        self._started.pop(identity, None)
         if self._size + len(row) > _MAX_WAITING:
             self._missed += 1
             return
@@ -90,22 +90,24 @@ class Subscriber:
 
     def taken(self) -> tuple[Iterable[str], Iterable[str]]:
         """The calls that began, and the streams that grew, since the last batch."""
-        begun, self._begun = self._begun, {}
-        grown, self._grown = self._grown, set()
-        return begun, grown
+        started = self._started
+        self._started = {}
+        grown = self._grown
+        self._grown = set()
+        return started, grown
 
     def grown(self, identity: str, growth: Growth | None, record: CallRecord) -> None:
-        """Hand over how far a stream has come, and the new words of the call that is watched, where they are kept."""
+        """Report how far a stream has come, and the new text of the watched call, where it is recorded."""
         if growth is None or not growth.attempt:
             return
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "id": identity, "attempt": growth.attempt, "received": growth.received, "released": growth.released,
-            "held": growth.held, "sent": growth.sent, "ms": round(record.seconds * 1000, 1),
+            "held": growth.pending, "sent": growth.sent, "ms": round(record.seconds * 1000, 1),
         }  # fmt: skip
         if identity == self._watched and record.trace is not None and record.trace.only is None:
-            told["pieces"] = record.trace.pour[self._position :]
+            fields["pieces"] = record.trace.pour[self._position :]
             self._position = len(record.trace.pour)
-        self.put("pour", orjson.dumps(told))
+        self.put("pour", orjson.dumps(fields))
 
     def take(self) -> bytes:
         """All events so far."""

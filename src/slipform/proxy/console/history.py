@@ -77,13 +77,13 @@ class CallHistory:
         self._under_way[identity] = record
         return identity
 
-    def known(self, identity: str, record: CallRecord, body: bytes) -> None:
-        """What was asked is known now: whoever looks sees the call begin, and its stream grow."""
+    def announce(self, identity: str, record: CallRecord, body: bytes) -> None:
+        """Report a parsed call to all subscribers: that it began, and how its stream grows."""
         if record.trace is not None:
             record.trace.request = body
         if self._subscribers:
             for subscriber in self._subscribers:
-                subscriber.begun(identity)
+                subscriber.call_started(identity)
             if record.stream:
                 self._look(identity, record)
 
@@ -127,11 +127,11 @@ class CallHistory:
             self._growth[identity] = Growth()
             record.look(partial(self._poured, identity))
 
-    def _poured(self, identity: str, attempt: int, received: int, released: int, held: int) -> None:
+    def _poured(self, identity: str, attempt: int, received: int, released: int, pending: int) -> None:
         """A stream has grown: whoever looks is told by how much, with the next batch."""
         growth = self._growth.get(identity)
         if growth is not None:
-            growth.add(attempt, received, released, held)
+            growth.add(attempt, received, released, pending)
             for subscriber in self._subscribers:
                 subscriber.grew(identity)
 
@@ -149,16 +149,16 @@ class CallHistory:
             subscriber.grew(watched)
         return subscriber
 
-    def _resume(self, subscriber: Subscriber, seen: int | None) -> None:
+    def _resume(self, subscriber: Subscriber, position: int | None) -> None:
         """Hand over what ended and began since a position; a gap where that is not known, or too much."""
-        missed = 0 if seen is None else self._ended - seen
-        if seen is None or not 0 <= missed <= min(len(self._rows), _MOST_RESUMED):
+        missed = 0 if position is None else self._ended - position
+        if position is None or not 0 <= missed <= min(len(self._rows), _MOST_RESUMED):
             subscriber.put("gap", b"{}")
             return
         for at in range(len(self._rows) - missed, len(self._rows)):
             subscriber.put("end", self._rows[at])
         for identity in self._under_way:
-            subscriber.begun(identity)
+            subscriber.call_started(identity)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Receive no more."""
@@ -168,8 +168,8 @@ class CallHistory:
 
     def take(self, subscriber: Subscriber) -> bytes:
         """All that has happened since a subscriber last looked, as server-sent events."""
-        begun, grown = subscriber.taken()
-        for identity in begun:
+        started, grown = subscriber.taken()
+        for identity in started:
             if (record := self._under_way.get(identity)) is not None:
                 subscriber.put("begin", orjson.dumps(row_of(record, identity, under_way=True)))
         for identity in grown:
@@ -201,19 +201,19 @@ class CallHistory:
             trace = record.trace if record.trace is not None and record.trace.only is None else None
             row["trace"] = orjson.loads(_packed(trace, record)) if trace is not None else None
             return row
-        return None if (kept := self._found(identity)) is None else self._whole(identity, kept)
+        return None if (entry := self._lookup(identity)) is None else self._whole(identity, entry)
 
     def find_archived(self, identity: str) -> dict[str, Any] | None:
         """One call by its id, from disk; may take a moment."""
-        kept = None if self.archive is None else self.archive.find(identity)
-        return None if kept is None else self._whole(identity, kept)
+        entry = None if self.archive is None else self.archive.find(identity)
+        return None if entry is None else self._whole(identity, entry)
 
-    def _whole(self, identity: str, kept: tuple[bytes, bytes | None]) -> dict[str, Any]:
-        packed, words = kept
+    def _whole(self, identity: str, entry: tuple[bytes, bytes | None]) -> dict[str, Any]:
+        packed, words = entry
         trace = None if words is None else orjson.loads(words)
         return {**named(orjson.loads(packed)), "pinned": identity in self._pinned, "trace": trace}
 
-    def _found(self, identity: str) -> tuple[bytes, bytes | None] | None:
+    def _lookup(self, identity: str) -> tuple[bytes, bytes | None] | None:
         if identity in self._pinned:
             return self._pinned[identity]
         marked = b'["%s",' % identity.encode("ascii", "replace")
@@ -226,12 +226,12 @@ class CallHistory:
         """Keep a call until it is unpinned: False when too many are kept, None when it is not known."""
         if identity in self._pinned:
             return True
-        kept = self._found(identity) or (self.archive.find(identity) if self.archive is not None else None)
-        if kept is None:
+        entry = self._lookup(identity) or (self.archive.find(identity) if self.archive is not None else None)
+        if entry is None:
             return None
         if len(self._pinned) >= MOST_PINNED:
             return False
-        self._pinned[identity] = kept
+        self._pinned[identity] = entry
         if self.archive is not None:
             self.archive.pin(identity, pinned=True)
         return True

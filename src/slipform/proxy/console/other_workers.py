@@ -40,9 +40,9 @@ class OtherWorkers:
 
     def is_one(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether another worker asks."""
-        given = headers.get(_HEADER.encode())
-        return given is not None and self._worker is not None and hmac.compare_digest(
-            given, self._headers()[_HEADER].encode()
+        signature = headers.get(_HEADER.encode())
+        return signature is not None and self._worker is not None and hmac.compare_digest(
+            signature, self._headers()[_HEADER].encode()
         )  # fmt: skip
 
     async def ask(self, method: str, target: str, body: Any = None) -> list[Any]:

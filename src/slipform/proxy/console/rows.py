@@ -21,7 +21,10 @@ FIELDS: Final = (
 
 def row_of(record: CallRecord, identity: str, *, under_way: bool = False) -> tuple[Any, ...]:
     """What the list shows of a call, in the order of `FIELDS`: the figures and names of its log line."""
-    seconds, report, usage, overhead = record.seconds, record.report, record.tokens, record.overhead
+    seconds = record.seconds
+    report = record.report
+    usage = record.tokens
+    overhead = record.overhead
     attempts = 0
     warnings = record.warnings
     cost = record.cost
@@ -122,25 +125,25 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
             "fault": None if fault is None else {"at": fault.at, "byte": fault.byte},
         }
     if attempt.violations:
-        found = Counter((each.keyword, each.schema_path) for each in attempt.violations)
+        counts = Counter((each.keyword, each.schema_path) for each in attempt.violations)
         fields["violations"] = [
-            {"keyword": keyword, "schema_path": at, "count": n} for (keyword, at), n in found.items()
+            {"keyword": keyword, "schema_path": at, "count": n} for (keyword, at), n in counts.items()
         ]
     return fields
 
 
 def matches(row: Mapping[str, Any], words: Iterable[tuple[str, str]]) -> bool:
     """Whether a row fits a query's words: see `parse_query`."""
-    for name, wanted in words:
+    for name, term in words:
         if not name:
             shown = (row["id"], row["request_id"], row["model"], row["upstream_model"], row["schema"], row["caller"])
-            if not any(wanted in str(value).lower() for value in shown):
+            if not any(term in str(value).lower() for value in shown):
                 return False
-        elif wanted[:1] in "<>":
+        elif term[:1] in "<>":
             value = row.get(name)
-            if not isinstance(value, int | float) or not _compares(value, wanted):
+            if not isinstance(value, int | float) or not _compares(value, term):
                 return False
-        elif not _fits(str(row.get(name, "")).lower(), wanted):
+        elif not _fits(str(row.get(name, "")).lower(), term):
             return False
     return True
 
@@ -148,29 +151,29 @@ def matches(row: Mapping[str, Any], words: Iterable[tuple[str, str]]) -> bool:
 def narrowest(rows: Callable[[], Iterable[Mapping[str, Any]]], words: list[tuple[str, str]]) -> dict[str, Any] | None:
     """Of a query that nothing fits, the word without which most rows fit, and how many those are."""
     best: dict[str, Any] | None = None
-    for at, (name, wanted) in enumerate(words):
+    for at, (name, term) in enumerate(words):
         without = sum(matches(row, [*words[:at], *words[at + 1 :]]) for row in rows())
         if without and (best is None or without > best["without"]):
-            best = {"word": f"{name}:{wanted}" if name else wanted, "without": without}
+            best = {"word": f"{name}:{term}" if name else term, "without": without}
     return best
 
 
-def _compares(value: float, wanted: str) -> bool:
+def _compares(value: float, term: str) -> bool:
     try:
-        limit = float(wanted[1:])
+        limit = float(term[1:])
     except ValueError:
         return False
-    return value > limit if wanted[0] == ">" else value < limit
+    return value > limit if term[0] == ">" else value < limit
 
 
-def _fits(value: str, wanted: str) -> bool:
+def _fits(value: str, term: str) -> bool:
     """Whether a value is the wanted one; `*` at its ends stands for anything."""
-    core = wanted.strip("*")
-    if wanted.startswith("*") and wanted.endswith("*"):
+    core = term.strip("*")
+    if term.startswith("*") and term.endswith("*"):
         return core in value
-    if wanted.endswith("*"):
+    if term.endswith("*"):
         return value.startswith(core)
-    return value.endswith(core) if wanted.startswith("*") else value == wanted
+    return value.endswith(core) if term.startswith("*") else value == term
 
 
 _NAMES = {"ms": "ms", "tokens": "output", "key": "caller"}

@@ -37,24 +37,25 @@ async def serve_page(method: str, path: str, headers: Mapping[bytes, bytes], sen
     """Answer with a file of the page, or with the page itself."""
     if method not in ("GET", "HEAD"):
         raise WrongMethodError(f"{path} does not take {method}", hint="The console's pages are read.")
-    told: list[Header] = [*SECURITY_HEADERS, (b"vary", b"accept-encoding")]
+    response_headers: list[Header] = [*SECURITY_HEADERS, (b"vary", b"accept-encoding")]
     name = path.removeprefix(f"{ROOT}/static/")
     if name != path:
         version, _, file = name.rpartition("/")
-        if not _STATIC.fullmatch(file) or (found := static_file(file)) is None:
+        if not _STATIC.fullmatch(file) or (page := static_file(file)) is None:
             raise UnknownPathError(f"There is no file {path[:100]}")
         kind = _TYPES[file.rpartition(".")[2]]
         if version == static_version():
-            told.append((b"cache-control", b"public, max-age=31536000, immutable"))
+            response_headers.append((b"cache-control", b"public, max-age=31536000, immutable"))
     else:
-        found, kind = _index(), b"text/html; charset=utf-8"
-    told.append((b"etag", found.tag))
-    if headers.get(b"if-none-match") == found.tag:
-        await send_page(send, 304, b"", kind, told)
+        page = _index()
+        kind = b"text/html; charset=utf-8"
+    response_headers.append((b"etag", page.tag))
+    if headers.get(b"if-none-match") == page.tag:
+        await send_page(send, 304, b"", kind, response_headers)
     elif b"gzip" in headers.get(b"accept-encoding", b""):
-        await send_page(send, 200, found.zipped, kind, [*told, (b"content-encoding", b"gzip")])
+        await send_page(send, 200, page.zipped, kind, [*response_headers, (b"content-encoding", b"gzip")])
     else:
-        await send_page(send, 200, found.body, kind, told)
+        await send_page(send, 200, page.body, kind, response_headers)
 
 
 class StaticFile(NamedTuple):
@@ -87,7 +88,7 @@ def static_version() -> str:
 
 @cache
 def _index() -> StaticFile:
-    found = static_file("index.html")
-    if found is None:
+    page = static_file("index.html")
+    if page is None:
         raise UnknownPathError("The console's page is not in this build")
-    return StaticFile.of(found.body.replace(b"/static/", b"/static/%s/" % static_version().encode()))
+    return StaticFile.of(page.body.replace(b"/static/", b"/static/%s/" % static_version().encode()))

@@ -29,9 +29,10 @@ _BUCKET = math.log(1.04)
 
 def tally(rows: Iterable[Mapping[str, Any]], window: float, now: float, steps: int = 60) -> dict[str, Any]:
     """Counts of the last `window` seconds in so many steps, which can be added to those of other workers."""
-    start, size = now - window, window / steps
+    start = now - window
+    size = window / steps
     series: list[dict[str, Any]] = [{"stages": {}, "ms": {}, "answer": 0, "reask": 0} for _ in range(steps)]
-    found: dict[str, Any] = {
+    counts: dict[str, Any] = {
         "stages": {}, "models": {}, "ms": {}, "first": {}, "overhead": {}, "tokens": {}, "errors": {}, "cost": 0.0,
         "priced": 0, "series": series,
     }  # fmt: skip
@@ -41,28 +42,29 @@ def tally(rows: Iterable[Mapping[str, Any]], window: float, now: float, steps: i
         step = series[min(steps - 1, int((row["at"] - start) / size))]
         stage = row["stage"]
         _count(step["stages"], stage)
-        _count(found["stages"], stage)
-        _count(found["models"].setdefault(row["model"] or "–", {}), stage)
+        _count(counts["stages"], stage)
+        _count(counts["models"].setdefault(row["model"] or "–", {}), stage)
         for name, field in (("ms", "ms"), ("first", "first_ms"), ("overhead", "overhead_ms")):
             if row[field] is not None:
-                _count(found[name], bucket_of(row[field]))
+                _count(counts[name], bucket_of(row[field]))
         _count(step["ms"], bucket_of(row["ms"]))
         again = sum(each["output"] or 0 for each in ((row["detail"] or {}).get("attempts") or ())[1:])
         step["answer"] += max(0, (row["output"] or 0) - again)
         step["reask"] += again
         for kind in ("input", "output"):
-            _count(found["tokens"], kind, row[kind] or 0)
+            _count(counts["tokens"], kind, row[kind] or 0)
         if row["cost"] is not None:
-            found["cost"] += row["cost"]
-            found["priced"] += 1
+            counts["cost"] += row["cost"]
+            counts["priced"] += 1
         if row["upstream_status"] is not None:
-            _count(found["errors"].setdefault(row["provider"] or "–", {}), str(row["upstream_status"] or "no answer"))
-    return found
+            _count(counts["errors"].setdefault(row["provider"] or "–", {}), str(row["upstream_status"] or "no answer"))
+    return counts
 
 
-def stats(found: Mapping[str, Any], window: float, now: float) -> dict[str, Any]:
+def stats(counts: Mapping[str, Any], window: float, now: float) -> dict[str, Any]:
     """The figures of a tally."""
-    stages, series = found["stages"], found["series"]
+    stages = counts["stages"]
+    series = counts["series"]
     calls = sum(stages.values())
     enforced = sum(stages.get(stage, 0) for stage in ("first", "repaired", "reasked", "failed"))
     size = window / len(series)
@@ -72,12 +74,12 @@ def stats(found: Mapping[str, Any], window: float, now: float) -> dict[str, Any]
         "per_second": round(calls / window, 3),
         "stages": stages,
         "valid": round(1 - stages.get("failed", 0) / enforced, 4) if enforced else None,
-        "p50": percentile(found["ms"], 50),
-        "p95": percentile(found["ms"], 95),
-        "first_p50": percentile(found["first"], 50),
-        "overhead_p50": percentile(found["overhead"], 50),
-        "tokens": found["tokens"],
-        "cost": round(found["cost"], 6) if found["priced"] else None,
+        "p50": percentile(counts["ms"], 50),
+        "p95": percentile(counts["ms"], 95),
+        "first_p50": percentile(counts["first"], 50),
+        "overhead_p50": percentile(counts["overhead"], 50),
+        "tokens": counts["tokens"],
+        "cost": round(counts["cost"], 6) if counts["priced"] else None,
         "series": [
             {
                 "at": round(now - window + number * size, 1),
@@ -90,8 +92,8 @@ def stats(found: Mapping[str, Any], window: float, now: float) -> dict[str, Any]
             }
             for number, step in enumerate(series)
         ],
-        "models": dict(list(found["models"].items())[:50]),
-        "errors": found["errors"],
+        "models": dict(list(counts["models"].items())[:50]),
+        "errors": counts["errors"],
     }
 
 
@@ -137,11 +139,11 @@ def schema_tally(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
     `call` is the newest whose words are kept: it has the schema itself, of which rows know no more than the name.
     """
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for row in rows:
         if not (name := row["schema"]):
             continue
-        entry = found.setdefault(name, {"calls": 0, "stages": {}, "models": {}, "fields": {}})
+        entry = entries.setdefault(name, {"calls": 0, "stages": {}, "models": {}, "fields": {}})
         entry["calls"] += 1
         _count(entry["stages"], row["stage"])
         _count(entry["models"], row["model"])
@@ -151,13 +153,13 @@ def schema_tally(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         violated = {violation["schema_path"] for attempt in attempts for violation in attempt.get("violations", ())}
         for schema_path in violated:
             _count(entry["fields"].setdefault(schema_path, {}), row["model"])
-    return found
+    return entries
 
 
-def schema_health(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def schema_health(entries: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every schema: how its answers became valid, and which of its fields were violated most, by which models."""
     listed = []
-    for name, entry in sorted(found.items(), key=lambda each: -each[1]["calls"])[:_MOST_LISTED]:
+    for name, entry in sorted(entries.items(), key=lambda each: -each[1]["calls"])[:_MOST_LISTED]:
         fields = [{"schema_path": at, "count": sum(by.values()), "models": by} for at, by in entry["fields"].items()]
         listed.append({"schema": name, **entry, "fields": sorted(fields, key=lambda each: -each["count"])[:20]})
     return listed
@@ -165,11 +167,11 @@ def schema_health(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def provider_tally(rows: Iterable[Mapping[str, Any]], router: Router) -> dict[str, Any]:
     """Counts for every provider that there is or that was asked, and how busy this worker's share of it is."""
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for name, provider in router.providers.items():
-        found[name] = {**_no_calls(), **_busy(provider)}
+        entries[name] = {**_no_calls(), **_busy(provider)}
     for row in rows:
-        entry = found.setdefault(row["provider"], _no_calls())
+        entry = entries.setdefault(row["provider"], _no_calls())
         entry["calls"] += 1
         _count(entry["ms"], bucket_of(row["ms"]))
         if row["outcome"] not in ("ok", "client_gone"):
@@ -177,7 +179,7 @@ def provider_tally(rows: Iterable[Mapping[str, Any]], router: Router) -> dict[st
         elif row["output"]:
             entry["tokens"] += row["output"]
             entry["seconds"] += row["ms"] / 1000
-    return found
+    return entries
 
 
 def _no_calls() -> dict[str, Any]:
@@ -192,24 +194,26 @@ def _busy(provider: Provider) -> dict[str, Any]:
     if not isinstance(provider, LocalProvider):
         return {}
     loaded = provider.loaded_models()
-    limit, running = sum(each.slots or 0 for each in loaded), sum(each.running or 0 for each in loaded)
+    limit = sum(each.slots or 0 for each in loaded)
+    running = sum(each.running or 0 for each in loaded)
     slots_of = {"limit": limit, "used": min(limit, running), "waiting": max(0, running - limit)} if limit else None
     memory = {each.name: each.memory or 0 for each in loaded}
     return {"loaded": memory, **({"slots": slots_of} if slots_of else {})}
 
 
-def provider_health(router: Router, found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every provider: how it did lately, and what slipform has learnt not to ask of it."""
+def provider_health(router: Router, entries: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every provider: its recent calls, and its downgrades."""
     listed = []
     for name, provider in router.providers.items():
-        entry = found.get(name) or _no_calls()
+        entry = entries.get(name) or _no_calls()
         has_key = provider.has_key if isinstance(provider, HttpProvider) else None
         failed = sum(entry["errors"].values())
-        state = "failing" if failed and failed * 2 > entry["calls"] else "ok" if entry["calls"] else "not asked"
-        if "429" in entry["errors"] and state == "failing":
-            state = "throttled"
         if has_key is False:
             state = "no key"
+        elif failed and failed * 2 > entry["calls"]:
+            state = "throttled" if "429" in entry["errors"] else "failing"
+        else:
+            state = "ok" if entry["calls"] else "not asked"
         listed.append(
             {
                 "name": name,
@@ -233,20 +237,21 @@ def downgrades_of(provider: Provider) -> list[dict[str, Any]]:
     """What slipform has learnt not to ask of a provider, in words, and for how long it counts."""
     if not isinstance(provider, HttpProvider) or not isinstance(provider.downgrades, MemoryDowngrades):
         return []
-    prefix, listed = model_key(provider.base_url, ""), []
-    for key, lesson, seconds in provider.downgrades.active():
+    prefix = model_key(provider.base_url, "")
+    listed = []
+    for key, downgrade, seconds in provider.downgrades.active():
         model, _, schema = key.removeprefix(prefix).partition(" ")
         # Providers may share a store; an entry that only leads to other downgrades says nothing to a reader.
-        if lesson != PER_SCHEMA and key.startswith(prefix):
-            text = describe_downgrade(lesson, of_schema=bool(schema))
-            listed.append({"key": key, "lesson": lesson, "model": model, "text": text, "seconds": round(seconds)})
+        if downgrade != PER_SCHEMA and key.startswith(prefix):
+            text = describe_downgrade(downgrade, of_schema=bool(schema))
+            listed.append({"key": key, "lesson": downgrade, "model": model, "text": text, "seconds": round(seconds)})
     return listed[:50]
 
 
-def forget_downgrade(router: Router, key: str, lesson: str) -> bool:
+def forget_downgrade(router: Router, key: str, downgrade: str) -> bool:
     """Ask a vendor again for what was learnt not to be asked of it; whether that had been learnt."""
     stores = [each.downgrades for each in router.providers.values() if isinstance(each, HttpProvider)]
-    return sum(store.forget(key, lesson) for store in stores if isinstance(store, MemoryDowngrades)) > 0
+    return sum(store.forget(key, downgrade) for store in stores if isinstance(store, MemoryDowngrades)) > 0
 
 
 def tally_of(name: str, rows: Iterable[Mapping[str, Any]], window: float, now: float, router: Router) -> dict[str, Any]:
@@ -277,14 +282,14 @@ def check_schema(document: Any, dialects: Sequence[str] = DIALECTS) -> dict[str,
                 ]
             }
     try:
-        found = example(shape.document)
+        sample = example(shape.document)
     except SlipformError:
-        found = None
+        sample = None
     return {
         "problems": [],
         "strict": [str(each) for each in strict_findings(shape.document)][:50],
         "losses": losses,
-        "example": found.value if found is not None else None,
+        "example": sample.value if sample is not None else None,
     }
 
 

@@ -123,10 +123,10 @@ def client_address(scope: Scope) -> str:
 def read_query(scope: Scope) -> dict[str, str]:
     """Return the fields of the query, of each the last value; raises `RequestError` for very many."""
     try:
-        found = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=_MAX_QUERY_FIELDS)
+        fields = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=_MAX_QUERY_FIELDS)
     except ValueError:
         raise RequestError(f"The query has more than {_MAX_QUERY_FIELDS} fields") from None
-    return {name: values[-1] for name, values in found.items()}
+    return {name: values[-1] for name, values in fields.items()}
 
 
 async def read_body(
@@ -140,7 +140,8 @@ async def read_body(
     if content_length is not None and content_length.isdigit() and len(content_length) < 20:
         _check_size(int(content_length), max_bytes)
     parts: list[bytes] = []
-    size, more = 0, True
+    size = 0
+    more = True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -258,7 +259,8 @@ async def _run_cancelled_by_server(work: Coroutine[Any, Any, None], cycle: Reque
 
 async def _run_with_watcher(work: Coroutine[Any, Any, None], receive: Receive, out: RecordingSend) -> None:
     """Run `work` on another server, which reports a disconnect only through `receive`: a second task waits for it."""
-    task, disconnected = asyncio.current_task(), False
+    task = asyncio.current_task()
+    disconnected = False
 
     async def watch() -> None:
         nonlocal disconnected

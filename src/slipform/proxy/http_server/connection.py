@@ -129,7 +129,8 @@ class ServerConnection(asyncio.Protocol):
 
     def _count_connection(self) -> None:
         """Count the connection for its address, unless it is a trusted balancer's, and refuse it beyond the limit."""
-        peer, trusted = self._scope_base["client"], self.state.trusted
+        peer = self._scope_base["client"]
+        trusted = self.state.trusted
         if trusted is not None and trusted.believes(peer[0] if peer else ""):
             self._counts_requests = True
         elif peer is not None:  # a Unix socket has no address
@@ -163,7 +164,8 @@ class ServerConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Wake the tasks that wait to write."""
         self.full = False
-        waiters, self._waiters = self._waiters, []
+        waiters = self._waiters
+        self._waiters = []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -239,7 +241,8 @@ class ServerConnection(asyncio.Protocol):
             self._resuming = False
             return
         self._in_head = False
-        limits, parser = self.state.limits, self._parser
+        limits = self.state.limits
+        parser = self._parser
         if self._bytes_without_progress + self._read_size > limits.head_bytes:
             self._check_size(limits.head_bytes)
         if len(self._headers) > limits.headers:
@@ -357,7 +360,8 @@ class ServerConnection(asyncio.Protocol):
         if self._refusal:
             self._end()
             return
-        limits, incoming = self.state.limits, self._incoming
+        limits = self.state.limits
+        incoming = self._incoming
         self.update_reading()
         if not self._in_head:
             is_complete = incoming is None or incoming.body_complete
@@ -365,7 +369,8 @@ class ServerConnection(asyncio.Protocol):
 
     def _refuse(self, response: bytes) -> None:
         """Write an error response after those of earlier requests, and ignore further bytes."""
-        self._ignores_input, self._refusal = True, response
+        self._ignores_input = True
+        self._refusal = response
         incoming = self._incoming
         if incoming is not None and not incoming.body_complete:  # the error is in the body
             if incoming is self._current:
@@ -434,7 +439,8 @@ class ServerConnection(asyncio.Protocol):
         if not unsent:
             return 0.0
         if (sent := self._written - unsent) != self._sent_before:
-            self._sent_before, self.stalled_since = sent, now
+            self._sent_before = sent
+            self.stalled_since = now
         return now - self.stalled_since
 
     def cut_if_stalled(self) -> bool:
@@ -521,7 +527,8 @@ def _split(url: bytes) -> tuple[str, bytes, bytes]:
     """Return the decoded path, the raw path and the query of a request target."""
     if not url.startswith(b"/"):
         parsed = httptools.parse_url(url)
-        raw, query = parsed.path or b"/", parsed.query or b""
+        raw = parsed.path or b"/"
+        query = parsed.query or b""
     else:
         raw, _, query = url.partition(b"#")[0].partition(b"?")
     path = raw.decode("ascii")

@@ -52,7 +52,8 @@ def encode_head(
     Traceback (most recent call last):
     ValueError: A header of the answer holds a line end or another control character
     """
-    parts, values = [_status_line(status), date], []
+    parts = [_status_line(status), date]
+    values = []
     length: int | None = None
     chunked = False
     for name, value in headers:
@@ -70,7 +71,8 @@ def encode_head(
     if len(joined.translate(None, _CONTROLS)) != len(joined):
         raise ValueError("A header of the answer holds a line end or another control character")
     if status in _BODYLESS:
-        chunked, length = False, None
+        chunked = False
+        length = None
     elif length is not None:
         if chunked:
             raise ValueError("The answer's head says both how long the body is and that it comes in chunks")
@@ -268,7 +270,8 @@ class RequestCycle:
         """Return the whole body if it has arrived and none of it was received; else None: use `receive`."""
         if not self.body_complete or self._body_delivered or self.disconnected or self.complete:
             return None
-        data, self._buffer = self._buffer, b""
+        data = self._buffer
+        self._buffer = b""
         self._body_delivered = True
         self._connection.update_reading()
         return bytes(data)
@@ -277,7 +280,8 @@ class RequestCycle:
         """Return ASGI's next message: a piece of the body, or the disconnect."""
         while not (self.disconnected or self.complete):
             if self._buffer or (self.body_complete and not self._body_delivered):
-                data, self._buffer = self._buffer, b""
+                data = self._buffer
+                self._buffer = b""
                 self._body_delivered = self.body_complete
                 self._connection.update_reading()
                 return {"type": "http.request", "body": bytes(data), "more_body": not self.body_complete}
@@ -341,8 +345,10 @@ class RequestCycle:
             is_head_request=self._is_head,
         )
         self.head_written = True
-        self._head, self._remaining = head.data, head.length
-        self._chunked, self.keep_alive = head.chunked, head.keep_alive
+        self._head = head.data
+        self._remaining = head.length
+        self._chunked = head.chunked
+        self.keep_alive = head.keep_alive
 
     def _write(self, body: bytes, *, more: bool) -> None:
         data = self._framed(body, more=more)
@@ -376,5 +382,6 @@ class RequestCycle:
     def _flush(self) -> None:
         """Write a head that was not followed by a body within this turn of the event loop."""
         if self._head and not self.disconnected:
-            data, self._head = self._head, b""
+            data = self._head
+            self._head = b""
             self._connection.write(data)

@@ -202,7 +202,8 @@ class ServerState:
 
     def count_address(self, host: str) -> str | None:
         """Count one more for an address; return the key for `release_address`, or None when it has too many."""
-        network, limit = network_of(host), self.limits.connections_per_address
+        network = network_of(host)
+        limit = self.limits.connections_per_address
         count = self._by_network.get(network, 0)
         if limit is not None and count >= limit:
             return None

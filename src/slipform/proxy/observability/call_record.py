@@ -60,11 +60,11 @@ class CallTrace:
         """Milliseconds since the call began, attempt, what was received, what was sent, how much is held back."""
         self._size = 0
 
-    def poured(self, milliseconds: float, attempt: int, received: str, sent: str, held: int) -> None:
+    def poured(self, milliseconds: float, attempt: int, received: str, sent: str, pending: int) -> None:
         """Note a piece of a stream."""
         self._size += len(received) + len(sent) + 24
         if self._size <= MAX_TRACE_BYTES:
-            self.pour.append((round(milliseconds, 1), attempt, received, sent, held))
+            self.pour.append((round(milliseconds, 1), attempt, received, sent, pending))
 
 
 class CallRecord(msgspec.Struct):
@@ -161,12 +161,12 @@ class CallRecord(msgspec.Struct):
         """Whether somebody wants to see the stream grow."""
         return self.trace is not None or self.watch is not None
 
-    def observe(self, attempt: int, received: str, released: str, held: int) -> None:
+    def observe(self, attempt: int, received: str, released: str, pending: int) -> None:
         """Note a piece of the stream."""
         if self.trace is not None:
-            self.trace.poured((time.monotonic() - self.started) * 1000, attempt, received, released, held)
+            self.trace.poured((time.monotonic() - self.started) * 1000, attempt, received, released, pending)
         if self.watch is not None:
-            self.watch(attempt, len(received), len(released), held)
+            self.watch(attempt, len(received), len(released), pending)
 
     @property
     def tokens(self) -> Usage:
@@ -195,7 +195,8 @@ class CallRecord(msgspec.Struct):
 
     def headers(self) -> list[Header]:
         """Return what slipform did, as response headers."""
-        request_id, report = self.request_id.encode(), self.report
+        request_id = self.request_id.encode()
+        report = self.report
         verdict = None
         if report is not None:
             verdict = len(report.attempts), report.repaired, report.patched, len(report.warnings)

@@ -97,7 +97,8 @@ class LogFormatter(logging.Formatter):
 
     def request(self, record: CallRecord, at: float) -> str:
         """Return the line of a call, as `format` would write it, with the parts that calls share cached."""
-        names, request_id = self._names_text(record.names()), record.request_id
+        names = self._names_text(record.names())
+        request_id = record.request_id
         if self._json or names is None or not _OUR_ID.fullmatch(request_id):
             return self.format(as_record(record, at))
         figures = " ".join([f"{name}={value}" for name, value in record.figures().items()])  # all are numbers
@@ -191,7 +192,9 @@ class Writer(logging.StreamHandler[IO[str]]):
         if self.lock is None:
             return
         with self.lock:
-            pending, self._pending, self._loop = self._pending, [], None
+            pending = self._pending
+            self._pending = []
+            self._loop = None
             lines = []
             for call, at in pending:
                 try:

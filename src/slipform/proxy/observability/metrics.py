@@ -143,7 +143,8 @@ class Metrics:
 
     def count_ended(self) -> None:
         """Count the calls that have finished since the last time."""
-        ended, self._ended = self._ended, []
+        ended = self._ended
+        self._ended = []
         for record, caching in ended:
             self._count_call(record, caching=caching)
 
@@ -231,7 +232,8 @@ class Metrics:
     def render(self, accept: str = "", others: Iterable[tuple[str, str]] = (), worker: str = "") -> tuple[bytes, str]:
         """Return the page and its content type; with pages of `others` (workers by name), samples name their worker."""
         self.count_ended()
-        pending, self._pending = self._pending, {}
+        pending = self._pending
+        self._pending = {}
         for (metric, *labels), count in pending.items():
             self._labelled[metric].labels(*labels).inc(count)
         encode, content_type = choose_encoder(accept)
@@ -323,8 +325,8 @@ class WorkerAddress:
 
 def worker_request(method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
     """Return a request to another worker: HTTP/1.0, so that the answer ends with the connection."""
-    told = {"host": "worker", "content-length": str(len(body)), **headers}
-    lines = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+    fields = {"host": "worker", "content-length": str(len(body)), **headers}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"{method} {target} HTTP/1.0\r\n{lines}\r\n".encode() + body
 
 
