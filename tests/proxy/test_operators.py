@@ -223,16 +223,16 @@ async def test_the_brake_forgets_rather_than_grow_and_can_be_released(path: Path
     wrong = {b"x-api-key": b"guess"}
     for number in range(20_100):
         with pytest.raises(WrongKey):
-            await guard.identify(wrong, b"", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
+            await guard.authenticate(wrong, b"", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
     with pytest.raises(TooManyWrongKeys):
-        await guard.identify(wrong, b"", f"10.0.{20_099 >> 8}.{20_099 & 255}")
+        await guard.authenticate(wrong, b"", f"10.0.{20_099 >> 8}.{20_099 & 255}")
     assert len(guard._wrong_keys._full_at) <= 20_000  # type: ignore[attr-defined]
     released = AdmissionControl(
         Settings.model_validate({"server": {"keys_file": str(path), "wrong_keys_per_minute": None}})
     )
     for _ in range(50):
         with pytest.raises(WrongKey):
-            await released.identify(wrong, b"", "10.0.0.1")
+            await released.authenticate(wrong, b"", "10.0.0.1")
 
 
 def test_an_expired_key_is_refused_in_its_own_words(tmp_path: Path) -> None:

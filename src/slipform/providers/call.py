@@ -88,7 +88,7 @@ def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
         prepared.annotate(error, head.headers)
         raise
     if _ignores_schema(prepared, response.text) and response.finish == "stop" and not response.refusal:
-        endpoint.note_ignored(request, prepared)
+        endpoint.record_ignored_schema(request, prepared)
     request_warnings = prepared.warnings
     if request_warnings and response.warnings[: len(request_warnings)] != request_warnings:  # codecs repeat their own
         response = response.replace(warnings=_merge(request_warnings, response.warnings))
@@ -159,7 +159,7 @@ def _pieces(
         if not has_text and (first := next((chunk.text for chunk in chunks if chunk.text.strip()), "")):
             has_text = True
             if not request.tools and _ignores_schema(prepared, first):  # text may stand before a call
-                endpoint.note_ignored(request, prepared)
+                endpoint.record_ignored_schema(request, prepared)
         if warnings and chunks:
             chunks = _warned(chunks, warnings)
             warnings = ()

@@ -239,8 +239,8 @@ class Endpoint:
         logger.warning("%s/%s refused the request; learned %s%s", self.name, request.model, downgrade, about)
         return True
 
-    def note_ignored(self, request: ModelRequest, prepared: PreparedCall) -> None:
-        """Remember that the model's answer does not even begin like the schema that its native channel was given."""
+    def record_ignored_schema(self, request: ModelRequest, prepared: PreparedCall) -> None:
+        """Record that the model's answer does not even begin like the schema in its native channel."""
         if "schema_in_prompt" in prepared.capabilities.quirks or isinstance(self.store, NoDowngrades):
             return
         self._record_downgrade("schema_unseen", request, about_schema=False)

@@ -33,7 +33,7 @@ class Masker:
         self._pending = b""
 
     def feed(self, data: bytes) -> bytes:
-        """What can be told now, with words masked."""
+        """Return what can be passed on now, with the words masked."""
         if self._pending:
             data = self._pending + data
             self._pending = b""
@@ -52,7 +52,7 @@ class Masker:
         return data
 
     def finish(self) -> bytes:
-        """What was held back, when nothing follows."""
+        """Return what is still pending, when nothing follows."""
         data = self._pending
         self._pending = b""
         return data

@@ -279,10 +279,10 @@ class App:
         try:
             guard = deployment.gate.guard
             rate_limit_headers: Sequence[Header] = ()
-            caller = authenticated_caller or await guard.identify(headers, scope.get("query_string", b""), address)
+            caller = authenticated_caller or await guard.authenticate(headers, scope.get("query_string", b""), address)
             record.caller = caller.name
             if guard.is_limited(caller):
-                rate_limit_headers = await guard.permitted(caller, address, api.name)
+                rate_limit_headers = await guard.check_rate_limit(caller, address, api.name)
             make_room, task = (None, None) if exchange is None else (exchange.make_room, exchange.task)
             with guard.admit(caller, headers, rate_limit_headers, address, make_room, task) as admission:
                 if located is not None and row is not None:
@@ -432,7 +432,9 @@ class App:
     async def _models(self, listing: Listing, path: str, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
         deployment = self._deployments.current
         deployment.gate.guard.check_host(headers, _bound(scope))
-        caller = await deployment.gate.guard.identify(headers, scope.get("query_string", b""), client_address(scope))
+        caller = await deployment.gate.guard.authenticate(
+            headers, scope.get("query_string", b""), client_address(scope)
+        )
         router = deployment.client.router
         name = named_model(path)
         if not name:
@@ -451,7 +453,7 @@ class App:
         """What the caller's own key has spent."""
         gate = self._deployments.current.gate
         gate.guard.check_host(headers, _bound(scope))
-        caller = await gate.guard.identify(headers, scope.get("query_string", b""), client_address(scope))
+        caller = await gate.guard.authenticate(headers, scope.get("query_string", b""), client_address(scope))
         if gate.spending is None:
             hint = "Set `ledger.path`, or `server.keys_file`, in slipform.yaml."
             raise UnknownPathError("Nothing is written down here of what is spent", hint=hint)

@@ -27,7 +27,7 @@ from slipform.proxy.admission.refusals import (
     KeyRefused,
     NotAllowed,
     Refused,
-    TookTooLong,
+    RequestTimeout,
     TooManyRequests,
     TooManyWrongKeys,
     WrongKey,
@@ -142,7 +142,7 @@ class AdmissionControl:
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def wants_keys(self) -> bool:
+    def requires_key(self) -> bool:
         """Whether callers need a key."""
         return self._keys is not None
 
@@ -165,7 +165,7 @@ class AdmissionControl:
         make_room: Callable[[], bool] | None = None,
         task: asyncio.Task[None] | None = None,
     ) -> Admission:
-        """A caller's call at the door: `with` lets it in, or raises what they are to be told.
+        """Return the admission of a call: `with` admits it, or raises the error for its caller.
 
         `make_room` stops another call whose client does not read, and says whether there was one. `task` is the one
         that answers, where that is known: to ask asyncio for it is a system call.
@@ -217,8 +217,8 @@ class AdmissionControl:
             for key in (self._keys.all() if self._keys is not None else ())
         ]  # fmt: skip
 
-    async def identify(self, headers: Mapping[bytes, bytes], query: bytes, address: str) -> Caller:
-        """`caller`, with a brake on guessing: an address that presents too many wrong keys is told to wait.
+    async def authenticate(self, headers: Mapping[bytes, bytes], query: bytes, address: str) -> Caller:
+        """Return the caller of a request; an address that presents too many wrong keys has to wait.
 
         A right key gets in all the same, because others may share the address.
         """
@@ -267,10 +267,10 @@ class AdmissionControl:
         """
         if self._keys is None or page in self._open_pages:
             return True
-        return bool(_presented(headers, query)) and (await self.identify(headers, query, address)).operator
+        return bool(_presented(headers, query)) and (await self.authenticate(headers, query, address)).operator
 
-    async def permitted(self, caller: Caller, address: str, api: str) -> list[Header]:
-        """Take a permit of the caller's bucket, and give the headers that tell what is left."""
+    async def check_rate_limit(self, caller: Caller, address: str, api: str) -> list[Header]:
+        """Take a permit from the caller's bucket, and return the headers that show what remains."""
         limit = caller.requests_per_minute or self._limit
         if limit is None:
             return []
@@ -431,7 +431,7 @@ class Admission:
             self._expire(BodyTooSlow(late, hint="Send it faster."))
         elif now >= self.began + guard.request_seconds:
             late = f"The request took longer than {guard.request_seconds:g} seconds"
-            self._expire(TookTooLong(late, hint="Ask for less at once."))
+            self._expire(RequestTimeout(late, hint="Ask for less at once."))
         else:
             seconds = guard.request_seconds if self._has_body else guard.first_limit
             self._timer = loop.call_at(self.began + seconds, self.ran_out)

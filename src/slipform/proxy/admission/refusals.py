@@ -79,7 +79,7 @@ class Busy(Refused):
     http_status = 503
 
 
-class TookTooLong(Refused):
+class RequestTimeout(Refused):
     """The whole request took longer than allowed."""
 
     code = "timeout"

@@ -35,7 +35,7 @@ from slipform.proxy.admission.spending import CallSpending, Rewrite, Spending
 from slipform.proxy.calls import batch_files
 from slipform.proxy.calls.endpoints import EndpointRow, Located, NotServedError, upstream_path
 from slipform.proxy.calls.forward import ForwardedCall, pass_through, renamed
-from slipform.proxy.calls.honoured import RESPONSES, keepers_of
+from slipform.proxy.calls.honoured import RESPONSES, response_stores_of
 from slipform.proxy.calls.model_names import check_fields, check_only, folded, is_named_plainly
 from slipform.proxy.calls.multipart import (
     FormError,
@@ -369,7 +369,7 @@ class EndpointForwarder:
         return Target(name, self._provider(name, call.row), "", await form.upload(), content_type=kind)
 
     def _ownership(self, call: EndpointCall, provider: str) -> Ownership:
-        return Ownership(self._store, call.caller.id, [provider], keepers_of([provider], self._router))
+        return Ownership(self._store, call.caller.id, [provider], response_stores_of([provider], self._router))
 
     async def _parse(self, call: EndpointCall, body: bytes) -> ParsedBody:
         has_keys = self._store is not None or call.caller.models is not None

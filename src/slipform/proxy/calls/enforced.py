@@ -93,7 +93,7 @@ class StreamWriter:
                         chunks = self._with_cost(chunks, self.price)
         if not self.started or not self._send.can_push:
             return chunks
-        self._pushed(b"".join(map(self._encoder.feed, chunks)))
+        self._write_stream(b"".join(map(self._encoder.feed, chunks)))
         return None
 
     def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
@@ -101,7 +101,7 @@ class StreamWriter:
         if not self.started or not self._send.can_push:
             return plain_chunks(texts, call)
         feed = self._encoder.feed_text
-        self._pushed(feed(texts[0], call) if len(texts) == 1 else b"".join([feed(text, call) for text in texts]))
+        self._write_stream(feed(texts[0], call) if len(texts) == 1 else b"".join([feed(text, call) for text in texts]))
         return None
 
     def _with_cost(self, chunks: Sequence[CompletionChunk], price: AnyPrice) -> list[CompletionChunk]:
@@ -115,7 +115,7 @@ class StreamWriter:
                 costed.append(chunk)
         return costed
 
-    def _pushed(self, data: bytes) -> None:
+    def _write_stream(self, data: bytes) -> None:
         if not data:
             return
         if self._id_markers is not None:
@@ -134,7 +134,7 @@ class StreamWriter:
 
     async def finish(self) -> None:
         """Write the end."""
-        _tell(self._left_out.values())
+        _log_warnings(self._left_out.values())
         await self._end(self._encoder.finish())
 
     async def fail(self, error: SlipformError) -> None:
@@ -250,13 +250,13 @@ async def answer(
         record.upstream_model = route.model
         request = listed.aimed(model_request, route)
         if call.adopted is not None:
-            request = _shown(request, route)
+            request = _with_adopted_strategy(request, route)
         model = route.awaited if spending is None else metered(route, spending)
         if stream is not None:
             work = stream.write(request, route, model, options)
         else:
             work = _whole(call, request, route, model, options, send)
-        await (work if record.enforced else _unjudged(call, work))
+        await (work if record.enforced else _trace_unenforced(call, work))
 
     try:
         await run_first_async(listed, ask, lambda: not record.status or (stream is not None and record.enforced))
@@ -304,7 +304,7 @@ async def forward(
         )
         forwarded = forwarded._replace(body=body)
     try:
-        await _unjudged(call, _passed(call, forwarded, options, send, spending))
+        await _trace_unenforced(call, _forward_response(call, forwarded, options, send, spending))
     except UpstreamError as error:
         if spending is not None:
             spending.failed(error)
@@ -313,7 +313,7 @@ async def forward(
         spending.forwarded()
 
 
-async def _passed(
+async def _forward_response(
     call: Inbound, forwarded: ForwardedCall, options: Options, send: RecordingSend, spending: CallSpending | None
 ) -> None:
     record = call.record
@@ -321,7 +321,7 @@ async def _passed(
     fail = call.api.encode_stream(call.served).fail if call.served.stream else None
     price = model_price(options.prices, forwarded.provider, record.upstream_model)
     cost = None if price is None else partial(record.add_cost, price)
-    change = None if call.id_markers is None else partial(_marked, call.id_markers)
+    change = None if call.id_markers is None else partial(_rewrite_ids, call.id_markers)
     rewrite: Rewrite | None = None if call.id_markers is None else call.id_markers.feed
     if spending is not None:
         rewrite = spending.meter_stream(forwarded.api, rewrite)
@@ -329,12 +329,12 @@ async def _passed(
     record.status, record.outcome, record.usage = result
 
 
-async def _marked(id_markers: AnswerMarks, _status: int, data: bytes) -> bytes:
+async def _rewrite_ids(id_markers: AnswerMarks, _status: int, data: bytes) -> bytes:
     return id_markers.whole(data)
 
 
-async def _unjudged(call: Inbound, work: Awaitable[None]) -> None:
-    """Wait for the answer to a call that nobody judges, under a span of its own."""
+async def _trace_unenforced(call: Inbound, work: Awaitable[None]) -> None:
+    """Await a call whose answer is not validated, under a span of its own."""
     record = call.record
     span = tracing.start_call(call.served.request, record.provider, record.upstream_model)
     try:
@@ -357,7 +357,7 @@ async def _whole(
         record.usage = response.usage
         left_out = call.api.left_out(response)
         record.warnings += len(response.warnings) + len(left_out)
-        _tell(left_out)
+        _log_warnings(left_out)
         if (price := route.price(options.prices)) is not None:
             cost = record.add_cost(price, response.usage)
             response = response.replace(usage=response.usage.replace(cost=cost))
@@ -463,14 +463,14 @@ def _needs_whole(call: Inbound) -> bool:
     return call.record.enforced and call.served.options.get("bare_text") is True
 
 
-def _tell(warnings: Iterable[ModelWarning]) -> None:
-    """Log what has no report to stand in: the answer was asked for without a schema."""
+def _log_warnings(warnings: Iterable[ModelWarning]) -> None:
+    """Log the warnings of a call without a schema, which has no report for them."""
     for warning in warnings:
         _log.info("%s: %s", warning.code, warning.message)
 
 
-def _shown(request: ModelRequest, route: ModelRoute) -> ModelRequest:
-    """A request whose schema was found in its prompt: in the vendor's native mode, or with nothing but that prompt."""
+def _with_adopted_strategy(request: ModelRequest, route: ModelRoute) -> ModelRequest:
+    """Return a request whose schema is in its prompt for the vendor's native mode, or for that prompt alone."""
     response_format = request.response_format
     if response_format is None or response_format.strategy is not OutputStrategy.AUTO:
         return request
@@ -480,7 +480,7 @@ def _shown(request: ModelRequest, route: ModelRoute) -> ModelRequest:
 
 
 def _record_outcome(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Mapping[str, Any] | None]:
-    """Note how it went; gives the answer, and the fields that the caller asked to see of it."""
+    """Record the outcome of a call; return the answer and the report fields that the caller requested."""
     record = call.record
     report = outcome.report
     answer = outcome.answer

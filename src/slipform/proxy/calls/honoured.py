@@ -28,10 +28,10 @@ class UnsupportedFieldError(RequestError):
     code = "unsupported_field"
 
 
-def check_honoured(api: str, data: Mapping[str, Any], models: Sequence[str], router: Router) -> None:
+def refuse_unsupported(api: str, data: Mapping[str, Any], models: Sequence[str], router: Router) -> None:
     """Raise `UnsupportedFieldError` for the first field that one of the models' providers would ignore.
 
-    >>> check_honoured("openai-chat", {"model": "m"}, ["m"], Router({}))
+    >>> refuse_unsupported("openai-chat", {"model": "m"}, ["m"], Router({}))
     """
     if api == RESPONSES:
         field = next(state_fields(data), None)
@@ -56,7 +56,7 @@ def check_honoured(api: str, data: Mapping[str, Any], models: Sequence[str], rou
 
 
 def state_fields(data: Mapping[str, Any]) -> Iterator[str]:
-    """The places in a Responses request that need a vendor who keeps state."""
+    """Yield the places in a Responses request that need a vendor that stores responses."""
     for name in STATE:
         if data.get(name) is not None:
             yield name
@@ -80,7 +80,7 @@ def provider_names(models: Sequence[str], router: Router) -> set[str]:
     return {router.full_name(name).partition("/")[0] for name in _candidates(models, router)} if models else set()
 
 
-def keepers_of(providers: Collection[str], router: Router) -> list[str]:
+def response_stores_of(providers: Collection[str], router: Router) -> list[str]:
     """Return those of the providers that speak the Responses API, and so keep responses and items."""
     named_providers = ((name, router.providers.get(name)) for name in providers)
     return [name for name, each in named_providers if isinstance(each, HttpProvider) and each.api == RESPONSES]

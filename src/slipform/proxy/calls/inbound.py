@@ -30,7 +30,13 @@ from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Caller
 from slipform.proxy.admission.output_limits import with_one_limit
 from slipform.proxy.calls.forward import ForwardedCall, ForwardRoutes
-from slipform.proxy.calls.honoured import RESPONSES, check_honoured, keepers_of, provider_names, state_fields
+from slipform.proxy.calls.honoured import (
+    RESPONSES,
+    provider_names,
+    refuse_unsupported,
+    response_stores_of,
+    state_fields,
+)
 from slipform.proxy.calls.model_names import check_fields, is_named_plainly, requested_models
 from slipform.proxy.calls.parsed_body import BodyChecks, ParsedBody, parse_body_async, write_body
 from slipform.proxy.calls.references import MAX_DEPTH, Ownership, Reference, marks_of
@@ -225,7 +231,7 @@ async def _read_anew(
         data = foreign.data
         body = dumps(foreign.data)
         record.warnings = len(foreign.warnings)
-    check_honoured(api.name, data, models, router)
+    refuse_unsupported(api.name, data, models, router)
     state = _resolve_state(api.name, data, references, models, context)
     named = context.schemas.find(switches, models)
     mode = switches.stream_mode or settings.enforcement.stream_mode
@@ -371,7 +377,7 @@ _NO_STATE = _ServedState()
 
 def _ownership(models: tuple[str, ...], context: CallContext) -> Ownership:
     providers = provider_names(models, context.router)
-    return Ownership(context.store, context.caller.id, providers, keepers_of(providers, context.router))
+    return Ownership(context.store, context.caller.id, providers, response_stores_of(providers, context.router))
 
 
 def _resolve_state(

@@ -202,7 +202,7 @@ class CallRouter:
 
     def start(self) -> None:
         """Begin, on the event loop, to watch the key file and other machines; the first call does it at the latest."""
-        if self._refreshing is not None or not (self.guard.wants_keys or self._shared or self.spending):
+        if self._refreshing is not None or not (self.guard.requires_key or self._shared or self.spending):
             return
         self.guard.start()
         jobs = [self.guard.refresh]

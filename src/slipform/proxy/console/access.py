@@ -84,7 +84,7 @@ class ConsoleAccess:
         """Whether there is a console: `auto` is yes on loopback, and where an operator's key exists."""
         if self._mode != "auto":
             return self._mode == "on"
-        return self._guard.has_operator() if self._guard.wants_keys else is_loopback(self._bound)
+        return self._guard.has_operator() if self._guard.requires_key else is_loopback(self._bound)
 
     def check_host(self, headers: Mapping[bytes, bytes]) -> None:
         """Raise unless the request names this server."""
@@ -110,9 +110,9 @@ class ConsoleAccess:
 
         Wrong keys count as they do for calls: an address that presents too many has to wait.
         """
-        if self._guard.wants_keys:
+        if self._guard.requires_key:
             presented = {b"authorization": b"Bearer " + key.encode("latin-1", "replace")}
-            caller = await self._guard.identify(presented, b"", address)
+            caller = await self._guard.authenticate(presented, b"", address)
             if not caller.operator:
                 raise NotAllowed("That key is not an operator's", hint=_OPERATORS_ONLY, key=caller.id)
             return self._cookie(caller.id, headers)
@@ -149,14 +149,14 @@ class ConsoleAccess:
                 or until < time.time()
             ):
                 continue
-            if not self._guard.wants_keys:
+            if not self._guard.requires_key:
                 return ANYBODY
             if (caller := self._guard.operator(key_id)) is not None:
                 return caller
         raise NoSession("Sign in to the console first", hint=self._how())
 
     def _how(self) -> str:
-        return _OPERATORS_ONLY if self._guard.wants_keys else "`slipform console` opens it, signed in."
+        return _OPERATORS_ONLY if self._guard.requires_key else "`slipform console` opens it, signed in."
 
 
 def _cookie_name(headers: Mapping[bytes, bytes]) -> str:

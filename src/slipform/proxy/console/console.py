@@ -292,7 +292,7 @@ class Console:
             "version": __version__,
             "build": str(build_in_use()),
             "operator": caller.name,
-            "keys": deployment.gate.guard.wants_keys,
+            "keys": deployment.gate.guard.requires_key,
             "generation": deployment.generation,
             "started": self._started,
             "workers": {"count": self.workers.count, "reached": 1 + len(others)},
