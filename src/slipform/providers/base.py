@@ -29,7 +29,7 @@ class Provider(Protocol):
         ...
 
     def serves(self, model: str) -> bool:
-        """Whether a model of that name can be asked for here."""
+        """Whether this provider serves a model of that name."""
         ...
 
     def complete(self, request: ModelRequest) -> ModelResponse:
@@ -62,7 +62,7 @@ class ReadsFiles(Protocol):
     """A provider whose models' names may be paths of files, or of what would be downloaded."""
 
     def for_callers(self, models: Collection[str]) -> Provider:
-        """The same for callers from outside, who may ask for these models and for no file or download of their own."""
+        """Return the same for outside callers, who may use these models, but cannot name a file or start a download."""
         ...
 
 

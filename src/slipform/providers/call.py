@@ -304,7 +304,7 @@ _LIMIT_HINTS: dict[Limit, str] = {
 
 
 def stream_error(prepared: PreparedCall, fault: TransportFault) -> UpstreamError:
-    """What a caller is told of a fault of the network."""
+    """Return the error for the caller about a fault of the network."""
     details = {"phase": fault.phase}
     if fault.limit is not None:
         seconds = getattr(prepared.timeouts, fault.limit) or 0.0

@@ -32,7 +32,7 @@ _LOOK_AGAIN = 1.0
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    """Somebody who waits: a thread for its event, a task for its future."""
+    """A waiting call: a thread waits for its event, a task for its future."""
 
     event: threading.Event | None = None
     future: asyncio.Future[None] | None = None

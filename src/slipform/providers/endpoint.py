@@ -127,13 +127,13 @@ class Endpoint:
         """The secrets among them."""
         self._codecs: dict[Capabilities, BoundCodec] = {}
         self._bound_codecs: dict[tuple[str, frozenset[str]], tuple[Capabilities, BoundCodec]] = {}
-        """By the model and what was learned of it."""
+        """By the model and its downgrades."""
         self._address = _address(vendor, base_url)
         self._authorised: dict[tuple[Any, ...], Authorised] = {}
         """By all that it depends on: address, key, and further headers."""
 
     def capabilities(self, model: str) -> Capabilities:
-        """What the model can do here, less what it was learned not to do."""
+        """Return what the model can do here, less its downgrades."""
         return self._bound_model(model, self._model_downgrades(self.url(), model))[0]
 
     def capabilities_for(self, request: ModelRequest) -> Capabilities:

@@ -253,7 +253,7 @@ class HttpProvider:
         return self._endpoint.timeouts
 
     def capabilities(self, model: str) -> Capabilities:
-        """What this model can do here: the catalogue's word, less what was learned from refusals."""
+        """Return what this model can do here: the catalogue's entry, less its downgrades."""
         return self._endpoint.capabilities(model)
 
     def capabilities_for(self, request: ModelRequest) -> Capabilities:

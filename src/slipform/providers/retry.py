@@ -112,7 +112,7 @@ class MemoryDowngrades:
         self._lock = threading.Lock()
         self._on_add = on_add
         self.is_blank = True
-        """Whether nothing was ever learned."""
+        """Whether there was never a downgrade."""
 
     def get(self, key: str) -> frozenset[str]:
         """Return the downgrades under this key that have not expired."""

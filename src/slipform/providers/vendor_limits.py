@@ -114,7 +114,7 @@ class LocalBudget:
             return reservation
 
     def remaining(self, reservation: Reservation) -> float:
-        """The seconds that a start still has to wait: fewer than it was told, where others took less than reserved."""
+        """Return the seconds that a start still has to wait: fewer than planned where others took less."""
         with self._lock:
             at = min(
                 reservation.at,
@@ -248,7 +248,7 @@ class SharedBudget:
         self._failures = (redis.RedisError, OSError)
         self._away_until = 0.0
         self._writer = ThreadPoolExecutor(1, "slipform-vendor-limits")
-        """Settles: nobody waits for it."""
+        """Settles reservations; no call waits for it."""
 
     @property
     def away(self) -> bool:

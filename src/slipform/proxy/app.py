@@ -391,7 +391,7 @@ class App:
             await send_page(send, 200, page, kind)
 
     async def _shows(self, page: str, scope: Scope, headers: dict[bytes, bytes]) -> bool:
-        """Whether who asks is shown all that a page tells; raises for a wrong key, not for none."""
+        """Whether the caller may see all of a page; raises for a wrong key, not for none."""
         if self._worker is not None and scope.get("server") is None:
             return True  # another worker asks, on a socket that only they can reach
         guard = self._deployments.current.gate.guard

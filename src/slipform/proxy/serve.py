@@ -160,7 +160,7 @@ def _within_open_files(connections: int) -> int:
 
 
 class _StopSignals:
-    """What was asked of the server: the first wish to stop lets it drain, the second makes it give up."""
+    """Stop signals of the server: the first lets it drain, the second ends it at once."""
 
     def __init__(self, app: App, server: HttpServer, notice_seconds: float) -> None:
         self._app = app
@@ -170,7 +170,7 @@ class _StopSignals:
         self.stopping = asyncio.Event()
 
     def to_stop(self) -> None:
-        """Balancers are given time to notice before nobody listens any longer."""
+        """Give load balancers time to notice before the server stops listening."""
         if self._before:
             self._server.hurry()
             self.stopping.set()
@@ -206,7 +206,7 @@ def _own_socket(worker: WorkerAddress) -> socket.socket:
 
 
 async def _answer_to_supervisor(stop_signals: _StopSignals, worker: WorkerAddress) -> None:
-    """Report that the event loop runs, and stop when there is nobody to report to."""
+    """Report that the event loop runs, and stop when the supervisor is gone."""
     while os.getppid() == worker.supervisor:
         worker.report_alive()
         await asyncio.sleep(TICK_SECONDS)

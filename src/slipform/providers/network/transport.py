@@ -60,7 +60,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
     upload: Upload | None = None
     """In place of `body`; for `open_async` only."""
     max_answer_bytes: int | None = None
-    """In place of the transport's own limit, for responses that nobody holds whole."""
+    """In place of the transport's own limit, for responses that are never held whole."""
 
     def __repr__(self) -> str:
         return f"HttpRequest({self.method} {self.url.partition('?')[0]}, {len(self.body)} bytes)"

@@ -443,7 +443,7 @@ class Admission:
 
 
 def check_exposed(settings: Settings, host: str | None = None, insecure: bool = False) -> None:
-    """Raise when other machines could call without a key, and nobody said that they may."""
+    """Raise when other machines could call without a key and the settings do not allow it."""
     server = settings.server
     address = host or server.host
     if server.keys_file or server.allow_anonymous or insecure or is_loopback(address):
@@ -481,7 +481,7 @@ def _host(authority: str) -> str:
 
 
 def _name(caller: Caller, address: str) -> str:
-    """Whom a limit counts for: the key, or the address of those who have none."""
+    """Return the name under which a limit counts: the key, or the address of a caller without one."""
     return caller.id or f"address:{address}"
 
 

@@ -30,7 +30,7 @@ class BudgetExceeded(Refused):
 
 
 class NoPrice(Refused):
-    """The key has a budget of money, and nobody has said what the model costs."""
+    """The key has a budget of money, and the model has no price."""
 
     code = "no_price"
     http_status = 400

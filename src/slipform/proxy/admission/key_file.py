@@ -102,7 +102,7 @@ class RemovedKey:
 
     @property
     def revocation(self) -> Revocation:
-        """What other machines are told."""
+        """Return the revocation for other machines."""
         return Revocation("removed", 0)
 
 

@@ -28,9 +28,9 @@ from slipform.proxy.admission.budgets import PERIODS, KeyBudget, Standing, bucke
 T = TypeVar("T")
 _log = logging.getLogger("slipform.server")
 LEASE_SECONDS: Final = 60.0
-"""How long a hold that nobody renews counts among the calls under way."""
+"""How long a hold that is not renewed counts among the running calls."""
 _LOST_SECONDS = 3600.0
-"""After how long an unsettled hold that nobody renewed becomes an entry of its own."""
+"""After how long an unsettled hold that is not renewed becomes an entry of its own."""
 _DAY = 86_400.0
 _KEEP_SUMS_DAYS = 400
 _MOST_TOGETHER = 256
@@ -337,7 +337,7 @@ _MOST_SUMS = (10**15, 10**18)
 
 
 def release(connection: sqlite3.Connection, hold_id: str, key: str, tell: str | None = None) -> None:
-    """Let go of a hold, and note that the machines that share this bucket have to be told."""
+    """Release a hold, and note that it has to be published to the machines that share this bucket."""
     if tell is not None:
         connection.execute("INSERT OR IGNORE INTO untold VALUES (?, ?, ?)", (hold_id, key, tell))
     connection.execute("DELETE FROM holds WHERE id = ?", (hold_id,))
@@ -357,7 +357,7 @@ class SpentHere(NamedTuple):
 
 
 def snapshot(connection: sqlite3.Connection, key: str, bucket: str) -> SpentHere:
-    """What Redis is told of a key and a period."""
+    """The spending of a key in a period that is published to Redis."""
     sums = connection.execute("SELECT tokens, cost FROM sums WHERE key = ? AND bucket = ?", (key, bucket)).fetchone()
     rows = connection.execute("SELECT hold FROM untold WHERE key = ? AND bucket = ?", (key, bucket)).fetchall()
     tokens, cost = sums or (0, 0)

@@ -38,7 +38,7 @@ class Rates(Protocol):
         ...
 
     async def fetch(self, name: str, limit: int) -> Allowance:
-        """The same, after asking whoever keeps the permits."""
+        """Return the same, after a request to the store of permits."""
         ...
 
 

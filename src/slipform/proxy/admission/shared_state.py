@@ -187,13 +187,13 @@ class SharedState:
         return cast("list[int]", reply) if is_known else None
 
     async def knows_spending_of(self, machine: str) -> bool | None:
-        """Whether Redis was told what this machine has spent, and has not lost it; None while it is away."""
+        """Whether Redis still has the published spending of this machine; None while it is away."""
         place = f"{self._prefix}spend-machines"
         reply: object = await self._tried(lambda: self._client.hexists(place, machine))
         return None if reply is None else bool(reply)
 
     async def mark_spending_of(self, machine: str) -> None:
-        """Redis has been told all that this machine has spent."""
+        """Note that all spending of this machine is published."""
         await self._tried(lambda: self._client.hset(f"{self._prefix}spend-machines", machine, "1"))
 
     async def get(self, key: str, most: int) -> bytes | None:
@@ -373,7 +373,7 @@ def shared_revision(settings: RedisSettings, key_id: str) -> int:
 
 
 def tell_machines(settings: RedisSettings, key_id: str, revocation: Revocation) -> None:
-    """Tell all machines, through Redis, what was done with a key. Raises when they could not be told."""
+    """Publish a change of a key to all machines through Redis; raises when that fails."""
     redis = redis_library()
     client = _waiting_client(settings)
     place = f"{settings.prefix}revocations"

@@ -71,7 +71,7 @@ class IncomingForm:
         return self._fields[name].decode("utf-8", "replace") if name in self._complete else None
 
     async def upload(self) -> Upload:
-        """Return the form as it came, for a vendor who reads it no faster than they can.
+        """Return the form as it came, for a vendor that reads it at its own pace.
 
         A small one is read to its end first, so that nothing of it leaves before all of it is checked.
         """

@@ -103,7 +103,7 @@ class EndpointCall:
 
     @property
     def row(self) -> EndpointRow:
-        """The row that was asked for."""
+        """The row of the request."""
         return self.located.row
 
 
@@ -641,7 +641,7 @@ def _has_ids(row: EndpointRow) -> bool:
 
 
 def _rewritten(answer: dict[str, Any], call: EndpointCall, provider: str) -> dict[str, Any]:
-    """An answer whose addresses lead to this server, and whose responses are marked with who keeps them."""
+    """Return an answer whose addresses lead to this server, with the provider in the ids of its responses."""
     entries = answer.get("data")
     if isinstance(entries, list):
         made = [_rewritten(each, call, provider) if isinstance(each, dict) else each for each in entries]

@@ -128,7 +128,7 @@ class UnknownPathError(RequestError):
 
 
 class WebSocketError(RequestError):
-    """A WebSocket was asked for where HTTP is spoken."""
+    """The client requested a WebSocket at an HTTP endpoint."""
 
     code = "upgrade_required"
     http_status = 426

@@ -41,7 +41,7 @@ from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy
 
 KEEP_ALIVE_SECONDS = 10.0
-"""How long a stream may be silent before the client is told that it still lives."""
+"""How long a stream may be silent before the client gets a keep-alive."""
 
 
 class StreamWriter:
@@ -63,7 +63,7 @@ class StreamWriter:
         self.started = False
         self._api = api
         self._left_out: dict[str, ModelWarning] = {}
-        """What an answer that nobody judges holds and this API has no place for."""
+        """Parts of an answer without validation that this API cannot represent."""
         self._id_markers = id_markers
         self._encoder = api.encode_stream(served)
         self._content_type = api.content_type_stream.encode()
@@ -71,7 +71,7 @@ class StreamWriter:
         self._send = send
         self._enforced = record.enforced
         self.price: AnyPrice | None = None
-        """What the model costs that answers; told only where nobody judges the answer."""
+        """The price of the model that answers; set only for answers without validation."""
         self._keep_alive = keep_alive
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
@@ -371,7 +371,7 @@ async def _whole(
 
 
 async def _complete(request: ModelRequest, model: AsyncModel) -> ModelResponse:
-    """Wait for an answer that nobody validates; how long is counted as the vendor's time."""
+    """Await an answer without validation; the wait counts as the vendor's time."""
     began = time.monotonic()
     try:
         return await model.complete(request)
@@ -381,7 +381,7 @@ async def _complete(request: ModelRequest, model: AsyncModel) -> ModelResponse:
 
 
 class _Stream:
-    """The stream of one call, over all models that are asked for it."""
+    """The stream of one call, over all its models."""
 
     def __init__(self, call: Inbound, send: RecordingSend) -> None:
         self._call = call

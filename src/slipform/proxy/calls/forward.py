@@ -50,7 +50,7 @@ _LAST_USAGE = {"anthropic": b'"message_delta"'}
 
 
 Annotate: TypeAlias = Callable[[bytes, UsageTail], bytes]
-"""Adds something to a piece of a stream; it is told the pieces so far."""
+"""Adds something to a piece of a stream, given the pieces so far."""
 
 
 class ByteRelay:
@@ -145,7 +145,7 @@ _KEPT_HEADERS = frozenset(
 )
 _KEPT_BEGINNINGS = ("x-ratelimit-", "anthropic-ratelimit-")
 _NO_BUFFERING = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
-"""Said of streams: nobody on the way is to keep them back."""
+"""Headers of streams: no proxy between may buffer them."""
 _ERROR_BODY = 1 << 20
 _MAX_ROUTES = 256
 

@@ -17,7 +17,7 @@ from slipform.providers.router import Router
 
 RESPONSES: Final = "openai-responses"
 STATE: Final = ("previous_response_id", "conversation", "prompt")
-"""Fields of a Responses request that name what only the vendor who keeps it can look up."""
+"""Fields of a Responses request that only the vendor that stores the response can look up."""
 _STORED_ITEMS: Final = frozenset({"item_reference", "compaction"})
 _GRAMMARS: Final = frozenset({"structured_outputs", "guided_regex", "guided_grammar", "grammar"})
 
@@ -76,7 +76,7 @@ def _providers(models: Sequence[str], router: Router) -> Iterator[tuple[str, obj
 
 
 def provider_names(models: Sequence[str], router: Router) -> set[str]:
-    """The names of the providers that may be asked for these models."""
+    """Return the names of the providers that may serve these models."""
     return {router.full_name(name).partition("/")[0] for name in _candidates(models, router)} if models else set()
 
 

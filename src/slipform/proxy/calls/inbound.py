@@ -284,7 +284,7 @@ async def _read_anew(
 
 
 def _may_have_frame(api: Api, data: Mapping[str, Any], context: CallContext) -> bool:
-    """Whether a call has a shape, and nothing of which somebody keeps a state."""
+    """Whether a call has a shape, and no state at a vendor."""
     if api.turns is None or FIELD in data or not (_SHAPES[api.name](data) or data.get("tools")):
         return False
     if context.store is not None and _creates(api.name, data):
@@ -357,7 +357,7 @@ def _check_evidence(switches: RequestSwitches, *, is_shaped: bool) -> None:
 
 
 def _as_json(served: ServedRequest) -> ServedRequest:
-    """The request in JSON mode, and told so, unless it says itself what its answer must be."""
+    """Return the request in JSON mode, with that in its prompt, unless it has a response format."""
     request = served.request
     if request.response_format is not None or request.json_mode:
         return served
@@ -383,7 +383,7 @@ def _ownership(models: tuple[str, ...], context: CallContext) -> Ownership:
 def _resolve_state(
     api: str, data: Mapping[str, Any], references: Sequence[Reference], models: tuple[str, ...], context: CallContext
 ) -> _ServedState:
-    """Find out who keeps the answer to a call, or what it creates."""
+    """Resolve which provider stores the answer to a call, or the resource that it creates."""
     if api != RESPONSES and not (context.store is not None and _creates(api, data)):
         return _NO_STATE
     _, key, providers, keepers = _ownership(models, context)

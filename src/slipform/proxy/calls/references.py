@@ -336,14 +336,14 @@ class Ownership(NamedTuple):
     """Against what references are checked: whose call it is, and which providers may answer it."""
 
     store: ResourceStore | None
-    """None without keys: callers cannot be told apart."""
+    """None without keys: callers cannot be distinguished."""
     key: str
     providers: Collection[str]
     keepers: Collection[str]
     """Those of the providers that keep items, and would look one up by its id."""
 
     async def check(self, references: Sequence[Reference]) -> None:
-        """Raise `NoSuchResourceError` for the first reference to what another key, or nobody, made.
+        """Raise `NoSuchResourceError` for the first reference to a resource that is not this key's.
 
         What a request names must be the caller's at each provider that may be asked.
         """

@@ -20,7 +20,7 @@ _MODES = ("auto", "live", "buffer", "reject")
 _ADOPTIONS = ("off", "json_mode", "all")
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _OTHERS = frozenset({"request_id", "cache", "key", "provider", "trace"})
-"""Headers with the same beginning that are somebody else's business."""
+"""Headers with the same prefix that are not switches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def named_model(path: str) -> str:
 
 
 def error_api(path: str, headers: Mapping[bytes, bytes], located: Located | None = None) -> Api:
-    """In whose shape an error is told where no API was called."""
+    """Return the API whose error shape is used where no API was called."""
     family = family_of(headers) if located is None else located.row.family
     if path.startswith("/v1beta/") or family == "gemini":
         return _GEMINI
@@ -116,7 +116,7 @@ def route_of(path: str) -> str:
 
 
 def paths() -> str:
-    """All paths, for a person who asked for another."""
+    """Return all paths, for the error about an unknown one."""
     others = (
         "/v1beta/models/MODEL:generateContent",
         "/v1/models",

@@ -34,7 +34,7 @@ _OPERATORS_ONLY = "Make one with `slipform keys add NAME --operator`."
 
 
 class NoSession(KeyRefused):
-    """The console was asked for without a session."""
+    """A request to the console has no session."""
 
     code = "no_session"
 

@@ -42,12 +42,12 @@ _MAX_BODY = 16 * 1024 * 1024
 _MAX_ROWS = 200
 _BATCH_SECONDS = 0.1
 _BYTES_PER_SECOND = 256 * 1024
-"""What one open page is told at most; slower clients get a gap."""
+"""The most that one open page is sent; slower clients get a gap."""
 _EVENT_ID = re.compile(r"[\w.,]{0,8192}", re.ASCII)
 _LONGEST_TRACING = 60.0
 _MOST_TRACED = 1000.0
 _SHARED = frozenset({"requests", "stats", "schemas", "providers", "keys", "me"})
-"""What is asked of all workers, and put together."""
+"""Views that all workers answer together."""
 _TALLIES = frozenset({"stats", "schemas", "providers"})
 _CHANGES = frozenset({"tracing", "requests", "lessons"})
 """What is changed in all workers."""
@@ -61,7 +61,7 @@ _ABSENT = {
 
 
 ServeCall = Callable[[str, Scope, Receive, Send, Caller], Awaitable[None]]
-"""Answers a call of the API at a path, for a caller who is known already."""
+"""Answers a call of the API at a path, for an authenticated caller."""
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ class Console:
         return None
 
     def drain(self) -> None:
-        """The server is to stop: whoever looks is told, and event streams end, which would keep it waiting."""
+        """Announce that the server stops, and end the event streams, which would keep it waiting."""
         self._draining = True
         self.history.tell("draining", b"{}")
 

@@ -1,4 +1,4 @@
-"""Collect what an open console has not been told yet, and write it as server-sent events in batches."""
+"""Collect what an open console has not received yet, and write it as server-sent events in batches."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Subscriber:
     def __init__(self, watched: str = "") -> None:
         self._watched = watched
         self._position = 0
-        """How many pieces of the watched call have been told."""
+        """How many pieces of the watched call have been sent."""
         self._events: deque[bytes] = deque()
         self._size = 0
         self._missed = 0

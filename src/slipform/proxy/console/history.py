@@ -63,7 +63,7 @@ class CallHistory:
         self._subscribers: set[Subscriber] = set()
         self._under_way: dict[str, CallRecord] = {}
         self._growth: dict[str, Growth] = {}
-        """By how much the streams grew that somebody looks at."""
+        """By how much the watched streams grew."""
         self.dropped = 0
         """Rows that made way for newer ones."""
         self._ended = 0
@@ -128,7 +128,7 @@ class CallHistory:
             record.look(partial(self._poured, identity))
 
     def _poured(self, identity: str, attempt: int, received: int, released: int, pending: int) -> None:
-        """A stream has grown: whoever looks is told by how much, with the next batch."""
+        """Note how much a stream has grown; the next batch reports it to its subscribers."""
         growth = self._growth.get(identity)
         if growth is not None:
             growth.add(attempt, received, released, pending)
@@ -179,7 +179,7 @@ class CallHistory:
         return subscriber.take()
 
     def tell(self, kind: str, data: bytes) -> None:
-        """Hand an event to everybody who looks."""
+        """Send an event to all subscribers."""
         for subscriber in self._subscribers:
             subscriber.put(kind, data)
 

@@ -234,7 +234,7 @@ def provider_health(router: Router, entries: Mapping[str, Any]) -> list[dict[str
 
 
 def downgrades_of(provider: Provider) -> list[dict[str, Any]]:
-    """What slipform has learnt not to ask of a provider, in words, and for how long it counts."""
+    """Return the downgrades of a provider in words, and for how long each counts."""
     if not isinstance(provider, HttpProvider) or not isinstance(provider.downgrades, MemoryDowngrades):
         return []
     prefix = model_key(provider.base_url, "")
@@ -249,7 +249,7 @@ def downgrades_of(provider: Provider) -> list[dict[str, Any]]:
 
 
 def forget_downgrade(router: Router, key: str, downgrade: str) -> bool:
-    """Ask a vendor again for what was learnt not to be asked of it; whether that had been learnt."""
+    """Drop a downgrade, so that the vendor is asked for it again; return whether there was one."""
     stores = [each.downgrades for each in router.providers.values() if isinstance(each, HttpProvider)]
     return sum(store.forget(key, downgrade) for store in stores if isinstance(store, MemoryDowngrades)) > 0
 
@@ -298,7 +298,7 @@ def _problem(message: str, pointer: str) -> dict[str, Any]:
 
 
 def judge_again(text: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """What slipform makes of a recorded text today, under any schema; no model is asked."""
+    """Validate a recorded text under any schema, without calling a model."""
     try:
         report = loads_report(text, schema=dict(document))
     except SlipformError as error:

@@ -105,9 +105,9 @@ class CallRecord(msgspec.Struct):
     words: str = "off"
     """Whether its words are `kept`, or why not: tracing is `off`, keeps `failures` only, the caller has `opted_out`."""
     watch: Callable[[int, int, int, int], None] | None = None
-    """Told by how much the stream grows, while somebody looks: attempt, characters received, released, held back."""
+    """Called as the stream grows, while it is watched: attempt, characters received, released, pending."""
     stream_watch: StreamWatch | None = None
-    """Of the stream that is under way: how somebody who comes later begins to look."""
+    """The watch of the running stream, for subscribers that come later."""
     cost: float | None = None
     """What the answer cost, where prices are known."""
     budget_headers: tuple[Header, ...] = ()
@@ -158,7 +158,7 @@ class CallRecord(msgspec.Struct):
 
     @property
     def is_observed(self) -> bool:
-        """Whether somebody wants to see the stream grow."""
+        """Whether the stream is watched or traced."""
         return self.trace is not None or self.watch is not None
 
     def observe(self, attempt: int, received: str, released: str, pending: int) -> None:
