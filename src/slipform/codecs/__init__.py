@@ -74,8 +74,8 @@ def find_api(name: str) -> Api:
     {503: 529}
     """
     if name not in APIS and name not in FURTHER_APIS:
-        known = ", ".join([*APIS, *FURTHER_APIS])
-        raise ConfigError(f"Unknown API {name!r}", hint=f"The APIs are: {known}.")
+        names = ", ".join([*APIS, *FURTHER_APIS])
+        raise ConfigError(f"Unknown API {name!r}", hint=f"The APIs are: {names}.")
     module, _, record = FURTHER_APIS.get(name, f"{CODECS.get(name)}:API").partition(":")
     api: Api = getattr(import_module(f"slipform.codecs.{module}"), record)
     return api

@@ -75,13 +75,14 @@ def function_calls(calls: Any) -> list[Part]:
     parts: list[Part] = []
     for index, call in enumerate(calls or ()):
         function = call.get("function") or {}
-        name, arguments = str(function.get("name") or ""), arguments_text(function.get("arguments"))
+        name = str(function.get("name") or "")
+        arguments = arguments_text(function.get("arguments"))
         parts.append(ToolCall(str(call.get("id") or f"call_{index}"), name, arguments))
     return parts
 
 
 def arguments_object(text: str) -> Any:
-    """Tool arguments as the object that some vendors want them in; text that is no object goes under `arguments`."""
+    """Tool arguments as the object that some vendors want; text that is not an object goes under `arguments`."""
     try:
         value = parse(text or "{}")
     except ValueError:
@@ -110,8 +111,8 @@ def details_of(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     >>> details_of({"prompt_tokens_details": [1]}, "prompt_tokens_details")
     {}
     """
-    found = usage.get(name)
-    return found if isinstance(found, Mapping) else {}
+    details = usage.get(name)
+    return details if isinstance(details, Mapping) else {}
 
 
 Finishes: TypeAlias = dict[str, FinishReason]
@@ -192,7 +193,8 @@ def build_answer(
         text, calls, parts = unwrap_output(text, calls, parts, noted)
     if plan.tool_lifts and calls:
         back = {id(call): lifted_call(call, plan.tool_lifts) for call in calls}
-        calls, parts = tuple(back.values()), [back.get(id(part), part) for part in parts]
+        calls = tuple(back.values())
+        parts = [back.get(id(part), part) for part in parts]
     answer = ModelResponse(
         text,
         calls,
@@ -266,11 +268,11 @@ def lifted(answer: ModelResponse, lift: Lift) -> ModelResponse:
     return answer.replace(text=text, parts=parts)
 
 
-def rest_of(data: Mapping[str, Any], known: frozenset[str], usage: Any = None) -> dict[str, Any]:
+def rest_of(data: Mapping[str, Any], ir_fields: frozenset[str], usage: Any = None) -> dict[str, Any]:
     """The fields of `data` that the IR has no name for and that say something, and the usage as it came."""
     rest: dict[str, Any] = {}
-    if not known.issuperset(data):
-        rest = {key: value for key, value in data.items() if key not in known and value is not None}
+    if not ir_fields.issuperset(data):
+        rest = {key: value for key, value in data.items() if key not in ir_fields and value is not None}
     if usage:
         rest["usage"] = usage
     return rest

@@ -74,14 +74,14 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
 
 
 def _thinking(request: ModelRequest, plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
-    wanted = plan.reasoning
-    if wanted.get("summary"):
+    reasoning = plan.reasoning
+    if reasoning.get("summary"):
         out.lose("reasoning.summary", "This API has no place for summary.")
-    enabled = False if wanted.get("effort") == "none" else wanted.get("enabled")
-    if (wanted.get("budget") is not None or enabled) and out.lost_thinking(request):
+    enabled = False if reasoning.get("effort") == "none" else reasoning.get("enabled")
+    if (reasoning.get("budget") is not None or enabled) and out.lost_thinking(request):
         return {}
-    if wanted.get("budget") is not None:
-        return {"thinking": {"type": "enabled", "budget_tokens": wanted["budget"]}}
+    if reasoning.get("budget") is not None:
+        return {"thinking": {"type": "enabled", "budget_tokens": reasoning["budget"]}}
     return {} if enabled is None else {"thinking": {"type": "adaptive" if enabled else "disabled"}}
 
 
@@ -90,10 +90,10 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, messages: tuple[Messag
     if not tools:
         return
     if choice == "none":
-        # There is no such choice; tools may only be left out where the conversation shows no call.
-        spoken = any(isinstance(part, (ToolCall, ToolResult)) for message in messages for part in message.parts)
-        out.lose("tool_choice", "This API cannot forbid tools." if spoken else "The tools were left out.")
-        if not spoken:
+        # The API has no such choice; tools may only be left out where the conversation shows no call.
+        has_calls = any(isinstance(part, (ToolCall, ToolResult)) for message in messages for part in message.parts)
+        out.lose("tool_choice", "This API cannot forbid tools." if has_calls else "The tools were left out.")
+        if not has_calls:
             return
         choice = None
     config: dict[str, Any] = {"tools": tools}
@@ -185,7 +185,8 @@ _KNOWN = frozenset({"output", "stopReason", "usage", "error"})
 def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     """A whole answer."""
     message = (data.get("output") or {}).get("message") or {}
-    word, usage = data.get("stopReason"), data.get("usage") or None
+    word = data.get("stopReason")
+    usage = data.get("usage") or None
     extra = rest_of(data, _KNOWN, usage)
     return build_answer(
         plan,
@@ -217,7 +218,8 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     """
     if not isinstance(usage, Mapping):
         return None
-    fresh, read = count(usage.get("inputTokens")), count(usage.get("cacheReadInputTokens"))
+    fresh = count(usage.get("inputTokens"))
+    read = count(usage.get("cacheReadInputTokens"))
     written = count(usage.get("cacheWriteInputTokens"))
     total = usage_of(
         None if fresh is None else fresh + (read or 0) + (written or 0),
@@ -280,19 +282,19 @@ class ConverseEvents:
         thought = delta.get("reasoningContent")
         if not isinstance(thought, Mapping):
             return []
-        held = self._thoughts.setdefault(index, {})
+        buffered = self._thoughts.setdefault(index, {})
         for key in ("text", "signature", "redactedContent"):
-            held[key] = held.get(key, "") + (thought.get(key) or "")
+            buffered[key] = buffered.get(key, "") + (thought.get(key) or "")
         return [CompletionChunk(reasoning=thought["text"])] if thought.get("text") else []
 
     def _stop(self, index: int) -> list[CompletionChunk]:
-        held = self._thoughts.pop(index, None)
-        if held is None:
+        buffered = self._thoughts.pop(index, None)
+        if buffered is None:
             return []
-        content: dict[str, Any] = {"reasoningText": {"text": held["text"], "signature": held["signature"]}}
-        if held["redactedContent"]:
-            content = {"redactedContent": held["redactedContent"]}
-        return [CompletionChunk(parts=(Reasoning(held["text"], {NAME: {"reasoningContent": content}}),))]
+        content: dict[str, Any] = {"reasoningText": {"text": buffered["text"], "signature": buffered["signature"]}}
+        if buffered["redactedContent"]:
+            content = {"redactedContent": buffered["redactedContent"]}
+        return [CompletionChunk(parts=(Reasoning(buffered["text"], {NAME: {"reasoningContent": content}}),))]
 
 
 def _path(model: str, _capabilities: Capabilities, stream: bool) -> str:

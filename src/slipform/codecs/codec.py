@@ -1,4 +1,4 @@
-"""What a codec is: a frozen record of functions per vendor (`Codec`), and one per API that slipform serves (`Api`).
+"""Define a codec: a frozen record of functions per vendor (`Codec`), and one per served API (`Api`).
 
 A record says only what differs from vendor to vendor. What all have in common is written once over it: `BoundCodec`
 encodes requests and decodes answers, streams and errors; `Api`'s own methods do the same from the server's side.
@@ -52,7 +52,7 @@ class EncodedRequest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One vendor's wire format, seen from who calls that vendor."""
+    """One vendor's wire format, as the caller of that vendor uses it."""
 
     name: str
     path: Callable[[str, Capabilities, bool], str]
@@ -108,8 +108,9 @@ class BoundCodec:
         return serving_strategy(request, self.capabilities, self.strategy, self._codec.native_rule)[0]
 
     def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
-        """The request in the vendor's format; raises `RequestError` where there is no way to write it."""
-        codec, out = self._codec, Encoding(self.name, self.capabilities, request.extra_for)
+        """The request in the vendor's format; raises `RequestError` where it cannot be written."""
+        codec = self._codec
+        out = Encoding(self.name, self.capabilities, request.extra_for)
         request, names = respelled(request, codec.tool_names, out)
         if request.logprobs is not None and (self.name not in _WITH_LOGPROBS or "no_logprobs" in out.quirks):
             out.lose("logprobs", "This model gives no probabilities of its tokens.")
@@ -125,9 +126,10 @@ class BoundCodec:
 
     def _channel(self, request: ModelRequest, out: Encoding) -> SchemaChannel:
         """How the schemas of the request are sent; worked out once for requests of one frame."""
-        codec, frame = self._codec, request.frame
-        if frame is not None and (kept := frame.find(self)) is not None:
-            plan, losses = kept
+        codec = self._codec
+        frame = request.frame
+        if frame is not None and (cached := frame.find(self)) is not None:
+            plan, losses = cached
             out.losses.extend(losses)
             return plan  # type: ignore[no-any-return]  # it was kept below
         before = len(out.losses)
@@ -180,7 +182,7 @@ class StreamEncoder(Protocol):
         ...
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
-        """The bytes for a chunk that is no more than text of the first choice, or arguments of its call `call`."""
+        """The bytes for a chunk with nothing but text of the first choice, or arguments of its call `call`."""
         ...
 
     def finish(self) -> bytes:
@@ -284,7 +286,8 @@ class Api:
 
     def encode_error(self, error: SlipformError, extra: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
         """The HTTP status and the body of an error, with the fields of `extra`."""
-        status, body = error_status(error), self.error(error)
+        status = error_status(error)
+        body = self.error(error)
         return self.statuses.get(status, status), dumps({**body, **extra} if extra else body)
 
 

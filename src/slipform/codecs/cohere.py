@@ -56,15 +56,15 @@ def _body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: boo
     if request.max_tokens is not None:
         body["max_tokens"] = request.max_tokens
     body.update(out.sampling(request, _SAMPLING))
-    wanted = plan.reasoning
-    if wanted.get("budget") is not None:
-        body["thinking"] = {"type": "enabled", "token_budget": wanted["budget"]}
-    elif wanted.get("enabled") is not None or wanted.get("effort") is not None:
-        off = wanted.get("enabled") is False or wanted.get("effort") == "none"
+    reasoning = plan.reasoning
+    if reasoning.get("budget") is not None:
+        body["thinking"] = {"type": "enabled", "token_budget": reasoning["budget"]}
+    elif reasoning.get("enabled") is not None or reasoning.get("effort") is not None:
+        off = reasoning.get("enabled") is False or reasoning.get("effort") == "none"
         body["thinking"] = {"type": "disabled" if off else "enabled"}
-    if wanted.get("effort") not in (None, "none"):
+    if reasoning.get("effort") not in (None, "none"):
         out.lose("reasoning.effort", "This API thinks or does not.", "approximated")
-    if wanted.get("summary"):
+    if reasoning.get("summary"):
         out.lose("reasoning.summary", "This API has no place for summary.")
     _add_tools(body, plan, out)
     if request.metadata:
@@ -107,15 +107,15 @@ def _messages(messages: tuple[Message, ...], out: Encoding) -> list[dict[str, An
         path = f"messages[{index}]"
         out.speaker(message, path)
         turns.extend(_result(part, path, out) for part in message.parts if isinstance(part, ToolResult))
-        said = tuple(part for part in message.parts if not isinstance(part, (ToolResult, ToolCall)))
-        if not said and not message.tool_calls:
+        spoken_parts = tuple(part for part in message.parts if not isinstance(part, (ToolResult, ToolCall)))
+        if not spoken_parts and not message.tool_calls:
             out.drop(message.extra, path)
             continue
         turn: dict[str, Any] = {"role": "user" if message.role == "tool" else message.role}
-        content = _content(said, path, out)
+        content = _content(spoken_parts, path, out)
         if content:
             turn["content"] = content
-        for part in said:
+        for part in spoken_parts:
             if isinstance(part, Opaque) and part.vendor == NAME and "tool_plan" in part.data:
                 turn["tool_plan"] = part.data["tool_plan"]
         if message.tool_calls:
@@ -164,7 +164,8 @@ def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
         elif isinstance(item.get("text"), str):
             parts.append(Text(item["text"]))
     parts += function_calls(message.get("tool_calls"))
-    word, usage = data.get("finish_reason"), data.get("usage") or None
+    word = data.get("finish_reason")
+    usage = data.get("usage") or None
     extra = rest_of(data, _KNOWN)
     if message.get("citations"):
         extra["citations"] = message["citations"]
@@ -251,7 +252,8 @@ class CohereEvents:
         self.ended = True
         if delta.get("error"):
             self.fault = fault_error({"error": delta["error"]}, status=None)
-        word, usage = delta.get("finish_reason"), delta.get("usage") or None
+        word = delta.get("finish_reason")
+        usage = delta.get("usage") or None
         extra = {"usage": usage} if usage else {}
         finish = _FINISH.get(word or "", "unknown")
         return [CompletionChunk(finish=finish, raw_finish=word, usage=read_usage(usage), extra=extra)]

@@ -19,7 +19,7 @@ _FIELDS: Final = frozenset(
     {"guided_json", "guided_choice", "structured_outputs", "json_schema", "format", "functions", "function_call"}
 )
 GRAMMARS: Final = ("guided_regex", "guided_grammar", "grammar")
-"""Fields with a grammar that is no schema: only the server they are written for understands them."""
+"""Fields with a grammar that is not a schema: only the server they are written for understands them."""
 _VLLM_GRAMMARS: Final = ("regex", "grammar", "structural_tag")
 _TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
 _KEYWORDS: Final = frozenset({"properties", "$ref", "anyOf", "oneOf", "allOf", "enum", "const", "items", "$defs"})
@@ -53,8 +53,8 @@ def read_foreign(api: str, data: dict[str, Any]) -> ForeignReading | None:
     >>> read.data["response_format"]["json_schema"]["schema"]
     {'type': 'integer'}
     """
-    wanted = data.get("response_format")
-    is_own = wanted is None or (api != "openai-responses" and _is_own(wanted))
+    response_format = data.get("response_format")
+    is_own = response_format is None or (api != "openai-responses" and _is_own(response_format))
     has_foreign = not _FIELDS.isdisjoint(data) or (api != "openai-responses" and _text_format(data) is not None)
     if is_own and not has_foreign and not ("tool_choice" in data and _is_without_tools(data)):
         return None
@@ -86,31 +86,31 @@ def grammar_field(data: Mapping[str, Any]) -> str | None:
     """
     outputs = data.get("structured_outputs")
     if isinstance(outputs, Mapping):
-        found = next((name for name in _VLLM_GRAMMARS if outputs.get(name) is not None), None)
-        if found is not None:
-            return f"structured_outputs.{found}"
+        grammar_name = next((name for name in _VLLM_GRAMMARS if outputs.get(name) is not None), None)
+        if grammar_name is not None:
+            return f"structured_outputs.{grammar_name}"
     return next((name for name in GRAMMARS if data.get(name) is not None), None)
 
 
 def _text_format(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the shape that a request asks for in the field of the Responses API."""
-    held = data.get("text")
-    wanted = held.get("format") if isinstance(held, Mapping) else None
-    is_shape = isinstance(wanted, Mapping) and wanted.get("type") in ("json_schema", "json_object")
-    return wanted if is_shape else None
+    text_options = data.get("text")
+    text_format = text_options.get("format") if isinstance(text_options, Mapping) else None
+    is_shape = isinstance(text_format, Mapping) and text_format.get("type") in ("json_schema", "json_object")
+    return text_format if is_shape else None
 
 
-def _is_own(wanted: Any) -> bool:
+def _is_own(response_format: Any) -> bool:
     """Whether a `response_format` is as OpenAI writes it, or nothing that could be understood otherwise."""
-    if not isinstance(wanted, Mapping):
+    if not isinstance(response_format, Mapping):
         return True
-    kind = wanted.get("type")
+    kind = response_format.get("type")
     if kind == "json_schema":
-        inner = wanted.get("json_schema")
-        return wanted.get("schema") is None and not is_schema(inner)
+        inner = response_format.get("json_schema")
+        return response_format.get("schema") is None and not is_schema(inner)
     if kind == "json_object":
-        return wanted.get("schema") is None and wanted.get("json_schema") is None
-    return not is_schema(wanted)
+        return response_format.get("schema") is None and response_format.get("json_schema") is None
+    return not is_schema(response_format)
 
 
 def _is_without_tools(data: Mapping[str, Any]) -> bool:
@@ -151,25 +151,28 @@ class _Reader:
 
     def _own_shapes(self) -> Iterator[_Shape]:
         """The shape in the API's own field, and in the other API's; what is not understood stays, for its reader."""
-        data, where = self._data, "response_format"
-        wanted = data.get(where)
+        data = self._data
+        where = "response_format"
+        response_format = data.get(where)
         if self._api == "openai-responses":
-            held = data.get("text")
-            inner = held.get("format") if isinstance(held, Mapping) else None
+            text_options = data.get("text")
+            inner = text_options.get("format") if isinstance(text_options, Mapping) else None
             if isinstance(inner, Mapping) and inner.get("type") == "json_schema":
                 yield _Shape("text.format", mapping(inner.get("schema"), "text.format.schema"), is_own=True)
-        elif isinstance(wanted, Mapping) and _is_own(wanted):
-            if wanted.get("type") == "json_schema" and isinstance(wanted.get("json_schema"), Mapping):
-                yield _Shape(f"{where}.json_schema.schema", wanted["json_schema"].get("schema"), is_own=True)
+        elif isinstance(response_format, Mapping) and _is_own(response_format):
+            if response_format.get("type") == "json_schema" and isinstance(response_format.get("json_schema"), Mapping):
+                yield _Shape(f"{where}.json_schema.schema", response_format["json_schema"].get("schema"), is_own=True)
             return
-        if not isinstance(wanted, Mapping):
+        if not isinstance(response_format, Mapping):
             return
-        kind, schema, named = wanted.get("type"), wanted.get("schema"), wanted.get("json_schema")
-        if is_schema(wanted):
+        kind = response_format.get("type")
+        schema = response_format.get("schema")
+        named = response_format.get("json_schema")
+        if is_schema(response_format):
             self._warn(where, "It is a schema itself; it was read as {type: json_schema, json_schema: {schema: …}}.")
-            yield _Shape(where, wanted)
+            yield _Shape(where, response_format)
         elif kind in ("json_object", "json_schema") and schema is not None:
-            yield _Shape(f"{where}.schema", mapping(schema, f"{where}.schema"), strict=wanted.get("strict"))
+            yield _Shape(f"{where}.schema", mapping(schema, f"{where}.schema"), strict=response_format.get("strict"))
         elif kind in ("json_object", "json_schema") and named is not None:
             yield _named(named, f"{where}.json_schema")
         elif kind == "json_object":
@@ -199,16 +202,16 @@ class _Reader:
         if self._api != "openai-responses" and (responses_format := _text_format(data)) is not None:
             yield self._responses_shape(responses_format)
 
-    def _responses_shape(self, wanted: Mapping[str, Any]) -> _Shape:
+    def _responses_shape(self, text_format: Mapping[str, Any]) -> _Shape:
         """The shape in the field of the Responses API."""
         rest = {name: value for name, value in self._data.pop("text").items() if name != "format"}
         if rest:
             self._data["text"] = rest
-        if wanted["type"] == "json_object":
+        if text_format["type"] == "json_object":
             return _Shape("text.format", None)
-        schema = mapping(wanted.get("schema"), "text.format.schema")
-        name = text(wanted.get("name") or _NAME, "text.format.name")
-        return _Shape("text.format.schema", schema, name, wanted.get("strict"))
+        schema = mapping(text_format.get("schema"), "text.format.schema")
+        name = text(text_format.get("name") or _NAME, "text.format.name")
+        return _Shape("text.format.schema", schema, name, text_format.get("strict"))
 
     def _vllm_shapes(self, outputs: Mapping[str, Any]) -> Iterator[_Shape]:
         where = "structured_outputs"
@@ -240,25 +243,26 @@ class _Reader:
     def _put(self, shape: _Shape) -> None:
         """Write the shape where the API's own reader looks for it."""
         if shape.schema is None:
-            wanted: dict[str, Any] = {"type": "json_object"}
+            response_format: dict[str, Any] = {"type": "json_object"}
         else:
             spec = {"name": shape.name, "schema": shape.schema}
             if shape.strict is not None:
                 spec["strict"] = shape.strict
             is_flat = self._api == "openai-responses"
             # Without a word of the client's it is not strict: Responses would take it for strict.
-            wanted = {"type": "json_schema", "strict": False, **spec} if is_flat else {"type": "json_schema"}
+            response_format = {"type": "json_schema", "strict": False, **spec} if is_flat else {"type": "json_schema"}
             if not is_flat:
-                wanted["json_schema"] = spec
+                response_format["json_schema"] = spec
         if self._api == "openai-responses":
-            self._data["text"] = {**mapping(self._data.get("text"), "text"), "format": wanted}
+            self._data["text"] = {**mapping(self._data.get("text"), "text"), "format": response_format}
         else:
-            self._data["response_format"] = wanted
+            self._data["response_format"] = response_format
 
     def _read_functions(self) -> None:
         """Turn OpenAI's `functions` and `function_call`, its fields until 2023, into tools."""
         data = self._data
-        functions, choice = data.pop("functions", None), data.pop("function_call", None)
+        functions = data.pop("functions", None)
+        choice = data.pop("function_call", None)
         if not functions:
             if choice not in (None, "auto", "none"):
                 self._warn("function_call", "There are no functions to call: it was left out.")
@@ -308,7 +312,8 @@ def _with_tool_calls(turns: list[Any]) -> list[Any]:
             made.append(turn)
         elif isinstance(turn.get("function_call"), Mapping):
             call = turn["function_call"]
-            name, identity = str(call.get("name")), f"call_{at}"
+            name = str(call.get("name"))
+            identity = f"call_{at}"
             waiting.setdefault(name, []).append(identity)
             rest = {key: value for key, value in turn.items() if key != "function_call"}
             made.append({**rest, "tool_calls": [{"id": identity, "type": "function", "function": call}]})

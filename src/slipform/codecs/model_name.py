@@ -35,10 +35,10 @@ def check_name(name: str, where: str = "model") -> str:
         raise RequestError(
             f"The model's name has {len(name)} characters, more than {MOST}: {shown(name)}", where=where, hint=_HINT
         )
-    found = _CONTROL.search(name)
-    if found is not None:
+    control = _CONTROL.search(name)
+    if control is not None:
         raise RequestError(
-            f"The model's name holds the control character U+{ord(found[0]):04X}: {shown(name)}",
+            f"The model's name holds the control character U+{ord(control[0]):04X}: {shown(name)}",
             where=where,
             hint=_HINT,
         )
@@ -56,9 +56,9 @@ def url_path(name: str, *, one_segment: bool = False) -> str:
     check_name(name)
     # Some servers fold characters that look alike, such as the wide full stop, before they look at a path.
     folded = name if name.isascii() else unicodedata.normalize("NFKC", name)
-    found = _NOT_IN_URL.search(folded)
-    if found is not None:
-        raise _unfit(name, f"holds `{found[0]}`")
+    forbidden = _NOT_IN_URL.search(folded)
+    if forbidden is not None:
+        raise _unfit(name, f"holds `{forbidden[0]}`")
     for segment in folded.split("/"):
         if (bare := segment.strip()) in ("", ".", ".."):
             raise _unfit(name, f"has the segment `{bare}`" if bare else "has an empty segment")

@@ -25,11 +25,12 @@ _UNKNOWN = ("suffix", "echo", "logprobs")
 def _read(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest:
     data = Fields(read_body(body))
     model = data.text("model")
-    shape, json_mode = None, False
+    shape = None
+    json_mode = False
     unread: dict[str, Any] = {}
-    wanted = data.get("response_format")
-    if wanted is not None:
-        shape, json_mode, unread = read_format(Fields(wanted, "response_format"))
+    response_format = data.get("response_format")
+    if response_format is not None:
+        shape, json_mode, unread = read_format(Fields(response_format, "response_format"))
     for name in _UNKNOWN:
         if data.get(name) not in (None, False, 0):
             raise RequestError(
@@ -99,13 +100,15 @@ class CompletionsStreamEncoder:
         """The bytes for one chunk."""
         if chunk.usage is not None:
             self._usage = chunk.usage
-        text, finish = chunk.text or chunk.refusal, None
+        text = chunk.text or chunk.refusal
+        finish = None
         if chunk.finish is not None and not self._ended:
-            self._ended, finish = True, _finish(chunk.finish)
+            self._ended = True
+            finish = _finish(chunk.finish)
         return self._event(text, finish) if text or finish else b""
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
-        """The bytes for one piece of text; there are no calls here."""
+        """The bytes for one piece of text; this API has no calls."""
         return self._event(text) if text and call < 0 else b""
 
     def finish(self) -> bytes:

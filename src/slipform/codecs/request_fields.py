@@ -1,4 +1,4 @@
-"""The fields of a request: read from a client with the place of each mistake, written to a vendor with each loss named.
+"""Read the fields of a client's request, naming each mistake, and write them to a vendor, naming each loss.
 
 Whatever a client sends is carried, renamed by a table, named in a `LossyEncode` or refused. `Fields` reads one object
 of a request, refuses, and keeps what nobody has read; `Encoding` writes: `sampling` renames, `carry`, `own_part` and
@@ -63,9 +63,9 @@ def read_body(body: bytes | Mapping[str, Any]) -> dict[str, Any]:
     return data
 
 
-def wrong(where: str, expected: str, found: Any) -> RequestError:
+def wrong(where: str, expected: str, value: Any) -> RequestError:
     """The error for a field of the wrong kind."""
-    return RequestError(f"Expected {expected}, found {type(found).__name__}", where=where)
+    return RequestError(f"Expected {expected}, found {type(value).__name__}", where=where)
 
 
 def text(value: Any, where: str) -> str:
@@ -94,10 +94,10 @@ def whole(value: Any, where: str) -> int | None:
         raise wrong(where, "a number", value)
     if isinstance(value, float) and not value.is_integer():
         raise wrong(where, "a whole number", value)
-    found = int(value)
-    if not -_LARGEST <= found < _LARGEST:
+    number = int(value)
+    if not -_LARGEST <= number < _LARGEST:
         raise RequestError("The number is too large", where=where)
-    return found
+    return number
 
 
 def flag(value: Any, where: str) -> bool | None:
@@ -444,21 +444,21 @@ class Encoding:
         if message.name is not None and message.role != "tool":
             self.lose(f"{path}.name", "This API has no names for speakers.")
 
-    def effort(self, wanted: str, *levels: str) -> str:
+    def effort(self, effort: str, *levels: str) -> str:
         """An effort in the words that this API has for it: its own, else the nearest, which is said.
 
         >>> Encoding("ollama", Capabilities()).effort("xhigh", "low", "medium", "high")
         'high'
         """
-        if wanted in levels or wanted not in _EFFORTS:
-            return wanted
-        at = _EFFORTS.index(wanted)
+        if effort in levels or effort not in _EFFORTS:
+            return effort
+        at = _EFFORTS.index(effort)
         nearest = min(levels, key=lambda each: abs(_EFFORTS.index(each) - at))
-        self.lose("reasoning.effort", f"{wanted} is spelled {nearest} here.", "approximated")
+        self.lose("reasoning.effort", f"{effort} is spelled {nearest} here.", "approximated")
         return nearest
 
     def lose_one_call(self, plan: SchemaChannel) -> None:
-        """Name the wish for one call at a time as lost, where callers' tools are offered and there is no switch."""
+        """Name the wish for one call at a time as lost, where callers' tools are offered and the API has no switch."""
         if plan.parallel_tool_calls is False and any(tool.name != RESERVED_TOOL for tool in plan.tools):
             self.lose("parallel_tool_calls", "This API may call several tools at once.")
 
@@ -486,9 +486,11 @@ class Encoding:
     def own_part(self, part: Reasoning | Opaque, path: str) -> dict[str, Any] | None:
         """What a vendor wants back untouched, if it is this codec's; else None, and it is named as lost."""
         if isinstance(part, Reasoning):
-            own, kind = part.opaque.get(self.codec), "Reasoning"
+            own = part.opaque.get(self.codec)
+            kind = "Reasoning"
         else:
-            own, kind = part.data if part.vendor == self.codec else None, "A part"
+            own = part.data if part.vendor == self.codec else None
+            kind = "A part"
         if own is None:
             self.lose(path, f"{kind} of another API cannot be sent back here.")
             return None

@@ -49,11 +49,13 @@ def choose_channel(
 ) -> SchemaChannel:
     """Decide the channel for this request; `auto` is what the codec settled on when it was made."""
     capabilities = out.capabilities
-    wanted, choice, parallel = request.response_format, request.tool_choice, request.parallel_tool_calls
+    response_format = request.response_format
+    choice = request.tool_choice
+    parallel = request.parallel_tool_calls
     if request.reasoning and not capabilities.reasoning:
         out.lose("reasoning", "This model does not reason on demand.")
     reasoning = request.reasoning if request.reasoning and capabilities.reasoning else {}
-    if wanted is None:
+    if response_format is None:
         if forces_object(request, capabilities):
             # Arguments of a call are always JSON: the strongest JSON-only mode that this API has.
             return SchemaChannel(
@@ -68,34 +70,36 @@ def choose_channel(
         json_object = request.json_mode and capabilities.json_mode
         tools, lifts = lower_tools(request.tools, out, tool_rule)
         return SchemaChannel(None, "", {}, False, json_object, reasoning, tools, choice, parallel, None, (), lifts)
-    name = wanted.json_schema.name
+    name = response_format.json_schema.name
     if not isinstance(name, str) or not name.strip():
         raise RequestError("JsonSchemaSpec: name must be non-empty", where="response_format.json_schema.name")
     strategy, native, why = serving_strategy(request, capabilities, auto, native_rule)
     if why:
         out.lose("response_format", why, "approximated")
     if strategy is not OutputStrategy.NATIVE and strategy is not OutputStrategy.TOOL:
-        if wanted.strict:
+        if response_format.strict:
             out.lose("response_format.strict", "A schema in the prompt cannot be made binding.", "approximated")
         if request.tools:
             message = "Tools and a schema in the prompt do not go well together."
             out.losses.append(ModelWarning("tools_with_prompted", message, "tools"))
         json_object = capabilities.json_mode and not request.tools
-        schema, prompted = wanted.json_schema.schema, OutputStrategy.PROMPTED
+        schema = response_format.json_schema.schema
+        prompted = OutputStrategy.PROMPTED
         lift = _UNWRAPPING if wraps_root(capabilities, request) else None
         tools, lifts = lower_tools(request.tools, out, tool_rule)
         return SchemaChannel(
             prompted, name, schema, False, json_object, reasoning, tools, choice, parallel, lift, (), lifts
         )
-    if wanted.strict and "no_strict" in capabilities.quirks:
+    if response_format.strict and "no_strict" in capabilities.quirks:
         out.lose("response_format.strict", "This model has no strict mode; the answer is checked here.", "approximated")
-    shape = native or tool_schema(wanted, out, tool_rule)
+    shape = native or tool_schema(response_format, out, tool_rule)
     out.losses.extend(shape.losses)
     tools, lifts = lower_tools(request.tools, out, tool_rule, beside=shape)
     if strategy is OutputStrategy.TOOL:
         refuse_reserved(request)
-        choice, parallel = _forced(request, out), parallel if tools else False
-        tools = (*tools, _output_tool(wanted, shape))
+        choice = _forced(request, out)
+        parallel = parallel if tools else False
+        tools = (*tools, _output_tool(response_format, shape))
     return SchemaChannel(
         strategy, name, shape.schema, shape.strict, False, reasoning, tools, choice, parallel, shape.lift, (), lifts
     )
@@ -115,17 +119,17 @@ def serving_strategy(
 
     `auto` takes the next channel where the schema has no place in the native one: the tool, then the prompt.
     """
-    wanted = request.response_format
-    if wanted is None:
+    response_format = request.response_format
+    if response_format is None:
         return auto, None, ""
-    is_auto = wanted.strategy is OutputStrategy.AUTO
-    strategy = auto if is_auto else wanted.strategy
+    is_auto = response_format.strategy is OutputStrategy.AUTO
+    strategy = auto if is_auto else response_format.strategy
     if strategy is not OutputStrategy.NATIVE:
         return strategy, None, ""
     if request.tools and "no_native_with_tools" in capabilities.quirks:
         return OutputStrategy.TOOL, None, "This API takes a schema or tools; the schema goes in a tool."
     try:
-        return strategy, format_schema(wanted, capabilities, native_rule), ""
+        return strategy, format_schema(response_format, capabilities, native_rule), ""
     except UnsupportedSchemaError as error:
         if not is_auto or capabilities.strategy is not OutputStrategy.AUTO:  # somebody insists on this channel
             raise
@@ -141,10 +145,10 @@ def wraps_root(capabilities: Capabilities, request: ModelRequest) -> bool:
 
     The prompt then asks for the value under the key `value`.
     """
-    wanted = request.response_format
-    if wanted is None or not capabilities.json_mode or request.tools:
+    response_format = request.response_format
+    if response_format is None or not capabilities.json_mode or request.tools:
         return False
-    root = wanted.json_schema.schema
+    root = response_format.json_schema.schema
     return root.get("type") in ("array", "string", "integer", "number", "boolean", "null") or "enum" in root
 
 
@@ -168,9 +172,9 @@ def refuse_reserved(request: ModelRequest) -> None:
             )
 
 
-def _output_tool(wanted: ResponseFormat, shape: WireSchema) -> Tool:
-    described = wanted.json_schema.schema.get("description")
-    text = f"Give the final answer, {wanted.json_schema.name}, as the arguments of this tool."
+def _output_tool(response_format: ResponseFormat, shape: WireSchema) -> Tool:
+    described = response_format.json_schema.schema.get("description")
+    text = f"Give the final answer, {response_format.json_schema.name}, as the arguments of this tool."
     description = f"{text} {described}" if isinstance(described, str) else text
     return Tool(RESERVED_TOOL, shape.schema, description, strict=True if shape.strict else None)
 

@@ -27,7 +27,7 @@ _MARK = 7
 class Alphabet:
     """The letters that a vendor allows in the name of a tool, those it may begin with, and how many there may be.
 
-    >>> Alphabet("A-Za-z0-9_-", "A-Za-z_", 10).spelled("2 get.weather!", set())
+    >>> Alphabet("A-Za-z0-9_-", "A-Za-z_", 10).encode("2 get.weather!", set())
     '_2__3ee2f7'
     """
 
@@ -45,7 +45,7 @@ class Alphabet:
         """Whether a name can be sent as it is."""
         return len(name) <= self.most and self._fits(name) is not None
 
-    def spelled(self, name: str, taken: set[str]) -> str:
+    def encode(self, name: str, taken: set[str]) -> str:
         """The name in these letters, other than all those taken; the same for the same name, in every turn."""
         clean = re.sub(rf"[^{self.letters}]", "_", name)
         if not self.allows(clean[:1]):
@@ -76,7 +76,7 @@ def respelled(
     taken = {name for name in names if name not in odd} | {RESERVED_TOOL}
     spelling: dict[str, str] = {}
     for name in odd:
-        spelling[name] = alphabet.spelled(name, taken)
+        spelling[name] = alphabet.encode(name, taken)
         taken.add(spelling[name])
         message = f"It is spelled {spelling[name]!r} here; calls come back as {name!r}."
         out.lose(f"tools.{name}.name", message, "renamed")
@@ -115,17 +115,17 @@ def restored_chunks(chunks: list[CompletionChunk], names: Mapping[str, str]) -> 
 
 def _is_needed(request: ModelRequest, alphabet: Alphabet) -> bool:
     """Whether there is a name that the vendor does not take; asked for every request, so in plain loops."""
-    known = {tool.name for tool in request.tools if tool.vendor is None} if request.tools else set()
+    names = {tool.name for tool in request.tools if tool.vendor is None} if request.tools else set()
     for message in request.messages:
         if message.role not in _SPEAK_OF_TOOLS:
             continue
         for part in message.parts:
             kind = type(part)
             if (kind is ToolCall or kind is ToolResult) and part.name is not None:  # type: ignore[union-attr]
-                known.add(part.name)  # type: ignore[union-attr]
+                names.add(part.name)  # type: ignore[union-attr]
     if isinstance(request.tool_choice, NamedTool):
-        known.add(request.tool_choice.name)
-    return any(name and not alphabet.allows(name) for name in known) if known else False
+        names.add(request.tool_choice.name)
+    return any(name and not alphabet.allows(name) for name in names) if names else False
 
 
 def _names(request: ModelRequest) -> Iterator[str]:

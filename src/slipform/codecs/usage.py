@@ -58,11 +58,13 @@ class UsageTail:
     def usage(self, api: str) -> Usage | None:
         """What the whole of them tells."""
         last = self._last
-        found = usage_in(api, last[0] if len(last) == 1 else b"".join(last))
-        if found is None or found.input is not None:
-            return found
-        begun = usage_in(api, self._first, with_input=True)
-        return found if begun is None else Usage(begun.input, found.output, begun.cached, found.reasoning)
+        last_usage = usage_in(api, last[0] if len(last) == 1 else b"".join(last))
+        if last_usage is None or last_usage.input is not None:
+            return last_usage
+        input_usage = usage_in(api, self._first, with_input=True)
+        if input_usage is None:
+            return last_usage
+        return Usage(input_usage.input, last_usage.output, input_usage.cached, last_usage.reasoning)
 
 
 class StreamMeter:
@@ -121,11 +123,11 @@ class StreamMeter:
         written = _text_size(places)
         self._written += written
         self.pieces += written > 0
-        if self._usage_name in data and (found := usage_in(self._api, data)) is not None:
-            known = self.usage
+        if self._usage_name in data and (reported := usage_in(self._api, data)) is not None:
+            previous = self.usage
             self.usage = Usage(
-                known.input if found.input is None else found.input,
-                known.output if found.output is None else found.output,
+                previous.input if reported.input is None else reported.input,
+                previous.output if reported.output is None else reported.output,
             )
 
 
@@ -144,7 +146,7 @@ def _text_size(value: Any) -> int:
     return size
 
 
-def usage_in(api: str, said: bytes, *, with_input: bool = False) -> Usage | None:
+def usage_in(api: str, body: bytes, *, with_input: bool = False) -> Usage | None:
     r"""The last usage in an answer's bytes that tells of tokens, or of tokens read; None where there is none.
 
     >>> usage_in("openai-chat", b'{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}').total
@@ -152,18 +154,19 @@ def usage_in(api: str, said: bytes, *, with_input: bool = False) -> Usage | None
     """
     codec = _codec(api)
     if not codec.usage_key:  # the last line of the answer tells it
-        return _usage_of_line(codec, said)
-    name, at = _name(codec), len(said)
+        return _usage_of_line(codec, body)
+    name = _name(codec)
+    at = len(body)
     for _ in range(_LOOKS):
-        at = said.rfind(name, 0, at)
+        at = body.rfind(name, 0, at)
         if at < 0:
             return None
         try:
-            found = codec.read_usage(_object_at(said, at + len(name)))
+            usage = codec.read_usage(_object_at(body, at + len(name)))
         except (AttributeError, TypeError):  # no vendor's: they may hold what they like
             continue
-        if found is not None and (found.input is not None or (found.output is not None and not with_input)):
-            return at_tier(found, _service_tier(said))
+        if usage is not None and (usage.input is not None or (usage.output is not None and not with_input)):
+            return at_tier(usage, _service_tier(body))
     return None
 
 
@@ -189,20 +192,20 @@ def _name(codec: Codec) -> bytes:
     return f'"{codec.usage_key}"'.encode()
 
 
-def _usage_of_line(codec: Codec, said: bytes) -> Usage | None:
+def _usage_of_line(codec: Codec, body: bytes) -> Usage | None:
     try:
-        line = orjson.loads(said.rstrip(b"\n").rpartition(b"\n")[2])
+        line = orjson.loads(body.rstrip(b"\n").rpartition(b"\n")[2])
     except orjson.JSONDecodeError:
         return None
     return codec.read_usage(line) if isinstance(line, dict) else None
 
 
-def _object_at(said: bytes, at: int) -> Any:
+def _object_at(body: bytes, at: int) -> Any:
     """The object that follows a name; None when something else does."""
-    found = _OBJECT.match(said, at)
-    if found is None:
+    match = _OBJECT.match(body, at)
+    if match is None:
         return None
     try:
-        return orjson.loads(found[1])
+        return orjson.loads(match[1])
     except orjson.JSONDecodeError:
         return None

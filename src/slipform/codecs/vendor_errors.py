@@ -89,8 +89,8 @@ def fault_error(
     'rate_limit'
     """
     fault = read_fault(payload)
-    known = status if status is not None and status >= 400 else fault.status
-    category = classify(fault, known, kind)
+    error_status = status if status is not None and status >= 400 else fault.status
+    category = classify(fault, error_status, kind)
     error, retryable, hint = _CATEGORIES[category]
     details: dict[str, Any] = {"category": category, "retryable": retryable}
     named = {"type": fault.type or kind, "code": fault.code, "param": fault.param}
@@ -99,9 +99,11 @@ def fault_error(
         details["failed_generation"] = fault.raw["failed_generation"]
     if fault.raw is not None:
         details["raw"] = fault.raw
-    message = fault.message or (f"The model's server answered {known}" if known else "The model's server failed")
+    message = fault.message or (
+        f"The model's server answered {error_status}" if error_status else "The model's server failed"
+    )
     wait = retry_after(headers or {}, fault.raw)
-    return error(message, status=known, retry_after=wait, hint=hint, details=details)
+    return error(message, status=error_status, retry_after=wait, hint=hint, details=details)
 
 
 def read_fault(payload: Any) -> VendorFault:
@@ -176,10 +178,10 @@ def classify(fault: VendorFault, status: int | None, kind: str = "") -> str:
         category = _BY_STATUS[status]
         return "overloaded" if category == "server" and _OVERLOADED.search(fault.message) else category
     if status is None or status < 400:
-        found = next((category for pattern, category in _BY_NAME if pattern.search(names)), None)
-        if found is not None and found != "bad_request":
-            return found
-        return _bad_request(fault, names) if found else "server"
+        named_category = next((category for pattern, category in _BY_NAME if pattern.search(names)), None)
+        if named_category is not None and named_category != "bad_request":
+            return named_category
+        return _bad_request(fault, names) if named_category else "server"
     return _bad_request(fault, names) if status < 500 else "server"
 
 

@@ -38,36 +38,39 @@ class WireSchema(msgspec.Struct, frozen=True):
 _SHAPES = BoundedCache[tuple[bytes, str, bool, StrictRule, OpenObjects], WireSchema | UnsupportedSchemaError](
     "encoded schemas", entries=256, max_bytes=32_000_000
 )
-"""By the schema's text, so that a schema which is changed, or comes with every request, is no danger."""
+"""Keyed by the schema's text, so that a schema that is changed, or sent with every request, does no harm."""
 _AS_IT_IS = "identity"
 _LEAST = 2_000
 _TIMES_TEXT = 50
 """How many bytes a lowered schema and the way back keep alive for each byte of the schema's text."""
 
 
-def format_schema(wanted: ResponseFormat, capabilities: Capabilities, rule: StrictRule) -> WireSchema:
+def format_schema(response_format: ResponseFormat, capabilities: Capabilities, rule: StrictRule) -> WireSchema:
     """The wanted schema in the dialect of the native channel; an `UnsupportedSchemaError` where that has no words."""
-    is_sent_as_it_is = _is_best_effort(wanted, rule) and wanted.json_schema.schema.get("type") == "object"
-    return _format(wanted, capabilities, _AS_IT_IS if is_sent_as_it_is else capabilities.dialect, rule)
+    is_sent_as_it_is = (
+        _is_best_effort(response_format, rule) and response_format.json_schema.schema.get("type") == "object"
+    )
+    return _format(response_format, capabilities, _AS_IT_IS if is_sent_as_it_is else capabilities.dialect, rule)
 
 
-def _is_best_effort(wanted: ResponseFormat, rule: StrictRule) -> bool:
+def _is_best_effort(response_format: ResponseFormat, rule: StrictRule) -> bool:
     """Whether the caller wants no strict mode, and the API can do without: there a schema needs no rewriting."""
-    return not wanted.strict and rule != "always"
+    return not response_format.strict and rule != "always"
 
 
-def tool_schema(wanted: ResponseFormat, out: Encoding, rule: StrictRule) -> WireSchema:
+def tool_schema(response_format: ResponseFormat, out: Encoding, rule: StrictRule) -> WireSchema:
     """The wanted schema as a tool's parameters; without strict mode where the strict dialect has no words for it."""
-    dialect_name = ANY_TOOL if _is_best_effort(wanted, rule) else out.capabilities.tool_dialect
+    dialect_name = ANY_TOOL if _is_best_effort(response_format, rule) else out.capabilities.tool_dialect
     try:
-        return _format(wanted, out.capabilities, dialect_name, rule)
+        return _format(response_format, out.capabilities, dialect_name, rule)
     except UnsupportedSchemaError as error:
         out.lose("response_format.strict", f"Sent without strict mode: {error.message}.", "approximated")
-        return _format(dataclasses.replace(wanted, strict=False), out.capabilities, ANY_TOOL, rule)
+        return _format(dataclasses.replace(response_format, strict=False), out.capabilities, ANY_TOOL, rule)
 
 
-def _format(wanted: ResponseFormat, capabilities: Capabilities, name: str, rule: StrictRule) -> WireSchema:
-    spec, strict = wanted.json_schema, wanted.strict and "no_strict" not in capabilities.quirks
+def _format(response_format: ResponseFormat, capabilities: Capabilities, name: str, rule: StrictRule) -> WireSchema:
+    spec = response_format.json_schema
+    strict = response_format.strict and "no_strict" not in capabilities.quirks
     open_objects = capabilities.open_objects
     if spec.is_typed and open_objects == "auto":
         open_objects = "closed"
@@ -161,7 +164,7 @@ def lower_tools(
         if shape is None:
             made.append(dataclasses.replace(tool, strict=None) if tool.strict else tool)
             continue
-        strict = True if shape.strict else None if tool.strict else tool.strict
+        strict = shape.strict or (None if tool.strict else tool.strict)
         made.append(dataclasses.replace(tool, parameters=shape.schema, strict=strict))
         if shape.lift is not None:
             lifts[tool.name] = shape.lift
@@ -185,9 +188,10 @@ def _strict_shape(tool: Tool, out: Encoding, rule: StrictRule, used: dict[str, i
     if shape.strict and used:
         limits = dialect(dialect_name).limits
         total = _add(dict(used), shape.schema, tool=True)
-        over = next((name for name in used if total[name] > limits[name]), None)
-        if over is not None:
-            why = f"all strict schemas together have {total[over]} {over.replace('_', ' ')}, at most {limits[over]}"
+        exceeded = next((name for name in used if total[name] > limits[name]), None)
+        if exceeded is not None:
+            count = f"{total[exceeded]} {exceeded.replace('_', ' ')}"
+            why = f"all strict schemas together have {count}, at most {limits[exceeded]}"
             out.lose(f"{path}.strict", f"Sent without strict mode: {why}.", "approximated")
             return None
         used.update(total)

@@ -1,4 +1,4 @@
-"""The records of Messages: how it is called, by Vertex's `:rawPredict` too, and how slipform serves it."""
+"""Define the records of Messages: how it is called, by Vertex's `:rawPredict` too, and how slipform serves it."""
 
 from __future__ import annotations
 

@@ -84,7 +84,8 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     if not isinstance(usage, Mapping):
         return None
     fresh = count(usage.get("input_tokens"))
-    read, written = count(usage.get("cache_read_input_tokens")), count(usage.get("cache_creation_input_tokens"))
+    read = count(usage.get("cache_read_input_tokens"))
+    written = count(usage.get("cache_creation_input_tokens"))
     thinking = details_of(usage, "output_tokens_details").get("thinking_tokens")
     total = usage_of(
         None if fresh is None else fresh + (read or 0) + (written or 0),

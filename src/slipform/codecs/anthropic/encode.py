@@ -82,9 +82,11 @@ def _output_config(plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
 
 
 def _add_thinking(body: dict[str, Any], request: ModelRequest, plan: SchemaChannel, out: Encoding) -> None:
-    wanted = plan.reasoning
-    enabled, budget, summary = wanted.get("enabled"), wanted.get("budget"), wanted.get("summary")
-    if enabled is False or wanted.get("effort") == "none":
+    reasoning = plan.reasoning
+    enabled = reasoning.get("enabled")
+    budget = reasoning.get("budget")
+    summary = reasoning.get("summary")
+    if enabled is False or reasoning.get("effort") == "none":
         body["thinking"] = {"type": "disabled"}
         return
     if (budget is not None or enabled or summary) and out.lost_thinking(request):

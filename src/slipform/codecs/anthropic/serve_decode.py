@@ -36,12 +36,14 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     data = Fields(read_body(body))
     on_vertex = _RAW_PREDICT.search(path)
     data.get("anthropic_version")
-    output, older = data.optional("output_config"), data.get("output_format")
-    wanted = output.get("format") or older
-    format_ = NO_FIELDS if wanted is None else Fields(wanted, "output_config.format")
+    output = data.optional("output_config")
+    older = data.get("output_format")
+    declared_format = output.get("format") or older
+    format_ = NO_FIELDS if declared_format is None else Fields(declared_format, "output_config.format")
     effort = output.optional_text("effort")
     tools = tuple([_tool(tool) for tool in data.objects("tools")])
-    chosen, thinking = data.optional("tool_choice"), data.optional("thinking")
+    chosen = data.optional("tool_choice")
+    thinking = data.optional("thinking")
     choice, parallel = _choice(chosen)
     messages = _messages(data)
     named = data.get("model") if on_vertex else data.text("model")
@@ -49,7 +51,7 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     request = ModelRequest(
         model=on_vertex[1] if on_vertex else named,
         messages=messages,
-        response_format=_format(format_) if wanted is not None else None,
+        response_format=_format(format_) if declared_format is not None else None,
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=parallel,
@@ -70,9 +72,10 @@ def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:
 
 
 def _messages(data: Fields) -> tuple[Message, ...]:
-    turns, system = data.items("messages"), _content(data, "system")
-    said = [_message(Fields(turn, f"messages[{at}]")) for at, turn in enumerate(turns)]
-    return (Message("system", tuple(system)), *said) if system else tuple(said)
+    turns = data.items("messages")
+    system = _content(data, "system")
+    conversation = [_message(Fields(turn, f"messages[{at}]")) for at, turn in enumerate(turns)]
+    return (Message("system", tuple(system)), *conversation) if system else tuple(conversation)
 
 
 def _unread(data: Fields, output: Fields, shape: Fields, thinking: Fields, choice: Fields) -> dict[str, Any]:
@@ -84,35 +87,38 @@ def _unread(data: Fields, output: Fields, shape: Fields, thinking: Fields, choic
     return extra
 
 
-def _format(wanted: Fields) -> ResponseFormat:
-    kind = wanted.get("type")
+def _format(fields: Fields) -> ResponseFormat:
+    kind = fields.get("type")
     if kind != "json_schema":
-        raise RequestError(f"Unknown format {kind!r}", where=wanted.place("type"), hint="Use json_schema.")
-    schema = wanted.get("schema")
-    title = mapping(schema, wanted.place("schema")).get("title")
+        raise RequestError(f"Unknown format {kind!r}", where=fields.place("type"), hint="Use json_schema.")
+    schema = fields.get("schema")
+    title = mapping(schema, fields.place("schema")).get("title")
     name = title if isinstance(title, str) and title.strip() else "answer"
-    return wanted.response_format(name, schema, strict=True)
+    return fields.response_format(name, schema, strict=True)
 
 
 def _reasoning(thinking: Fields, effort: str | None) -> dict[str, Any] | None:
-    wanted: dict[str, Any] = {} if effort is None else {"effort": effort}
-    kind, budget, display = thinking.get("type"), thinking.whole("budget_tokens"), thinking.get("display")
+    reasoning: dict[str, Any] = {} if effort is None else {"effort": effort}
+    kind = thinking.get("type")
+    budget = thinking.whole("budget_tokens")
+    display = thinking.get("display")
     if kind == "disabled":
-        wanted["enabled"] = False
+        reasoning["enabled"] = False
     elif kind is not None:
-        wanted["enabled"] = True
+        reasoning["enabled"] = True
         if budget is not None:
-            wanted["budget"] = budget
+            reasoning["budget"] = budget
         if display is not None:
-            wanted["summary"] = display
-    return wanted or None
+            reasoning["summary"] = display
+    return reasoning or None
 
 
 def _tool(tool: Fields) -> Tool:
     name = tool.text("name")
     if tool.get("type") not in (None, "custom"):
         return Tool(name, {}, extra={NAME: dict(tool.data)}, vendor=NAME)
-    parameters, description = tool.mapping("input_schema"), tool.optional_text("description")
+    parameters = tool.mapping("input_schema")
+    description = tool.optional_text("description")
     return Tool(name, parameters, description, tool.flag("strict"), tagged(NAME, tool.rest()))
 
 
@@ -154,18 +160,22 @@ def _part(block: Fields) -> Part:
     if kind == "text":
         return Text(block.text("text"), tagged(NAME, block.rest()))
     if kind == "tool_result":
-        said = tuple(part for part in _content(block, "content") if isinstance(part, (Text, Media, Opaque)))
-        identity, failed = block.text("tool_use_id"), block.flag("is_error") is True
-        return ToolResult(identity, said, failed, extra=tagged(NAME, block.rest()))
+        content = tuple(part for part in _content(block, "content") if isinstance(part, (Text, Media, Opaque)))
+        identity = block.text("tool_use_id")
+        failed = block.flag("is_error") is True
+        return ToolResult(identity, content, failed, extra=tagged(NAME, block.rest()))
     if kind == "tool_use":
-        identity, name = str(block.get("id")), str(block.get("name"))
+        identity = str(block.get("id"))
+        name = str(block.get("name"))
         return ToolCall(identity, name, arguments_text(block.get("input")), tagged(NAME, block.rest()))
     return _media(block, kind) if kind in ("image", "document") else read_block(block.data)
 
 
 def _media(block: Fields, kind: str) -> Part:
-    source, name = block.object("source"), block.optional_text("title") if kind == "document" else None
-    form, mime = source.get("type"), source.optional_text("media_type")
+    source = block.object("source")
+    name = block.optional_text("title") if kind == "document" else None
+    form = source.get("type")
+    mime = source.optional_text("media_type")
     media: dict[str, Any]
     if form == "base64":
         media = {"mime_type": mime, "data": source.base64("data")}

@@ -118,7 +118,7 @@ class AnthropicStreamEncoder:
         self.extra: Mapping[str, Any] = {}
         self._model = served.request.model
         self._id = f"msg_{stamp.new_id()}"
-        self._begun = False
+        self._is_started = False
         self._index = -1
         self._open: str | None = None
         self._calls = CallTable()
@@ -153,7 +153,8 @@ class AnthropicStreamEncoder:
         if chunk.refusal:
             self._refusal.append(chunk.refusal)
         if chunk.finish is not None:
-            self._finish, self._raw = chunk.finish, chunk.raw_finish
+            self._finish = chunk.finish
+            self._raw = chunk.raw_finish
         if chunk.extra:
             self._extra.update({key: chunk.extra[key] for key in _PASSED if chunk.extra.get(key)})
         return b"".join(out)
@@ -190,9 +191,9 @@ class AnthropicStreamEncoder:
         return _event("ping", {})
 
     def _begin(self, chunk: CompletionChunk) -> bytes:
-        if self._begun:
+        if self._is_started:
             return b""
-        self._begun = True
+        self._is_started = True
         message: dict[str, Any] = {
             "id": chunk.id or self._id,
             "type": "message",
@@ -269,7 +270,9 @@ class AnthropicStreamEncoder:
 
     def _end_call(self) -> bytes:
         """Close the call that is open, and write what has waited for that."""
-        out, waiting, self._waiting = [self._close()], self._waiting, []
+        out = [self._close()]
+        waiting = self._waiting
+        self._waiting = []
         out += map(self.feed, waiting)
         for call in self._calls.calls:
             if self._current is None and call.name is not None and call.position not in self._sent:
@@ -283,8 +286,8 @@ class AnthropicStreamEncoder:
         block = {"type": "tool_use", "id": call.known_id(self._id), "name": call.name or "", "input": {}}
         out += self._block("tool_use", {**block, **call.extra.get(NAME, {})})
         self._current = call
-        held = "".join(call.pieces)
-        return out + self._delta({"type": "input_json_delta", "partial_json": held})
+        buffered = "".join(call.pieces)
+        return out + self._delta({"type": "input_json_delta", "partial_json": buffered})
 
 
 def _is_whole(call: OpenCall) -> bool:

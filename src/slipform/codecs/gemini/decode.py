@@ -72,11 +72,11 @@ class PartialCall:
             return
         place: Any = self._args
         for step, following in pairwise(steps):
-            found = _get(place, step)
-            if not isinstance(found, (dict, list)):
-                found = [] if isinstance(following, int) else {}
-                _set(place, step, found)
-            place = found
+            child = _get(place, step)
+            if not isinstance(child, (dict, list)):
+                child = [] if isinstance(following, int) else {}
+                _set(place, step, child)
+            place = child
         old = _get(place, steps[-1])
         _set(place, steps[-1], old + value if grow and isinstance(old, str) and isinstance(value, str) else value)
 
@@ -135,10 +135,10 @@ def join_answers(body: bytes) -> dict[str, Any]:
             raise fault_error(answer, status=None)
         whole.update(answer)
         for candidate in answer.get("candidates") or ():
-            known = candidates.setdefault(candidate.get("index") or 0, {"content": {"parts": []}})
+            merged = candidates.setdefault(candidate.get("index") or 0, {"content": {"parts": []}})
             parts = (candidate.get("content") or {}).get("parts") or []
-            known.update({key: value for key, value in candidate.items() if key != "content"})
-            known["content"]["parts"].extend(parts)
+            merged.update({key: value for key, value in candidate.items() if key != "content"})
+            merged["content"]["parts"].extend(parts)
     return {**whole, "candidates": [candidates[index] for index in sorted(candidates)]}
 
 
@@ -214,10 +214,10 @@ def _rest(candidate: Mapping[str, Any]) -> dict[str, Any]:
     return rest
 
 
-def _token(given: Mapping[str, Any]) -> dict[str, Any]:
-    text = str(given.get("token") or "")
-    known = {"id": given["tokenId"]} if "tokenId" in given else {}
-    return {"token": text, "bytes": list(text.encode()), "logprob": given.get("logProbability"), **known}
+def _token(entry: Mapping[str, Any]) -> dict[str, Any]:
+    text = str(entry.get("token") or "")
+    id_field = {"id": entry["tokenId"]} if "tokenId" in entry else {}
+    return {"token": text, "bytes": list(text.encode()), "logprob": entry.get("logProbability"), **id_field}
 
 
 def finish_word(value: Any) -> str | None:
@@ -249,7 +249,8 @@ def read_part(part: Mapping[str, Any], index: int, answer_id: str) -> list[Part]
         # Its signature is found again by this id, so it has to be the only one of its name.
         made = f"call_{answer_id}_{index}" if answer_id else f"call_{token_hex(8)}_{index}"
         extra = {NAME: {"thoughtSignature": signature}} if signature else {}
-        name, arguments = str(call.get("name") or ""), arguments_text(call.get("args"))
+        name = str(call.get("name") or "")
+        arguments = arguments_text(call.get("args"))
         return [ToolCall(call.get("id") or made, name, arguments, extra)]
     if part.get("thought"):
         return [Reasoning(str(part.get("text") or ""), {NAME: dict(part)})]
@@ -282,13 +283,18 @@ def read_usage(usage: Any) -> Usage | None:
     if not isinstance(usage, Mapping) or not usage:
         return None
     usage = camel(usage)
-    prompt, tool = count(usage.get("promptTokenCount")), count(usage.get("toolUsePromptTokenCount"))
-    said, thought = count(usage.get("candidatesTokenCount")), count(usage.get("thoughtsTokenCount"))
+    prompt = count(usage.get("promptTokenCount"))
+    tool = count(usage.get("toolUsePromptTokenCount"))
+    candidate_tokens = count(usage.get("candidatesTokenCount"))
+    thought_tokens = count(usage.get("thoughtsTokenCount"))
+    output = None
+    if candidate_tokens is not None or thought_tokens is not None:
+        output = (candidate_tokens or 0) + (thought_tokens or 0)
     return usage_of(
         None if prompt is None else prompt + (tool or 0),
-        None if said is None and thought is None else (said or 0) + (thought or 0),
+        output,
         count(usage.get("cachedContentTokenCount")),
-        thought,
+        thought_tokens,
         count(usage.get("totalTokenCount")),
     )
 

@@ -43,7 +43,8 @@ _MIMES = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4", "fil
 
 def request_path(model: str, _capabilities: Capabilities, stream: bool) -> str:
     """The path of the call, under a base URL that ends with the API's version (`…/v1`)."""
-    name, call = url_path(model), "streamGenerateContent?alt=sse" if stream else "generateContent"
+    name = url_path(model)
+    call = "streamGenerateContent?alt=sse" if stream else "generateContent"
     return f"/{name}:{call}" if "/" in name else f"/models/{name}:{call}"
 
 
@@ -81,18 +82,20 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
 
 
 def _thinking(plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
-    wanted = plan.reasoning
+    reasoning = plan.reasoning
     config: dict[str, Any] = {}
-    effort, budget, summary = wanted.get("effort"), wanted.get("budget"), wanted.get("summary")
+    effort = reasoning.get("effort")
+    budget = reasoning.get("budget")
+    summary = reasoning.get("summary")
     if budget is not None:
         config["thinkingBudget"] = budget
-    if budget is None and (wanted.get("enabled") is False or effort == "none"):
+    if budget is None and (reasoning.get("enabled") is False or effort == "none"):
         config["thinkingBudget"] = 0
     elif effort is not None:
         config["thinkingLevel"] = _LEVELS.get(effort, "HIGH")
         if effort in ("xhigh", "max") or effort not in _LEVELS:
             out.lose("reasoning.effort", f"{effort} is spelled HIGH here.", "approximated")
-    elif wanted.get("enabled") and budget is None and out.origin != NAME:
+    elif reasoning.get("enabled") and budget is None and out.origin != NAME:
         out.lose("reasoning.enabled", "Whether to think is left to the model here.", "approximated")
     if summary is not None:
         config["includeThoughts"] = summary not in (False, "omitted")
@@ -184,7 +187,7 @@ def _part(part: Part, names: Mapping[str, str], path: str, out: Encoding) -> lis
 
 
 def _result(result: ToolResult, names: Mapping[str, str], path: str, out: Encoding) -> dict[str, Any]:
-    said = result.text
+    output = result.text
     for part in result.parts:
         if isinstance(part, Text):
             out.drop(part.extra, path)
@@ -193,7 +196,7 @@ def _result(result: ToolResult, names: Mapping[str, str], path: str, out: Encodi
     answer: dict[str, Any] = {"name": result.name or names.get(result.call_id) or result.call_id}
     if not result.call_id.startswith(MADE_ID):
         answer["id"] = result.call_id
-    answer["response"] = result_object(said, failed=result.is_error)
+    answer["response"] = result_object(output, failed=result.is_error)
     encoded = out.carry({"functionResponse": answer}, result.extra, path)
     response = encoded.pop(RESPONSE, None)
     if response is not None:
@@ -201,22 +204,24 @@ def _result(result: ToolResult, names: Mapping[str, str], path: str, out: Encodi
     return encoded
 
 
-def result_object(said: str, *, failed: bool) -> dict[str, Any]:
+def result_object(output: str, *, failed: bool) -> dict[str, Any]:
     """What a tool said, as the object that this API wants."""
     if failed:
-        return {"error": said}
+        return {"error": output}
     try:
-        value = parse(said)
+        value = parse(output)
     except ValueError:
         value = None
-    return value if isinstance(value, dict) else {"output": said}
+    return value if isinstance(value, dict) else {"output": output}
 
 
 def _media(media: Media, path: str, out: Encoding) -> dict[str, Any]:
     mime = media.mime_type or _MIMES[media.kind]
-    key, source = "fileData", {"mimeType": mime, "fileUri": media.url or media.file_id}
+    key = "fileData"
+    source = {"mimeType": mime, "fileUri": media.url or media.file_id}
     if media.data is not None:
-        key, source = "inlineData", {"mimeType": mime, "data": b64encode(media.data).decode()}
+        key = "inlineData"
+        source = {"mimeType": mime, "data": b64encode(media.data).decode()}
     encoded = out.carry({key: source}, media.extra, path)
     if media.name is not None and "displayName" not in encoded[key]:
         # Only one of Google's two APIs takes it: it goes back where it came from, and nowhere else.

@@ -54,16 +54,16 @@ def to_json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     >>> to_json_schema({"type": "STRING", "nullable": True})
     {'type': ['string', 'null']}
     """
-    found: dict[str, Any] = {}
+    json_schema: dict[str, Any] = {}
     for key, value in schema.items():
         key = _NAMES.get(key, key)
         if key in _DROPPED:
             continue
-        found[key] = _value(key, value)
+        json_schema[key] = _value(key, value)
     ordering = schema.get("propertyOrdering") or schema.get("property_ordering")
-    if isinstance(ordering, list) and isinstance(found.get("properties"), dict):
-        found["properties"] = _ordered(found["properties"], ordering)
-    return _nullable(found) if schema.get("nullable") is True else found
+    if isinstance(ordering, list) and isinstance(json_schema.get("properties"), dict):
+        json_schema["properties"] = _ordered(json_schema["properties"], ordering)
+    return _nullable(json_schema) if schema.get("nullable") is True else json_schema
 
 
 def _value(key: str, value: Any) -> Any:
@@ -127,10 +127,12 @@ TURN_FIELDS = frozenset({"contents", "systemInstruction", "system_instruction"})
 def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     """Read a request; the model and whether to stream are in the path."""
     data = Fields(camel(read_body(body)))
-    found = _PATH.search(path)
-    model = found[1] if found else data.text("model").removeprefix("models/")
-    config, deciding = _part_of(data, "generationConfig"), _part_of(data, "toolConfig")
-    thinking, calling = _part_of(config, "thinkingConfig"), _part_of(deciding, "functionCallingConfig")
+    match = _PATH.search(path)
+    model = match[1] if match else data.text("model").removeprefix("models/")
+    config = _part_of(data, "generationConfig")
+    deciding = _part_of(data, "toolConfig")
+    thinking = _part_of(config, "thinkingConfig")
+    calling = _part_of(deciding, "functionCallingConfig")
     groups = enumerate(data.items("tools"))
     tools = tuple([tool for at, group in groups for tool in _tools(_fields(group, f"tools[{at}]"))])
     choice, tools = _choice(calling, tools)
@@ -151,7 +153,7 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
         extra=_unread(data, config, thinking, deciding, calling),
         extra_for=NAME,
     )
-    return ServedRequest(request, stream=found is not None and found[2] == "streamGenerateContent")
+    return ServedRequest(request, stream=match is not None and match[2] == "streamGenerateContent")
 
 
 def _logprobs(config: Fields) -> int | None:
@@ -183,12 +185,12 @@ def named_in_path(path: str) -> str:
     >>> named_in_path("/v1beta/models/bedrock/us.amazon.nova-pro-v1:0:generateContent")
     'bedrock/us.amazon.nova-pro-v1:0'
     """
-    found = _PATH.search(path)
-    if found is None:
+    match = _PATH.search(path)
+    if match is None:
         raise RequestError(
             "The path names no model", where="the path", hint="Call /v1beta/models/MODEL:generateContent."
         )
-    return found[1]
+    return match[1]
 
 
 def _format(config: Fields) -> tuple[ResponseFormat | None, bool]:
@@ -207,16 +209,17 @@ def _format(config: Fields) -> tuple[ResponseFormat | None, bool]:
 
 
 def _reasoning(config: Fields) -> dict[str, Any] | None:
-    wanted: dict[str, Any] = {}
-    budget, thoughts = config.whole("thinkingBudget"), config.flag("includeThoughts")
+    reasoning: dict[str, Any] = {}
+    budget = config.whole("thinkingBudget")
+    thoughts = config.flag("includeThoughts")
     if budget is not None:
-        # -1 leaves it to the model, which is no number of tokens.
-        wanted |= {"enabled": budget != 0} if budget in (0, -1) else {"budget": budget}
+        # -1 leaves it to the model, which is not a number of tokens.
+        reasoning |= {"enabled": budget != 0} if budget in (0, -1) else {"budget": budget}
     if config.data.get("thinkingLevel") is not None:
-        wanted["effort"] = config.text("thinkingLevel").lower()
+        reasoning["effort"] = config.text("thinkingLevel").lower()
     if thoughts is not None:
-        wanted["summary"] = thoughts
-    return wanted or None
+        reasoning["summary"] = thoughts
+    return reasoning or None
 
 
 def _tools(group: Fields) -> list[Tool]:
@@ -234,7 +237,8 @@ def _tool(tool: Fields) -> Tool:
     if parameters is None:
         parameters = to_json_schema(tool.mapping("parameters"))
     parameters = mapping(parameters, tool.place("parametersJsonSchema"))
-    name, description = tool.text("name"), tool.optional_text("description")
+    name = tool.text("name")
+    description = tool.optional_text("description")
     return Tool(name, parameters, description, extra=tagged(NAME, tool.rest()))
 
 
@@ -296,79 +300,86 @@ class _Ids:
         self._made = 0
         self._waiting: dict[str, list[str]] = {}
 
-    def call(self, name: str, given: Any) -> str:
-        identity = str(given) if given else f"call_{self._made}"
+    def call(self, name: str, declared_id: Any) -> str:
+        identity = str(declared_id) if declared_id else f"call_{self._made}"
         self._made += 1
         self._waiting.setdefault(name, []).append(identity)
         return identity
 
-    def answer(self, name: str, given: Any) -> str:
+    def answer(self, name: str, declared_id: Any) -> str:
         waiting = self._waiting.get(name, [])
-        if given:
-            if given in waiting:
-                waiting.remove(given)
-            return str(given)
+        if declared_id:
+            if declared_id in waiting:
+                waiting.remove(declared_id)
+            return str(declared_id)
         return waiting.pop(0) if waiting else f"call_{name}"
 
 
 def _parts(content: Fields, ids: _Ids) -> list[Part]:
-    items, where = content.items("parts"), content.place("parts")
+    items = content.items("parts")
+    where = content.place("parts")
     return [_part(_fields(item, f"{where}[{at}]"), ids) for at, item in enumerate(items)]
 
 
 def _part(part: Fields, ids: _Ids) -> Part:
-    given = part.data
-    if given.get("functionResponse") is not None:
+    fields = part.data
+    if fields.get("functionResponse") is not None:
         return _result(part, ids)
-    if isinstance(given.get("functionCall"), Mapping):
+    if isinstance(fields.get("functionCall"), Mapping):
         return _call(part, ids)
-    if given.get("inlineData") is not None:
+    if fields.get("inlineData") is not None:
         inline = _part_of(part, "inlineData")
         mime = inline.optional_text("mimeType")
         payload = base64_bytes(_padded(inline.get("data")), inline.place("data"))
         extra = tagged(NAME, part.rest({"inlineData": inline}))
         return Media(_kind(mime), mime, payload, name=inline.optional_text("displayName"), extra=extra)
-    if given.get("fileData") is not None:
+    if fields.get("fileData") is not None:
         file = _part_of(part, "fileData")
-        mime, uri = file.optional_text("mimeType"), file.text("fileUri")
+        mime = file.optional_text("mimeType")
+        uri = file.text("fileUri")
         extra = tagged(NAME, part.rest({"fileData": file}))
-        name, own = file.optional_text("displayName"), _OWN_FILES.match(uri) is not None
+        name = file.optional_text("displayName")
+        own = _OWN_FILES.match(uri) is not None
         return Media(_kind(mime), mime, None, None if own else uri, uri if own else None, name, extra)
-    if given.get("thought"):
-        return Reasoning(str(given.get("text") or ""), {NAME: dict(given)})
-    if given.get("text"):
+    if fields.get("thought"):
+        return Reasoning(str(fields.get("text") or ""), {NAME: dict(fields)})
+    if fields.get("text"):
         return Text(str(part.get("text")), tagged(NAME, part.rest()))
     # Empty words are sent back as they came where they carry a signature.
-    return Opaque(NAME, given)
+    return Opaque(NAME, fields)
 
 
 def _call(part: Fields, ids: _Ids) -> ToolCall:
     call = _part_of(part, "functionCall")
-    name, given = str(call.get("name") or ""), call.get("id")
+    name = str(call.get("name") or "")
+    declared_id = call.get("id")
     arguments = arguments_text(call.get("args"))
     extra = part.rest({"functionCall": call})
-    return ToolCall(ids.call(name, given), name, arguments, tagged(NAME, _with_id(extra, "functionCall", given)))
+    return ToolCall(
+        ids.call(name, declared_id), name, arguments, tagged(NAME, _with_id(extra, "functionCall", declared_id))
+    )
 
 
-def _with_id(extra: dict[str, Any], key: str, given: Any) -> dict[str, Any]:
+def _with_id(extra: dict[str, Any], key: str, declared_id: Any) -> dict[str, Any]:
     """Keep an id that looks like one made here, which would be left out on the way back."""
-    if isinstance(given, str) and given.startswith(MADE_ID):
-        extra[key] = {**extra.get(key, {}), "id": given}
+    if isinstance(declared_id, str) and declared_id.startswith(MADE_ID):
+        extra[key] = {**extra.get(key, {}), "id": declared_id}
     return extra
 
 
 def _result(part: Fields, ids: _Ids) -> ToolResult:
     answer = _part_of(part, "functionResponse")
-    name, given = answer.text("name"), answer.get("id")
+    name = answer.text("name")
+    declared_id = answer.get("id")
     response = answer.mapping("response")
     (key,) = response if len(response) == 1 else ("",)
     failed = key == "error"
-    said = response[key] if failed or (key == "output" and isinstance(response[key], str)) else response
-    words = said if isinstance(said, str) else compact_json(said)
-    extra = _with_id(part.rest({"functionResponse": answer}), "functionResponse", given)
+    output = response[key] if failed or (key == "output" and isinstance(response[key], str)) else response
+    words = output if isinstance(output, str) else compact_json(output)
+    extra = _with_id(part.rest({"functionResponse": answer}), "functionResponse", declared_id)
     if result_object(words, failed=failed) != response:
         extra[RESPONSE] = response
-    return ToolResult(ids.answer(name, given), (Text(words),), failed, name, tagged(NAME, extra))
+    return ToolResult(ids.answer(name, declared_id), (Text(words),), failed, name, tagged(NAME, extra))
 
 
 def _kind(mime: str | None) -> Any:

@@ -88,8 +88,8 @@ def encode_error(error: SlipformError) -> dict[str, Any]:
 
 
 def _word(finish: FinishReason, raw: str | None) -> str:
-    known = raw is not None and not raw.isdigit() and FINISH.get(raw) == finish
-    return raw if raw is not None and known else _WORDS.get(finish, "OTHER")
+    is_own_word = raw is not None and not raw.isdigit() and FINISH.get(raw) == finish
+    return raw if raw is not None and is_own_word else _WORDS.get(finish, "OTHER")
 
 
 def _candidate(response: ModelResponse, index: int) -> dict[str, Any]:
@@ -123,8 +123,8 @@ def _logprobs(extra: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _token(entry: Mapping[str, Any]) -> dict[str, Any]:
-    known = {"tokenId": entry["id"]} if "id" in entry else {}
-    return {"token": entry.get("token"), **known, "logProbability": entry.get("logprob")}
+    id_field = {"tokenId": entry["id"]} if "id" in entry else {}
+    return {"token": entry.get("token"), **id_field, "logProbability": entry.get("logprob")}
 
 
 def _part(part: Part) -> dict[str, Any] | None:
@@ -150,7 +150,8 @@ def encode_usage(usage: Usage) -> dict[str, Any]:
     """Usage as Gemini counts it: thoughts are not among the candidates' tokens."""
     if usage == Usage():
         return {}
-    thought, output = usage.reasoning or 0, usage.output or 0
+    thought = usage.reasoning or 0
+    output = usage.output or 0
     encoded: dict[str, Any] = {
         "promptTokenCount": usage.input or 0,
         "candidatesTokenCount": max(0, output - thought),
@@ -206,7 +207,7 @@ class GeminiStreamEncoder:
             self._usage = chunk.usage
         if chunk.extra:
             merge_extra(self._extra, chunk.extra)
-        said: dict[str, Any] = {}
+        candidate: dict[str, Any] = {}
         parts = _new_parts(chunk)
         keep = CompletionChunk(
             refusal=chunk.refusal, tool_calls=chunk.tool_calls, finish=chunk.finish, raw_finish=chunk.raw_finish
@@ -219,15 +220,15 @@ class GeminiStreamEncoder:
                 parts.append(_call(call.close(self._id)))
                 self._sent.add((chunk.choice, call.position))
         if parts:
-            said = {"content": {"parts": parts, "role": "model"}, "index": chunk.choice}
-        return self._event([said]) if said else b""
+            candidate = {"content": {"parts": parts, "role": "model"}, "index": chunk.choice}
+        return self._event([candidate]) if candidate else b""
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
         """The bytes for one piece of text, or of the arguments of a call."""
         return self.feed(plain_chunks((text,), call)[0])
 
     def finish(self) -> bytes:
-        """The last calls, the finish reason and the usage; there is no terminator."""
+        """The last calls, the finish reason and the usage, without a terminator."""
         choices = self._choices or {0: ChoiceBuilder()}
         return self._event([self._last(index, choice) for index, choice in sorted(choices.items())], last=True)
 

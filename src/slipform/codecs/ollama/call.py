@@ -51,14 +51,14 @@ def _body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: boo
         options["num_predict"] = request.max_tokens
     if options:
         body["options"] = options
-    wanted = plan.reasoning
-    if wanted.get("effort") is not None:
-        off = wanted["effort"] == "none"
-        body["think"] = False if off else out.effort(wanted["effort"], "low", "medium", "high")
-    elif wanted.get("enabled") is not None:
-        body["think"] = wanted["enabled"]
+    reasoning = plan.reasoning
+    if reasoning.get("effort") is not None:
+        off = reasoning["effort"] == "none"
+        body["think"] = False if off else out.effort(reasoning["effort"], "low", "medium", "high")
+    elif reasoning.get("enabled") is not None:
+        body["think"] = reasoning["enabled"]
     for key in ("budget", "summary"):
-        if wanted.get(key):
+        if reasoning.get(key):
             out.lose(f"reasoning.{key}", f"This API has no place for {key}.")
     if request.metadata:
         out.lose("metadata", "This API keeps no metadata.")
@@ -103,16 +103,16 @@ def _messages(messages: tuple[Message, ...], out: Encoding) -> list[dict[str, An
 
 def _result(result: ToolResult, path: str, out: Encoding) -> str:
     """What a tool said, in words."""
-    said: list[str] = []
+    texts: list[str] = []
     for part in result.parts:
         if isinstance(part, Text):
-            said.append(part.text)
+            texts.append(part.text)
             out.drop(part.extra, path)
         else:
             out.lose(path, "Only text goes back from a tool here.")
     if result.is_error:
         out.lose(f"{path}.is_error", "This API does not say that a tool failed.")
-    return "".join(said)
+    return "".join(texts)
 
 
 def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any]:

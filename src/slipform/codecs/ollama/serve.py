@@ -51,7 +51,8 @@ def _generate(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest:
     for name in _UNKNOWN:
         if data.get(name):
             raise RequestError(f"`{name}` is honoured by Ollama alone, and without a schema", where=name)
-    system, prompt = data.optional_text("system"), data.optional_text("prompt")
+    system = data.optional_text("system")
+    prompt = data.optional_text("prompt")
     images = [_image(each, f"images[{at}]") for at, each in enumerate(data.items("images"))]
     if not prompt and not images:
         raise RequestError("There is no prompt", where="prompt", hint="Send one.")
@@ -88,36 +89,36 @@ def _thinking(think: Any) -> dict[str, Any] | None:
 
 
 def _format(data: Fields) -> tuple[ResponseFormat | None, bool]:
-    wanted = data.data.get("format")
-    if wanted is None or wanted == "":
+    declared_format = data.data.get("format")
+    if declared_format is None or declared_format == "":
         data.get("format")
         return None, False
-    if wanted == "json":
+    if declared_format == "json":
         data.get("format")
         return None, True
-    if not isinstance(wanted, Mapping):
+    if not isinstance(declared_format, Mapping):
         raise RequestError('Expected a JSON Schema or "json"', where="format")
-    return Fields(data.get("format"), "format").response_format("answer", wanted, strict=None), False
+    return Fields(data.get("format"), "format").response_format("answer", declared_format, strict=None), False
 
 
 def _message(turn: Fields, names: list[str]) -> Message:
-    """One turn; a result belongs to the first call of its tool that has none yet, for there are no ids here."""
+    """One turn; a result belongs to the first call of its tool that has none yet, because calls have no ids here."""
     word = turn.text("role")
     role = _ROLES.get(word)
     if role is None:
         hint = "Use system, user, assistant or tool."
         raise RequestError(f"Unknown role {word!r}", where=turn.place("role"), hint=hint)
-    said = turn.optional_text("content") or ""
+    content = turn.optional_text("content") or ""
     if role == "tool":
         name = turn.optional_text("tool_name")
         identity = next((each for each in names if name is None or each.partition(" ")[2] == name), name or "call")
         if identity in names:
             names.remove(identity)
-        result = ToolResult(identity.partition(" ")[0], (Text(said),), name=name, extra=tagged(NAME, turn.rest()))
+        result = ToolResult(identity.partition(" ")[0], (Text(content),), name=name, extra=tagged(NAME, turn.rest()))
         return Message("tool", (result,))
     thought = turn.optional_text("thinking")
     parts: list[Part] = [Reasoning(thought, {NAME: {"thinking": thought}})] if thought else []
-    parts += [Text(said)] if said or role != "assistant" else []
+    parts += [Text(content)] if content or role != "assistant" else []
     parts += [_image(each, f"{turn.place('images')}[{at}]") for at, each in enumerate(turn.items("images"))]
     for call in turn.objects("tool_calls"):
         function = call.object("function")
@@ -150,7 +151,9 @@ def _end(finish: str | None, usage: Usage) -> dict[str, Any]:
     return {"done": True, "done_reason": _finish(finish), **{k: v for k, v in counts.items() if v is not None}}
 
 
-def _said(is_chat: bool, words: str, thought: str = "", calls: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def _message_fields(
+    is_chat: bool, words: str, thought: str = "", calls: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
     """What one line, or the whole answer, says."""
     if not is_chat:
         return {"response": words, **({"thinking": thought} if thought else {})}
@@ -170,7 +173,11 @@ def _whole(response: ModelResponse, served: ServedRequest, stamp: Stamp, *, is_c
     words = response.text or refusal_text(response) or ""
     calls = [_call(call.name, call.arguments) for call in response.tool_calls]
     head = {"model": response.model or served.request.model, "created_at": _time(stamp)}
-    return {**head, **_said(is_chat, words, response.reasoning, calls), **_end(response.finish, response.usage)}
+    return {
+        **head,
+        **_message_fields(is_chat, words, response.reasoning, calls),
+        **_end(response.finish, response.usage),
+    }
 
 
 class OllamaStreamEncoder:
@@ -200,19 +207,19 @@ class OllamaStreamEncoder:
         words = chunk.text or chunk.refusal or ""
         if not words and not chunk.reasoning:
             return b""
-        return self._line({**_said(self._is_chat, words, chunk.reasoning), "done": False})
+        return self._line({**_message_fields(self._is_chat, words, chunk.reasoning), "done": False})
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
         """The bytes for one piece of text, or of a call's arguments."""
         if call >= 0:
             return self.feed(CompletionChunk(tool_calls=(ToolDelta(call, arguments=text),)))
-        return self._line({**_said(self._is_chat, text), "done": False}) if text else b""
+        return self._line({**_message_fields(self._is_chat, text), "done": False}) if text else b""
 
     def finish(self) -> bytes:
         """The calls, and the last line."""
         calls = [_call(call.name, self._arguments.get(call.position, "")) for call in self._table.calls]
-        out = self._line({**_said(self._is_chat, "", calls=calls), "done": False}) if calls else b""
-        return out + self._line({**_said(self._is_chat, ""), **_end(self._finish, self._usage), **self.extra})
+        out = self._line({**_message_fields(self._is_chat, "", calls=calls), "done": False}) if calls else b""
+        return out + self._line({**_message_fields(self._is_chat, ""), **_end(self._finish, self._usage), **self.extra})
 
     def fail(self, error: SlipformError) -> bytes:
         """An error after the stream has begun."""

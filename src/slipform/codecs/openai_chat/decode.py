@@ -65,10 +65,10 @@ def _choice(
     usage = find_usage(data)
     extra = rest_of(data, _ANSWER)
     extra.update(rest_of(choice, _CHOICE))
-    said = rest_of(message, _MESSAGE)
-    if said:
-        extra.update(said)
-        extra[NAME] = said
+    message_fields = rest_of(message, _MESSAGE)
+    if message_fields:
+        extra.update(message_fields)
+        extra[NAME] = message_fields
     if usage:
         extra["usage"] = usage
     return build_answer(
@@ -88,13 +88,13 @@ def _choice(
 
 def message_parts(message: dict[str, Any], answer_id: str) -> list[Part]:
     """What the message is made of, in order: thinking, text, calls."""
-    thought, said = split_content(message.get("content"))
+    thought, content = split_content(message.get("content"))
     parts: list[Part] = []
     thinking = read_reasoning(message) or thought
     if thinking or message.get("reasoning_details"):
         parts.append(Reasoning(thinking, replayable(message)))
-    if said:
-        parts.append(Text(said))
+    if content:
+        parts.append(Text(content))
     for index, call in enumerate(message.get("tool_calls") or ()):
         parts.append(_call(call, index, answer_id))
     legacy = message.get("function_call")
@@ -115,7 +115,8 @@ def _call(call: Mapping[str, Any], index: int, answer_id: str) -> Part:
     if not isinstance(function, Mapping):
         return Opaque(NAME, call)
     extra = {NAME: {"extra_content": call["extra_content"]}} if call.get("extra_content") else {}
-    name, arguments = str(function.get("name") or ""), arguments_text(function.get("arguments"))
+    name = str(function.get("name") or "")
+    arguments = arguments_text(function.get("arguments"))
     return ToolCall(call.get("id") or made_id(answer_id, index), name, arguments, extra)
 
 
@@ -130,7 +131,7 @@ def split_content(content: Any) -> tuple[str, str]:
     if isinstance(content, str):
         return "", content
     thought: list[str] = []
-    said: list[str] = []
+    texts: list[str] = []
     for item in content if isinstance(content, list) else ():
         if not isinstance(item, Mapping):
             continue
@@ -140,8 +141,8 @@ def split_content(content: Any) -> tuple[str, str]:
         elif isinstance(thinking, list):
             thought.extend(str(piece.get("text") or "") for piece in thinking if isinstance(piece, Mapping))
         elif isinstance(item.get("text"), str):
-            said.append(item["text"])
-    return "".join(thought), "".join(said)
+            texts.append(item["text"])
+    return "".join(thought), "".join(texts)
 
 
 def read_reasoning(message: dict[str, Any]) -> str:
@@ -208,7 +209,7 @@ class ChatEvents:
         self._thought: dict[str, list[str]] = {}
         self._details: list[Any] = []
         self._custom: dict[Any, dict[str, Any]] = {}
-        """Calls of the first choice whose tools are no functions, by index."""
+        """Calls of the first choice whose tools are not functions, by index."""
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
         """The chunks that one event stands for."""
@@ -269,13 +270,14 @@ class ChatEvents:
             self.ended = not self._open
         elif not self._word:
             self._open.add(index)
-        content, reasoning = delta.get("content"), ""
+        content = delta.get("content")
+        reasoning = ""
         calls: tuple[ToolDelta, ...] = ()
         if type(content) is not str or len(delta) > 1:
             content, reasoning, calls = self._more(delta, index)
             if not _MESSAGE.issuperset(delta):
-                said = rest_of(delta, _MESSAGE)
-                extra = {**extra, **said, NAME: said} if said else extra
+                message_fields = rest_of(delta, _MESSAGE)
+                extra = {**extra, **message_fields, NAME: message_fields} if message_fields else extra
         if choice.get("logprobs"):
             extra = {**extra, "logprobs": choice["logprobs"]}
         if choice.get("error"):
@@ -297,15 +299,15 @@ class ChatEvents:
 
     def _more(self, delta: Mapping[str, Any], index: int) -> tuple[str, str, tuple[ToolDelta, ...]]:
         """Text, thinking and calls of a delta that is more, or less, than a piece of text."""
-        thought, said = split_content(delta.get("content"))
+        thought, content = split_content(delta.get("content"))
         calls = delta.get("tool_calls")
         if calls:
             calls = [call for call in calls if not self._is_custom(call, index)]
-        found = tuple(map(_delta, calls)) if calls else _legacy(delta.get("function_call"))
-        return said, self._think(delta, index) or thought, found
+        call_deltas = tuple(map(_delta, calls)) if calls else _legacy(delta.get("function_call"))
+        return content, self._think(delta, index) or thought, call_deltas
 
     def _is_custom(self, call: Mapping[str, Any], index: int) -> bool:
-        """Whether this is a piece of a call whose tool is no function; its pieces are put together."""
+        """Whether this is a piece of a call whose tool is not a function; its pieces are joined."""
         piece = call.get("custom")
         if piece is None or not isinstance(piece, dict) or index != 0:
             return False
@@ -316,16 +318,16 @@ class ChatEvents:
         return True
 
     def _think(self, delta: Mapping[str, Any], index: int) -> str:
-        found = ""
+        thinking = ""
         for name in ("reasoning_content", "reasoning", "thinking"):
             text = delta.get(name)
             if text and isinstance(text, str):
-                found = found or text
+                thinking = thinking or text
                 if index == 0:
                     self._thought.setdefault(name, []).append(text)
         if index == 0 and delta.get("reasoning_details"):
             self._details.extend(delta["reasoning_details"])
-        return found
+        return thinking
 
     def _reasoning(self) -> list[Reasoning]:
         """The thinking of the first choice as the server wants it back."""

@@ -75,11 +75,11 @@ def _sampling(request: ModelRequest, out: Encoding) -> dict[str, Any]:
 def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
     if not plan.reasoning:
         return
-    wanted = dict(plan.reasoning)
-    effort = wanted.pop("effort", None)
-    enabled = wanted.pop("enabled", None)
+    reasoning = dict(plan.reasoning)
+    effort = reasoning.pop("effort", None)
+    enabled = reasoning.pop("enabled", None)
     if "reasoning_object" in out.quirks:
-        budget = wanted.pop("budget", None)
+        budget = reasoning.pop("budget", None)
         encoded = {"effort": effort, "max_tokens": budget, "enabled": enabled}
         body["reasoning"] = {key: value for key, value in encoded.items() if value is not None}
     elif "thinking_object" in out.quirks:
@@ -91,15 +91,15 @@ def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> 
         body["reasoning_effort"] = effort if effort is not None else "none"
     elif enabled:
         out.lose("reasoning.enabled", "Whether to think is left to the model here.", "approximated")
-    for key, value in wanted.items():
+    for key, value in reasoning.items():
         if value is not False:
             out.lose(f"reasoning.{key}", f"This API has no place for {key}.")
 
 
 def _switch_off_thinking(body: dict[str, Any], request: ModelRequest, out: Encoding) -> None:
     """Such a server wants its thinking back with the calls, and refuses a turn without it, unless it does not think."""
-    wanted = body.get("thinking") or request.extra.get("thinking")
-    is_off = isinstance(wanted, Mapping) and wanted.get("type") == "disabled"
+    thinking = body.get("thinking") or request.extra.get("thinking")
+    is_off = isinstance(thinking, Mapping) and thinking.get("type") == "disabled"
     if is_off or "thinking_object" not in out.quirks:
         return
     for index, message in open_turns(request.messages):
@@ -196,20 +196,20 @@ def call_id(identity: str, quirks: frozenset[str]) -> str:
 
 
 def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any] | None:
-    said: list[Text | Media | Opaque | Reasoning] = []
+    content_parts: list[Text | Media | Opaque | Reasoning] = []
     custom: list[dict[str, Any]] = []
     for part in message.parts:
         if isinstance(part, Opaque) and part.vendor == NAME and "id" in part.data:
             custom.append(dict(part.data))
         elif isinstance(part, (Text, Media, Opaque)) or (isinstance(part, Reasoning) and _is_said(part)):
-            said.append(part)
+            content_parts.append(part)
     calls = [*(_call(call, path, out) for call in message.tool_calls), *custom]
-    if message.role == "tool" and not said:
+    if message.role == "tool" and not content_parts:
         return None
-    if any(isinstance(part, ToolResult) for part in message.parts) and not said and not calls:
+    if any(isinstance(part, ToolResult) for part in message.parts) and not content_parts and not calls:
         return None
-    turn: dict[str, Any] = {"role": message.role, "content": _content(said, path, out)}
-    if message.role == "assistant" and not said:
+    turn: dict[str, Any] = {"role": message.role, "content": _content(content_parts, path, out)}
+    if message.role == "assistant" and not content_parts:
         turn["content"] = None if calls else ""
     if message.name is not None:
         turn["name"] = message.name

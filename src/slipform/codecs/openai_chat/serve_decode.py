@@ -46,16 +46,19 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
     tools = tuple([read_tool(tool) for tool in data.objects("tools")])
     choice, tools, unread = read_choice(data.get("tool_choice"), tools)
     effort = data.optional_text("reasoning_effort")
-    model, messages = data.text("model"), _messages(data)
-    wanted = data.get("response_format")
-    shape, json_mode = None, False
-    if wanted is not None:
-        shape, json_mode, unread["response_format"] = read_format(Fields(wanted, "response_format"))
+    model = data.text("model")
+    messages = _messages(data)
+    response_format = data.get("response_format")
+    shape = None
+    json_mode = False
+    if response_format is not None:
+        shape, json_mode, unread["response_format"] = read_format(Fields(response_format, "response_format"))
     streaming = data.get("stream_options")
     usage = False
     if streaming is not None:
         options = Fields(streaming, "stream_options")
-        usage, unread["stream_options"] = options.get("include_usage") is True, options.rest()
+        usage = options.get("include_usage") is True
+        unread["stream_options"] = options.rest()
     request = ModelRequest(
         model,
         messages,
@@ -99,31 +102,32 @@ def _logprobs(data: Fields) -> int | None:
 
 def read_limit(data: Fields) -> int | None:
     """The limit on the answer's tokens, by its older or its newer name."""
-    older, limit = data.whole("max_tokens"), data.whole("max_completion_tokens")
+    older = data.whole("max_tokens")
+    limit = data.whole("max_completion_tokens")
     if limit is not None and older is not None and limit != older:
         hint = "Send max_completion_tokens alone."
         raise RequestError("There are two limits that differ", where="max_tokens", hint=hint)
     return older if limit is None else limit
 
 
-def read_format(wanted: Fields) -> tuple[ResponseFormat | None, bool, dict[str, Any]]:
+def read_format(fields: Fields) -> tuple[ResponseFormat | None, bool, dict[str, Any]]:
     """The shape that is wanted, whether any JSON object is, and what was not read."""
-    kind = wanted.get("type", "text")
+    kind = fields.get("type", "text")
     if kind == "text":
-        unread = wanted.rest()
+        unread = fields.rest()
         return None, False, {"type": kind, **unread} if unread else {}
     if kind == "json_object":
-        if wanted.data.get("schema") is None:
-            return None, True, wanted.rest()
+        if fields.data.get("schema") is None:
+            return None, True, fields.rest()
         # Servers of open models take a schema here.
-        shape = wanted.response_format("answer", wanted.get("schema"), strict=None)
-        return shape, False, wanted.rest()
+        shape = fields.response_format("answer", fields.get("schema"), strict=None)
+        return shape, False, fields.rest()
     if kind != "json_schema":
         hint = "Use text, json_object or json_schema."
-        raise RequestError(f"Unknown response format {kind!r}", where=wanted.place("type"), hint=hint)
-    spec = wanted.object("json_schema")
+        raise RequestError(f"Unknown response format {kind!r}", where=fields.place("type"), hint=hint)
+    spec = fields.object("json_schema")
     shape = read_schema(spec)
-    return shape, False, wanted.rest({"json_schema": spec})
+    return shape, False, fields.rest({"json_schema": spec})
 
 
 def read_schema(spec: Fields, *, strict: bool = False) -> ResponseFormat:
@@ -132,7 +136,7 @@ def read_schema(spec: Fields, *, strict: bool = False) -> ResponseFormat:
 
 
 def read_tool(tool: Fields) -> Tool:
-    """One tool; those that are no functions are kept as they are."""
+    """One tool; any that is not a function is kept as it is."""
     kind = tool.get("type", "function")
     if kind != "function":
         inner = tool.get(str(kind))
@@ -188,11 +192,11 @@ def _tool_name(item: Any, where: str) -> Any:
 
 
 def _plain_turn(turn: Any) -> Message | None:
-    """A turn of the user's or the system's that says nothing but words, as most do: there is no more to read in it."""
+    """A turn of the user's or the system's with nothing but text, as most are; it needs no further reading."""
     if type(turn) is not dict or len(turn) != 2 or turn.get("role") not in ("user", "system"):
         return None
-    said = turn.get("content")
-    return Message(turn["role"], (Text(said),)) if type(said) is str else None
+    content = turn.get("content")
+    return Message(turn["role"], (Text(content),)) if type(content) is str else None
 
 
 def read_message(turn: Fields) -> Message:
@@ -205,13 +209,13 @@ def read_message(turn: Fields) -> Message:
     name = turn.optional_text("name")
     parts = _content(turn, assistant=role == "assistant")
     if role == "tool":
-        said = tuple(part for part in parts if isinstance(part, (Text, Media, Opaque)))
+        content = tuple(part for part in parts if isinstance(part, (Text, Media, Opaque)))
         identity = turn.get("tool_call_id") or name or ""
         extra = turn.rest()
         if word == "function":
             extra["role"] = word
         identity = text(identity, turn.place("tool_call_id"))
-        return Message("tool", (ToolResult(identity, said, name=name, extra=tagged(NAME, extra)),), name)
+        return Message("tool", (ToolResult(identity, content, name=name, extra=tagged(NAME, extra)),), name)
     if role == "assistant":
         parts = [*_thought(turn), *parts, *map(_call, turn.objects("tool_calls"))]
     extra = turn.rest()
@@ -235,7 +239,8 @@ def _call(call: Fields) -> Part:
     if not isinstance(call.data.get("function"), Mapping) or call.get("type") not in (None, "function"):
         return Opaque(NAME, call.data)
     function = call.object("function")
-    identity, name = call.text("id"), function.text("name")
+    identity = call.text("id")
+    name = function.text("name")
     arguments = arguments_text(function.get("arguments"))
     return ToolCall(identity, name, arguments, tagged(NAME, call.rest({"function": function})))
 

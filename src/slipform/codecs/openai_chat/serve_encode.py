@@ -81,7 +81,7 @@ def _choice(response: ModelResponse, index: int, served: ServedRequest) -> dict[
 
 
 def is_custom_call(part: Opaque) -> bool:
-    """Whether a part is a call of a tool that is no function."""
+    """Whether a part is a call of a tool that is not a function."""
     return part.vendor == NAME and "custom" in part.data
 
 
@@ -100,7 +100,8 @@ def encode_usage(usage: Usage) -> dict[str, Any] | None:
     """Usage as Chat Completions counts it, or nothing when nothing is known."""
     if usage.total is None and usage == NO_USAGE:
         return None
-    input_, output = usage.input or 0, usage.output or 0
+    input_ = usage.input or 0
+    output = usage.output or 0
     total = usage.total if usage.total is not None else input_ + output
     encoded: dict[str, Any] = {"prompt_tokens": input_, "completion_tokens": output, "total_tokens": total}
     if usage.cached is not None:
@@ -139,8 +140,8 @@ class ChatStreamEncoder:
         self._created = stamp.seconds()
         self._id = f"chatcmpl-{stamp.new_id()}"
         self._calls: dict[int, CallTable] = {}
-        self._held: dict[tuple[int, int], str] = {}
-        self._begun: set[tuple[int, int]] = set()
+        self._buffered_arguments: dict[tuple[int, int], str] = {}
+        self._started_calls: set[tuple[int, int]] = set()
         self._roles: set[int] = set()
         self._ended: set[int] = set()
         self._refused: set[int] = set()
@@ -212,18 +213,18 @@ class ChatStreamEncoder:
     def _text_event(self) -> tuple[bytes, bytes]:
         """An event with nothing but text, without the text: all of them are the same around it."""
         choice = {"index": 0, "delta": {"content": None}, "logprobs": None, "finish_reason": None}
-        before, found, after = self._event([choice]).partition(b'"delta":{"content":')
-        return before + found, after.removeprefix(b"null")
+        before, separator, after = self._event([choice]).partition(b'"delta":{"content":')
+        return before + separator, after.removeprefix(b"null")
 
     def _arguments_event(self, index: int) -> tuple[bytes, bytes] | None:
         """The same for an event with nothing but arguments of the call with this index, once the call has begun."""
         call, _ = self._calls.setdefault(0, CallTable()).place(ToolDelta(index))
-        if (0, call.position) not in self._begun:
+        if (0, call.position) not in self._started_calls:
             return None
         delta = {"tool_calls": [{"index": call.position, "function": {"arguments": None}}]}
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
-        before, found, after = self._event([choice]).partition(b'"function":{"arguments":')
-        around = self._around_arguments[index] = (before + found, after.removeprefix(b"null"))
+        before, separator, after = self._event([choice]).partition(b'"function":{"arguments":')
+        around = self._around_arguments[index] = (before + separator, after.removeprefix(b"null"))
         return around
 
     def _event(
@@ -281,14 +282,14 @@ class ChatStreamEncoder:
     def _call(self, delta: ToolDelta, choice: int, table: CallTable) -> dict[str, Any] | None:
         call, _ = table.place(delta)
         key = (choice, call.position)
-        if key in self._begun:
+        if key in self._started_calls:
             return {"index": call.position, "function": {"arguments": delta.arguments}} if delta.arguments else None
-        arguments = self._held.pop(key, "") + delta.arguments
+        arguments = self._buffered_arguments.pop(key, "") + delta.arguments
         if call.name is None:
             # Clients take the name from the first piece, so the pieces wait for it.
-            self._held[key] = arguments
+            self._buffered_arguments[key] = arguments
             return None
-        self._begun.add(key)
+        self._started_calls.add(key)
         self._around_arguments.clear()  # some servers give every call the same index
         function = {"name": call.name, "arguments": arguments}
         encoded = {"index": call.position, "id": call.known_id(self._id), "type": "function", "function": function}

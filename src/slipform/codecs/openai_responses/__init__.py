@@ -1,4 +1,4 @@
-"""The records of Responses: how it is called, and how slipform serves it."""
+"""Define the records of Responses: how it is called, and how slipform serves it."""
 
 from __future__ import annotations
 

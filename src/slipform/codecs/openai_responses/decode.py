@@ -68,7 +68,8 @@ def finish_words(data: Mapping[str, Any]) -> tuple[str | None, str | None]:
     >>> finish_words({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}})
     ('incomplete:max_output_tokens', 'max_output_tokens')
     """
-    details, status = data.get("incomplete_details"), data.get("status")
+    details = data.get("incomplete_details")
+    status = data.get("status")
     reason = details.get("reason") if isinstance(details, Mapping) and status == "incomplete" else None
     return (f"{status}:{reason}", reason) if reason else (status, status)
 
@@ -91,7 +92,8 @@ def read_call(item: Mapping[str, Any]) -> ToolCall:
     """A function call; results refer to its `call_id`, not to its `id`."""
     extra = {key: value for key, value in item.items() if key not in _CALL and value is not None}
     identity = str(item.get("call_id") or item.get("id") or "")
-    name, arguments = str(item.get("name") or ""), arguments_text(item.get("arguments"))
+    name = str(item.get("name") or "")
+    arguments = arguments_text(item.get("arguments"))
     return ToolCall(identity, name, arguments, tagged(NAME, extra))
 
 
@@ -103,7 +105,7 @@ def is_commentary(item: Mapping[str, Any]) -> bool:
 def _message(item: Mapping[str, Any], refusals: list[str]) -> list[Text]:
     parts: list[Text] = []
     fields = {key: value for key, value in item.items() if key not in _MESSAGE and value is not None}
-    said = {MESSAGE: fields} if fields else {}
+    message_fields = {MESSAGE: fields} if fields else {}
     for piece in item.get("content") or ():
         if not isinstance(piece, Mapping):
             continue
@@ -111,16 +113,16 @@ def _message(item: Mapping[str, Any], refusals: list[str]) -> list[Text]:
             refusals.append(str(piece.get("refusal") or ""))
         elif isinstance(piece.get("text"), str):
             noted = {"annotations": piece["annotations"]} if piece.get("annotations") else {}
-            parts.append(Text(piece["text"], tagged(NAME, {**noted, **said})))
+            parts.append(Text(piece["text"], tagged(NAME, {**noted, **message_fields})))
     return parts
 
 
 def _logprobs(items: Iterable[Any], *, shaped: bool) -> dict[str, Any]:
     """The probabilities of the tokens of all texts, in the one form that answers have them in."""
-    said = [item for item in items if isinstance(item, Mapping) and item.get("type") == "message"]
+    messages = [item for item in items if isinstance(item, Mapping) and item.get("type") == "message"]
     content = [
         entry
-        for item in said
+        for item in messages
         if not (shaped and is_commentary(item))
         for piece in _pieces(item, "content")
         for entry in piece.get("logprobs") or ()
@@ -136,8 +138,8 @@ def reasoning_text(item: Mapping[str, Any]) -> str:
 
 
 def _pieces(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    found = item.get(key)
-    return [piece for piece in found if isinstance(piece, Mapping)] if isinstance(found, list) else []
+    pieces = item.get(key)
+    return [piece for piece in pieces if isinstance(piece, Mapping)] if isinstance(pieces, list) else []
 
 
 def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
@@ -165,7 +167,7 @@ _THINKING = frozenset({"response.reasoning_summary_text.delta", "response.reason
 class ResponsesEvents:
     """What the events of a Responses stream mean; the type in the data counts, not the name of the event."""
 
-    __slots__ = ("_commentary", "_said", "_shaped", "_streamed", "ended", "fault")
+    __slots__ = ("_commentary", "_emitted_items", "_shaped", "_streamed_fields", "ended", "fault")
 
     text_key = arguments_key = b""
 
@@ -174,8 +176,8 @@ class ResponsesEvents:
         self.ended = False
         self.fault: UpstreamError | None = None
         self._commentary: set[Any] = set()
-        self._streamed: set[tuple[str, Any]] = set()
-        self._said: set[Any] = set()
+        self._streamed_fields: set[tuple[str, Any]] = set()
+        self._emitted_items: set[Any] = set()
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
         """The chunks that one event stands for."""
@@ -184,21 +186,21 @@ class ResponsesEvents:
         if kind == "response.output_text.delta":
             if at in self._commentary:
                 return []
-            self._said.add(at)
+            self._emitted_items.add(at)
             if logprobs := data.get("logprobs"):
                 return [CompletionChunk(data.get("delta") or "", extra={LOGPROBS: {"content": logprobs}})]
             return [CompletionChunk(data.get("delta") or "")]
         if kind == "response.function_call_arguments.delta":
-            self._streamed.add(("arguments", at))
+            self._streamed_fields.add(("arguments", at))
             return [CompletionChunk(tool_calls=(ToolDelta(at, arguments=data.get("delta") or ""),))]
-        if kind == "response.function_call_arguments.done" and ("arguments", at) not in self._streamed:
+        if kind == "response.function_call_arguments.done" and ("arguments", at) not in self._streamed_fields:
             # Some servers give the arguments only when they are whole.
-            self._streamed.add(("arguments", at))
+            self._streamed_fields.add(("arguments", at))
             return [CompletionChunk(tool_calls=(ToolDelta(at, arguments=data.get("arguments") or ""),))]
         if kind in _THINKING:
             return [self._thought(at, data)]
         if kind == "response.refusal.delta":
-            self._said.add(at)
+            self._emitted_items.add(at)
             return [CompletionChunk(refusal=data.get("delta") or "")]
         if kind == "response.output_item.added":
             return self._added(at, data.get("item") or {})
@@ -222,8 +224,9 @@ class ResponsesEvents:
 
     def _thought(self, at: Any, data: Mapping[str, Any]) -> CompletionChunk:
         """A piece of reasoning; the first says whose, since an encrypted item is only valid under its own id."""
-        text, is_new = data.get("delta") or "", ("reasoning", at) not in self._streamed
-        self._streamed.add(("reasoning", at))
+        text = data.get("delta") or ""
+        is_new = ("reasoning", at) not in self._streamed_fields
+        self._streamed_fields.add(("reasoning", at))
         extra = {NAME: {ITEM_ID: data["item_id"]}} if is_new and data.get("item_id") else {}
         return CompletionChunk(reasoning=text, extra=extra)
 
@@ -232,7 +235,7 @@ class ResponsesEvents:
             self._commentary.add(at)
         if item.get("type") != "function_call":
             return []
-        self._said.add(at)
+        self._emitted_items.add(at)
         call = read_call({**item, "arguments": ""})
         return [CompletionChunk(tool_calls=(ToolDelta(at, call.id or None, call.name or None, "", call.extra),))]
 
@@ -240,23 +243,25 @@ class ResponsesEvents:
         """What an item holds that was not streamed: all of it, or only its opaque parts."""
         kind = item.get("type")
         refusals: list[str] = []
-        if kind == "message" and at in self._said:
-            said = _message(item, refusals)
-            return [CompletionChunk(parts=(Text("", said[-1].extra),))] if said and said[-1].extra else []
+        if kind == "message" and at in self._emitted_items:
+            message_parts = _message(item, refusals)
+            if not message_parts or not message_parts[-1].extra:
+                return []
+            return [CompletionChunk(parts=(Text("", message_parts[-1].extra),))]
         chunks: list[CompletionChunk] = []
         for part in read_item(item, refusals, shaped=self._shaped):
             if isinstance(part, ToolCall):
-                arguments = "" if ("arguments", at) in self._streamed else part.arguments
+                arguments = "" if ("arguments", at) in self._streamed_fields else part.arguments
                 chunks.append(CompletionChunk(tool_calls=(ToolDelta(at, part.id, part.name, arguments, part.extra),)))
             elif isinstance(part, Text):
                 extra = _logprobs((item,), shaped=False)
                 chunks.append(CompletionChunk(part.text, parts=(Text("", part.extra),), extra=extra))
             elif isinstance(part, Reasoning):
-                text = "" if ("reasoning", at) in self._streamed else part.text
+                text = "" if ("reasoning", at) in self._streamed_fields else part.text
                 chunks.append(CompletionChunk(reasoning=text, parts=(part,)))
             elif isinstance(part, Opaque):
                 chunks.append(CompletionChunk(parts=(part,)))
-        self._said.add(at)
+        self._emitted_items.add(at)
         if refusals:
             chunks.append(CompletionChunk(refusal="".join(refusals)))
         return chunks
@@ -266,7 +271,7 @@ class ResponsesEvents:
             self.fault = fault_error(response.get("error") or {"message": "The response failed"}, status=None)
         self.ended = True
         chunks: list[CompletionChunk] = []
-        if not self._said:
+        if not self._emitted_items:
             for at, item in enumerate(response.get("output") or ()):
                 chunks += self._done(at, item)
         word, reason = finish_words({"status": kind.removeprefix("response."), **response})

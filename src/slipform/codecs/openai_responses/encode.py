@@ -66,10 +66,10 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
         body["stream"] = True
         if "stream_options" in request.extra and request.extra_for == NAME:
             body["stream_options"] = {}
-    asked = body.get("include")
+    include = body.get("include")
     out.add_extra(body, request)
-    if asked and body["include"] is not asked:
-        body["include"] = [*body["include"], *asked]
+    if include and body["include"] is not include:
+        body["include"] = [*body["include"], *include]
     return body
 
 
@@ -81,8 +81,10 @@ def _is_plain(message: Message) -> bool:
 
 
 def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
-    wanted = dict(plan.reasoning)
-    effort, enabled, summary = wanted.pop("effort", None), wanted.pop("enabled", None), wanted.pop("summary", None)
+    reasoning = dict(plan.reasoning)
+    effort = reasoning.pop("effort", None)
+    enabled = reasoning.pop("enabled", None)
+    summary = reasoning.pop("summary", None)
     if effort is None and enabled is False:
         effort = "none"
     encoded: dict[str, Any] = {} if effort is None else {"effort": effort}
@@ -94,7 +96,7 @@ def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> 
         body["reasoning"] = encoded
     if effort is None and enabled:
         out.lose("reasoning.enabled", "Whether to think is left to the model here.", "approximated")
-    for key in wanted:
+    for key in reasoning:
         out.lose(f"reasoning.{key}", f"This API has no place for {key}.")
 
 
@@ -128,18 +130,18 @@ def _input(messages: tuple[Message, ...], offset: int, out: Encoding) -> str | l
 def _items(message: Message, path: str, out: Encoding) -> list[dict[str, Any]]:
     """The items of one turn: what is said in one, every call, result and thought in one of its own, in order."""
     items: list[dict[str, Any]] = []
-    said: list[Part] = []
+    content_parts: list[Part] = []
     fields: dict[str, Any] = {}
     out.speaker(message, path)
 
     def flush() -> None:
-        if said:
+        if content_parts:
             role = "user" if message.role == "tool" else message.role
-            item: dict[str, Any] = {"role": role, "content": _content(tuple(said), role, path, out)}
+            item: dict[str, Any] = {"role": role, "content": _content(tuple(content_parts), role, path, out)}
             if fields:
                 item = {"type": "message", **item, **fields}
             items.append(out.carry(item, message.extra, path))
-            said.clear()
+            content_parts.clear()
 
     for part in message.parts:
         item = _item(part, path, out)
@@ -148,7 +150,7 @@ def _items(message: Message, path: str, out: Encoding) -> list[dict[str, Any]]:
             if of_message != fields:
                 flush()
                 fields = of_message
-            said.append(part)
+            content_parts.append(part)
         else:
             flush()
             items.extend(item)

@@ -25,11 +25,13 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
     data = Fields(read_body(body))
     tools = tuple([_tool(tool) for tool in data.objects("tools")])
     choice, tools, unread = read_choice(data.get("tool_choice"), tools)
-    shaping, thinking, streaming = data.optional("text"), data.optional("reasoning"), data.optional("stream_options")
-    wanted = shaping.optional("format")
-    shape, json_mode = _format(wanted)
-    asked = {key: thinking.optional_text(key) for key in ("effort", "summary")}
-    reasoning = {key: value for key, value in asked.items() if value is not None}
+    shaping = data.optional("text")
+    thinking = data.optional("reasoning")
+    streaming = data.optional("stream_options")
+    text_format = shaping.optional("format")
+    shape, json_mode = _format(text_format)
+    reasoning_fields = {key: thinking.optional_text(key) for key in ("effort", "summary")}
+    reasoning = {key: value for key, value in reasoning_fields.items() if value is not None}
     stream = data.flag("stream") is True
     request = ModelRequest(
         model=data.text("model"),
@@ -45,7 +47,7 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
         metadata=data.mapping("metadata"),
         logprobs=_logprobs(data),
         # Last, when all else has been read.
-        extra=_unread(data, unread, {"text": shaping, "reasoning": thinking, "stream_options": streaming}, wanted),
+        extra=_unread(data, unread, {"text": shaping, "reasoning": thinking, "stream_options": streaming}, text_format),
         extra_for=NAME,
     )
     return ServedRequest(request, stream=stream)
@@ -53,7 +55,8 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
 
 def _logprobs(data: Fields) -> int | None:
     """How many alternatives of each token are wanted: asked for by `include`, or by naming a number of them."""
-    included, count = data.data.get("include"), data.whole("top_logprobs")
+    included = data.data.get("include")
+    count = data.whole("top_logprobs")
     if not isinstance(included, list) or INCLUDED not in included:
         return count
     others = [each for each in data.get("include") if each != INCLUDED]
@@ -71,15 +74,15 @@ def _unread(data: Fields, choice: dict[str, Any], objects: dict[str, Fields], sh
     return extra
 
 
-def _format(wanted: Fields) -> tuple[ResponseFormat | None, bool]:
+def _format(fields: Fields) -> tuple[ResponseFormat | None, bool]:
     """The shape that is wanted, and whether any JSON object is."""
-    kind = wanted.get("type", "text")
+    kind = fields.get("type", "text")
     if kind in ("text", "json_object"):
         return None, kind == "json_object"
     if kind != "json_schema":
         hint = "Use text, json_object or json_schema."
-        raise RequestError(f"Unknown text format {kind!r}", where=wanted.place("type"), hint=hint)
-    return read_schema(wanted, strict=True), False
+        raise RequestError(f"Unknown text format {kind!r}", where=fields.place("type"), hint=hint)
+    return read_schema(fields, strict=True), False
 
 
 def _tool(tool: Fields) -> Tool:
@@ -129,11 +132,13 @@ def _says(message: Message) -> bool:
 def _item(item: Fields) -> Message:
     kind = item.get("type", "message")
     if kind == "function_call":
-        identity, name, arguments = item.text("call_id"), item.text("name"), arguments_text(item.get("arguments"))
+        identity = item.text("call_id")
+        name = item.text("name")
+        arguments = arguments_text(item.get("arguments"))
         return Message("assistant", (ToolCall(identity, name, arguments, tagged(NAME, item.rest())),))
     if kind == "function_call_output":
-        kept = tuple(part for part in _content(item, "output") if isinstance(part, (Text, Media, Opaque)))
-        return Message("tool", (ToolResult(item.text("call_id"), kept, extra=tagged(NAME, item.rest())),))
+        output = tuple(part for part in _content(item, "output") if isinstance(part, (Text, Media, Opaque)))
+        return Message("tool", (ToolResult(item.text("call_id"), output, extra=tagged(NAME, item.rest())),))
     if kind == "reasoning":
         made = str(item.data.get("id") or "").startswith(MADE_REASONING)
         return Message("assistant", (Reasoning(reasoning_text(item.data), {} if made else {NAME: dict(item.data)}),))

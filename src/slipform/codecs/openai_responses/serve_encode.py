@@ -61,7 +61,8 @@ def encode_usage(usage: Usage) -> dict[str, Any] | None:
     """Usage as Responses counts it, or nothing when nothing is known."""
     if usage == Usage():
         return None
-    input_, output = usage.input or 0, usage.output or 0
+    input_ = usage.input or 0
+    output = usage.output or 0
     encoded: dict[str, Any] = {
         "input_tokens": input_,
         "input_tokens_details": {"cached_tokens": usage.cached or 0},
@@ -85,7 +86,9 @@ def response_object(
     """The response; without a finish reason it is still in progress."""
     request = served.request
     reason = _REASONS.get(finish) if finish is not None else None
-    status = "in_progress" if finish is None else "incomplete" if reason else "completed"
+    status = "incomplete" if reason else "completed"
+    if finish is None:
+        status = "in_progress"
     choice = request.tool_choice
     return {
         "id": identity,
@@ -112,11 +115,11 @@ def response_object(
 
 
 def _format(served: ServedRequest) -> dict[str, Any]:
-    wanted = served.request.response_format
-    if wanted is None:
+    response_format = served.request.response_format
+    if response_format is None:
         return {"type": "json_object" if served.request.json_mode else "text"}
-    spec = wanted.json_schema
-    return {"type": "json_schema", "name": spec.name, "schema": spec.schema, "strict": wanted.strict}
+    spec = response_format.json_schema
+    return {"type": "json_schema", "name": spec.name, "schema": spec.schema, "strict": response_format.strict}
 
 
 class ResponsesStreamEncoder:
@@ -131,14 +134,14 @@ class ResponsesStreamEncoder:
         self._created = stamp.seconds()
         self._id = f"resp_{stamp.new_id()}"
         self._model: str | None = None
-        self._begun = False
+        self._is_started = False
         self._sequence = 0
         self._items: list[dict[str, Any]] = []
         self._growing: list[_Growing] = []
         """The thoughts, texts and refusals among them, in order."""
         self._calls = CallTable()
         self._at: dict[int, int] = {}
-        self._over: set[int] = set()
+        self._finished_items: set[int] = set()
         """The items that are closed."""
         self._finish: FinishReason = "stop"
         self._refused = False
@@ -204,10 +207,11 @@ class ResponsesStreamEncoder:
         )
 
     def _begin(self, chunk: CompletionChunk) -> bytes:
-        if self._begun:
+        if self._is_started:
             return b""
-        self._begun = True
-        self._id, self._model = chunk.id or self._id, chunk.model
+        self._is_started = True
+        self._id = chunk.id or self._id
+        self._model = chunk.model
         response = {"response": self._response(None)}
         return self._event("response.created", response) + self._event("response.in_progress", response)
 
@@ -278,7 +282,8 @@ class ResponsesStreamEncoder:
             return self._whole(part.data) if is_item else []
         if not isinstance(part, Reasoning):
             return []
-        thought, own = self._open("reasoning"), part.opaque.get(NAME)
+        thought = self._open("reasoning")
+        own = part.opaque.get(NAME)
         if thought is None:
             return self._whole(own) if own else []
         thought.closed = True
@@ -304,8 +309,8 @@ class ResponsesStreamEncoder:
             return []
         text.closed = True
         text.annotations = list(own.get("annotations") or ())
-        said = {key: value for key, value in own.get(MESSAGE, {}).items() if key not in ("id", "status")}
-        self._items[text.at].update(said)
+        message_fields = {key: value for key, value in own.get(MESSAGE, {}).items() if key not in ("id", "status")}
+        self._items[text.at].update(message_fields)
         where = {**self._where(text.at), "content_index": text.index}
         noted = [
             self._event("response.output_text.annotation.added", {**where, "annotation_index": at, "annotation": each})
@@ -320,7 +325,7 @@ class ResponsesStreamEncoder:
         out: list[bytes] = []
         if at is None:
             out = self._open_call(call) if call.name is not None else []
-        elif delta.arguments and at not in self._over:
+        elif delta.arguments and at not in self._finished_items:
             fields = {**self._where(at), "delta": delta.arguments}
             out = [self._event("response.function_call_arguments.delta", fields)]
         at = self._at.get(call.position)
@@ -331,17 +336,17 @@ class ResponsesStreamEncoder:
         item = {**call_item(f"fc_{self._id}_{call.position}", call.known_id(self._id), call.name or "", ""), **own}
         at, event = self._add({**item, "status": "in_progress"}, item)
         self._at[call.position] = at
-        held = "".join(call.pieces)
-        if not held:
+        buffered = "".join(call.pieces)
+        if not buffered:
             return [event]
-        return [event, self._event("response.function_call_arguments.delta", {**self._where(at), "delta": held})]
+        return [event, self._event("response.function_call_arguments.delta", {**self._where(at), "delta": buffered})]
 
     def _end_item(self, at: int) -> list[bytes]:
         """Close an item, once."""
         out: list[bytes] = []
-        if at in self._over:
+        if at in self._finished_items:
             return out
-        self._over.add(at)
+        self._finished_items.add(at)
         for part in self._growing:
             if at == part.at:
                 out += self._end_thought(part) if part.kind == "reasoning" else self._end_said(part)
@@ -363,13 +368,14 @@ class ResponsesStreamEncoder:
     def _end_said(self, part: _Growing) -> list[bytes]:
         text = "".join(part.pieces)
         whole = {**text_part(text), "annotations": part.annotations, "logprobs": self._logprobs}
-        said: dict[str, Any] = {"text": text, "logprobs": self._logprobs}
+        done_fields: dict[str, Any] = {"text": text, "logprobs": self._logprobs}
         if part.kind == "refusal":
-            whole, said = refusal_part(text), {"refusal": text}
+            whole = refusal_part(text)
+            done_fields = {"refusal": text}
         self._items[part.at]["content"][part.index] = whole
         where = {**self._where(part.at), "content_index": part.index}
         return [
-            self._event(f"response.{part.kind}.done", {**where, **said}),
+            self._event(f"response.{part.kind}.done", {**where, **done_fields}),
             self._event("response.content_part.done", {**where, "part": whole}),
         ]
 
@@ -393,9 +399,9 @@ _EVENTS = {"reasoning": "reasoning_summary_text", "output_text": "output_text", 
 
 def _item_id(chunk: CompletionChunk) -> str:
     """The id of the reasoning item that a chunk begins, where its vendor has one."""
-    known = chunk.extra.get(NAME, {}).get(ITEM_ID)
+    item_id = chunk.extra.get(NAME, {}).get(ITEM_ID)
     own = (part.opaque.get(NAME, {}) for part in chunk.parts if isinstance(part, Reasoning))
-    return known or next((each["id"] for each in own if each.get("id")), "")
+    return item_id or next((each["id"] for each in own if each.get("id")), "")
 
 
 class _Growing:
@@ -417,7 +423,8 @@ class _Growing:
 def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dict[str, Any]:
     """The body of a whole answer."""
     identity = response.id or f"resp_{stamp.new_id()}"
-    output, created = _output(response, identity), stamp.seconds()
+    output = _output(response, identity)
+    created = stamp.seconds()
     return response_object(
         served, identity, response.model, created, finish=response.finish, output=output, usage=response.usage
     )
