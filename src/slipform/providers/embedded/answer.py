@@ -99,7 +99,7 @@ class EngineAnswerReader:
         runaway: RunawayDetector | None = None,
         finisher: AnswerFinisher | None = None,
     ) -> None:
-        self.over = False
+        self.is_finished = False
         self._finisher = finisher
         self._runaway = runaway
         self._repetition = None if finisher is None else RepetitionWatch()
@@ -157,11 +157,11 @@ class EngineAnswerReader:
     def _finish_of(self, finish: str | None, raw: str) -> str | None:
         """Why the answer ends here, if it does; one that is to be finished has not ended where it was cut off."""
         if raw and self._hook and self._hook(raw):
-            self.over = True
+            self.is_finished = True
             return "stop"
         is_stuck = bool(raw) and self._repeats(raw)
         if is_stuck:
-            self.over = True
+            self.is_finished = True
         if self._finisher is None or not (is_stuck or finish == "length"):
             return "length" if is_stuck else finish
         self._is_stuck = is_stuck
@@ -176,7 +176,7 @@ class EngineAnswerReader:
     @property
     def is_to_be_finished(self) -> bool:
         """Whether the answer was stopped because it repeats itself, and goes on."""
-        return self.over and self._is_cut
+        return self.is_finished and self._is_cut
 
     def next_run(self, body: Mapping[str, Any]) -> tuple[CompletionChunk, dict[str, Any] | None] | None:
         """What ends an answer that was cut off, and the engine's request for the rest of it, if it has one.
@@ -211,7 +211,7 @@ class EngineAnswerReader:
         self._usage = None
         self._is_cut = False
         self._is_stuck = False
-        self.over = False
+        self.is_finished = False
         self._repetition = RepetitionWatch()
 
     def _added_text(self, added: str, warnings: tuple[ModelWarning, ...], finish: str | None = None) -> CompletionChunk:
@@ -243,12 +243,14 @@ class EngineAnswerReader:
 
 def _logprobs(choice: Mapping[str, Any], raw: str, text: str) -> Mapping[str, Any]:
     """The probabilities of a chunk's tokens, without what the engine wrote around the answer."""
-    found = choice.get(LOGPROBS)
-    if not found:
+    logprobs = choice.get(LOGPROBS)
+    if not logprobs:
         return {}
+    if text == raw:
+        return {LOGPROBS: logprobs}
     at = raw.find(text) if text else -1
-    kept = found if text == raw else cut_logprobs(found, raw, at, at + len(text)) if at >= 0 else None
-    return {} if kept is None else {LOGPROBS: kept}
+    remaining = cut_logprobs(logprobs, raw, at, at + len(text)) if at >= 0 else None
+    return {} if remaining is None else {LOGPROBS: remaining}
 
 
 def fold_chunks(chunks: Iterable[CompletionChunk], warnings: tuple[ModelWarning, ...]) -> ModelResponse:
@@ -387,11 +389,14 @@ class ReadCall:
             return self._split(text)
         head = self._head + text
         if call := _CALL.match(head):
-            self._head, self._tail, self._called = None, ClosingBraceFilter(), True
+            self._head = None
+            self._tail = ClosingBraceFilter()
+            self._called = True
             first_delta = ToolDelta(index=0, id=f"call_{secrets.token_hex(12)}", name=json.loads(call[1]))
             return "", (first_delta, *self._split(head[call.end() :])[1])
         if answer := _ANSWER.match(head):
-            self._head, self._tail = None, ClosingBraceFilter()
+            self._head = None
+            self._tail = ClosingBraceFilter()
             return self._split(head[answer.end() :])
         if head.strip() and not head.lstrip().startswith("{"):
             self._head = None

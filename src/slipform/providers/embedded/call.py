@@ -127,9 +127,9 @@ def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None
     )
 
 
-def _instructed(request: ModelRequest, wanted: ResponseFormat) -> ModelRequest:
+def _instructed(request: ModelRequest, response_format: ResponseFormat) -> ModelRequest:
     """A direct call with the schema in its prompt, where only the prompt asks for it; enforcement writes its own."""
-    if wanted.strategy is not OutputStrategy.PROMPTED or request.tools:
+    if response_format.strategy is not OutputStrategy.PROMPTED or request.tools:
         return request
     return first_request(request, OutputStrategy.PROMPTED, Wording()).request
 
@@ -177,10 +177,10 @@ def _fail_hard(grammar: str | None, options: Guard, spec: JsonSchemaSpec) -> _De
         watch = EarlyStop(options, schema, _AS_WRITTEN)
 
         def stop(piece: str) -> bool:
-            over = watch.feed(piece)
+            is_finished = watch.feed(piece)
             if watch.error is not None:
                 raise as_invalid_format(watch.error)
-            return over
+            return is_finished
 
         return stop
 

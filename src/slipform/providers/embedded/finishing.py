@@ -49,26 +49,26 @@ class AnswerFinisher:
         """How many tokens the first run has: as many as leave enough for what is required; all if nothing can."""
         forms = [each.bounds.narrowed for each in self.values.values() if each.bounds is not None]
         costs = [Costs(form).of(form) for form in forms]
-        wanted = max((cost.comfortable for cost in costs), default=0.0)
+        reserve = max((cost.comfortable for cost in costs), default=0.0)
         is_possible = self.max_tokens >= max((cost.least for cost in costs), default=_FEW_TOKENS)
         most = self.max_tokens * _LARGEST_RESERVE if is_possible and self.max_tokens >= _FEW_TOKENS else 0
-        return self.max_tokens - int(min(max(wanted, _SMALLEST_RESERVE), most))
+        return self.max_tokens - int(min(max(reserve, _SMALLEST_RESERVE), most))
 
     def continue_answer(self, text: str, tokens: int, *, is_stuck: bool) -> Continuation | None:
         """How the model goes on after a text, within so many tokens; None if that is not plain."""
-        found = self._value_of(text)
-        if found is None or found[1].bounds is None:
+        opened_value = self._value_of(text)
+        if opened_value is None or opened_value[1].bounds is None:
             return None
-        opening, constraint = found
+        opening, constraint = opened_value
         form = constraint.bounds.narrowed if constraint.bounds else {}
         return continuation(self.grammar, form, text, opening=opening, tokens=tokens, is_stuck=is_stuck)
 
     def close_answer(self, text: str, tokens: int) -> str | None:
         """What ends an answer without the model, within so many tokens; None where nothing does."""
-        found = self._value_of(text)
-        if found is None:
+        opened_value = self._value_of(text)
+        if opened_value is None:
             return None
-        bounds = found[1].bounds
+        bounds = opened_value[1].bounds
         closing = closing_text(self.grammar, text, Hints() if bounds is None else Hints.of(bounds.narrowed))
         if closing is None or not closing.strip('"}] '):
             return closing  # nothing is added but the ends of what is open
@@ -76,9 +76,9 @@ class AnswerFinisher:
 
     def warning(self, text: str, *, is_stuck: bool) -> ModelWarning:
         """What to say about an answer that was cut short after a text."""
-        found = self._value_of(text)
+        opened_value = self._value_of(text)
         outline = Outline()
-        outline.feed(text[len(found[0]) :] if found else text)
+        outline.feed(text[len(opened_value[0]) :] if opened_value else text)
         place = join_pointer(outline.pointer) or "the root"
         if is_stuck:
             message = f"The answer repeated itself at {place}, and was ended there."

@@ -179,9 +179,9 @@ class AdmittedTokens:
         for choice in chunk.get("choices", ()):
             for entry in (choice.get("logprobs") or {}).get("content") or ():
                 listed = [(bytes(each["bytes"]), each["logprob"]) for each in entry["top_logprobs"]]
-                found = self.admitted(bytes(entry["bytes"]), entry["logprob"], listed)
-                if found is not None:
-                    entry["admitted_logprob"] = found
+                admitted = self.admitted(bytes(entry["bytes"]), entry["logprob"], listed)
+                if admitted is not None:
+                    entry["admitted_logprob"] = admitted
                 entry["top_logprobs"] = entry["top_logprobs"][:most]
         return chunk
 
@@ -189,9 +189,11 @@ class AdmittedTokens:
 def generate(model: Any, job: GenerationJob) -> None:
     """Run one generation to its end, or until it is cancelled: within a token."""
     body = {**job.body, "stream": True}
-    admitted, most = None, body.get("top_logprobs", 0)
+    admitted = None
+    most = body.get("top_logprobs", 0)
     if body.get("logprobs") and body.get("grammar"):
-        admitted, body["top_logprobs"] = AdmittedTokens(body["grammar"]), max(most, LISTED)
+        admitted = AdmittedTokens(body["grammar"])
+        body["top_logprobs"] = max(most, LISTED)
 
     def forward(chunk: Chunk) -> bool:
         if job.cancelled.is_set():

@@ -173,13 +173,13 @@ class LocalProvider:
 
     def loaded_models(self) -> list[LoadedModel]:
         """Return what is loaded now; models in this process are not counted apart, so that little is known of them."""
-        found = []
+        models = []
         for name, engine in self._engines.loaded().items():
             if not isinstance(engine, WorkerEngine):
-                found.append(LoadedModel(name, None, None, None))
+                models.append(LoadedModel(name, None, None, None))
             elif (pid := engine.pid) is not None:
-                found.append(LoadedModel(name, _resident_bytes(pid), engine.slots, engine.running))
-        return found
+                models.append(LoadedModel(name, _resident_bytes(pid), engine.slots, engine.running))
+        return models
 
     def close(self) -> None:
         """Unload the models."""
@@ -226,13 +226,13 @@ def _run_once(
     cancel = engine.start(body, events.put)
     finished = False
     try:
-        while not answer.over and (event := _raise_error(_next(events, deadline))) is not None:
+        while not answer.is_finished and (event := _raise_error(_next(events, deadline))) is not None:
             yield answer.feed(event)
         if answer.is_to_be_finished:
             cancel()
             while _raise_error(_next(events, deadline)) is not None:
                 pass  # the slot is free again, with the text that it has read
-        finished = not answer.over or answer.is_to_be_finished
+        finished = not answer.is_finished or answer.is_to_be_finished
     finally:
         if not finished:
             cancel()
@@ -271,13 +271,13 @@ async def _run_once_async(
     cancels.append(cancel)
     finished = False
     try:
-        while not answer.over and (event := _raise_error(await _next_async(events, deadline))) is not None:
+        while not answer.is_finished and (event := _raise_error(await _next_async(events, deadline))) is not None:
             yield answer.feed(event)
         if answer.is_to_be_finished:
             cancel()
             while _raise_error(await _next_async(events, deadline)) is not None:
                 pass
-        finished = not answer.over or answer.is_to_be_finished
+        finished = not answer.is_finished or answer.is_to_be_finished
     finally:
         if not finished:
             cancel()

@@ -70,7 +70,8 @@ class WorkerEngine:
     def close(self) -> None:
         """End the worker."""
         with self._starting:
-            worker, self._worker = self._worker, None
+            worker = self._worker
+            self._worker = None
         if worker:
             worker.stop()
 
@@ -171,7 +172,8 @@ class _Worker:
         self.process.wait()
         with self._lock:
             self.lost = True
-            calls, self._calls = self._calls, {}
+            calls = self._calls
+            self._calls = {}
         self._outgoing.put(None)
         self._threads[0].join(5)
         for pipe in (self.process.stdin, self.process.stdout):

@@ -75,10 +75,10 @@ class _Merging:
         self._left = _MOST_MERGES
 
     def whole(self) -> dict[str, Any]:
-        kept = {key: value for key, value in self._root.items() if key in ("$schema", *DEFINITIONS)}
+        root_fields = {key: value for key, value in self._root.items() if key in ("$schema", *DEFINITIONS)}
         made = self._sub({key: value for key, value in self._root.items() if key not in DEFINITIONS}, 0)
-        definitions = {key: self._inside(key, value, 0) for key, value in kept.items() if key in DEFINITIONS}
-        return {**kept, **made, **definitions}
+        definitions = {key: self._inside(key, value, 0) for key, value in root_fields.items() if key in DEFINITIONS}
+        return {**root_fields, **made, **definitions}
 
     def _sub(self, sub: Json, depth: int) -> Any:
         if not isinstance(sub, Mapping):
@@ -100,8 +100,8 @@ class _Merging:
 
 def _is_combined(sub: Mapping[str, Any]) -> bool:
     """Whether several schemas in it speak of one value."""
-    spoken = sub.keys() - ANNOTATIONS - {"type", *DEFINITIONS}
-    return "allOf" in sub or (len(spoken) > 1 and not spoken.isdisjoint({REF, "anyOf", "oneOf"}))
+    constraints = sub.keys() - ANNOTATIONS - {"type", *DEFINITIONS}
+    return "allOf" in sub or (len(constraints) > 1 and not constraints.isdisjoint({REF, "anyOf", "oneOf"}))
 
 
 def no_limits(schema: Mapping[str, Any]) -> TokenBounds:
@@ -123,7 +123,7 @@ def limits_for(schema: Mapping[str, Any], max_tokens: int) -> TokenBounds:
 
 def _shared_definitions(schema: Mapping[str, Any]) -> frozenset[str]:
     """References made from inside a combination whose parent speaks of the same object, and onwards from there."""
-    found: set[str] = set()
+    shared: set[str] = set()
     pending: list[Json] = []
     for _, sub in subschemas(schema):
         speaks = any(key in sub for key in ("properties", "required", "additionalProperties"))
@@ -133,11 +133,11 @@ def _shared_definitions(schema: Mapping[str, Any]) -> frozenset[str]:
         sub = pending.pop()
         if isinstance(sub, Mapping):
             reference = reference_of(sub)
-            if reference is not None and reference not in found:
-                found.add(reference)
+            if reference is not None and reference not in shared:
+                shared.add(reference)
                 pending.append(lookup(schema, reference))
             pending += _combined(sub)
-    return frozenset(found)
+    return frozenset(shared)
 
 
 def _partners(sub: Mapping[str, Any]) -> list[Json]:
@@ -172,20 +172,20 @@ def narrow(sub: Json, limits: TokenBounds, *, branch: bool = False) -> Json:
 
 def _inside(sub: Mapping[str, Any], changed: dict[str, Any], limits: TokenBounds, *, branch: bool) -> dict[str, Any]:
     for key in _MAPS:
-        if isinstance(held := sub.get(key), Mapping):
+        if isinstance(children := sub.get(key), Mapping):
             narrowed = {
-                name: narrow(each, limits, branch=f"#/{key}/{name}" in limits.shared) for name, each in held.items()
+                name: narrow(each, limits, branch=f"#/{key}/{name}" in limits.shared) for name, each in children.items()
             }
             changed[key] = {**changed[key], **narrowed}
     shared = branch or any(key in sub for key in ("properties", "items", "type"))
     for key in _LISTS:
-        if isinstance(held := sub.get(key), list):
+        if isinstance(children := sub.get(key), list):
             inside = key == "allOf" or (shared and key in ("anyOf", "oneOf"))
-            changed[key] = [narrow(each, limits, branch=inside) for each in held]
+            changed[key] = [narrow(each, limits, branch=inside) for each in children]
     for key in CONTENTS:
-        held = sub.get(key)
-        if isinstance(held, Mapping) and changed.get(key) is held:
-            changed[key] = narrow(held, limits)
+        children = sub.get(key)
+        if isinstance(children, Mapping) and changed.get(key) is children:
+            changed[key] = narrow(children, limits)
     return changed
 
 
@@ -282,7 +282,7 @@ class _Size:
         self._root = root
         self._length = length
         self._items = items
-        self._known: dict[str, float] = {}
+        self._sizes: dict[str, float] = {}
 
     def of(self, sub: Json, depth: int) -> float:
         if not isinstance(sub, Mapping):
@@ -300,10 +300,10 @@ class _Size:
         return size + sum(self.of(each, depth + 1) for each in sub.get("allOf", ()))
 
     def _reference(self, reference: str, depth: int) -> float:
-        if reference not in self._known:
-            self._known[reference] = 8  # what a reference back to itself counts for
-            self._known[reference] = self.of(lookup(self._root, reference), depth + 1)
-        return self._known[reference]
+        if reference not in self._sizes:
+            self._sizes[reference] = 8  # what a reference back to itself counts for
+            self._sizes[reference] = self.of(lookup(self._root, reference), depth + 1)
+        return self._sizes[reference]
 
     def _kind(self, kind: str, sub: Mapping[str, Any], depth: int) -> float:
         if kind == "string":
@@ -353,7 +353,7 @@ class AddedBounds:
     """What decoding was held to beyond the schema, so that the answer would close within its tokens."""
 
     narrowed: Mapping[str, Any]
-    given: Mapping[str, Any]
+    original: Mapping[str, Any]
     left_out: tuple[Pointer, ...]
     """Optional parts of the schema that there was no room for."""
     max_tokens: int
@@ -368,19 +368,19 @@ class AddedBounds:
             value = value[key]
         reached = [join_pointer(at) or "the root" for at in _reached(value, self.narrowed, self, (), 0)]
         missing = [join_pointer(pointer) for pointer in self.left_out]
-        said = [
+        changes = [
             f"{what} {_listed(places)}"
             for what, places in (("reached at", reached), ("leaving no room for the optional", missing))
             if places
         ]
-        if not said:
+        if not changes:
             return ()
-        message = f"Decoding was bounded to close within {self.max_tokens} tokens, {'; '.join(said)}."
+        message = f"Decoding was bounded to close within {self.max_tokens} tokens, {'; '.join(changes)}."
         return (ModelWarning("answer_bounded", f"{message} Ask with more max_tokens for more.", None),)
 
     def own(self, keyword: str) -> frozenset[int]:
-        """The bounds of this kind that the schema itself has: to reach those is no loss."""
-        return frozenset(sub[keyword] for _, sub in subschemas(self.given) if isinstance(sub.get(keyword), int))
+        """The bounds of this kind that the schema itself has: to reach those is not a loss."""
+        return frozenset(sub[keyword] for _, sub in subschemas(self.original) if isinstance(sub.get(keyword), int))
 
 
 def _listed(places: list[str]) -> str:

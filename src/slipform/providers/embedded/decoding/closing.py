@@ -49,9 +49,9 @@ class Hints:
 
 def _examples(sub: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(pattern := sub.get("pattern"), str):
-        found = [matching(pattern, variant) for variant in range(_VARIANTS)]
-        found.append(matching(pattern, least=sub.get("minLength", 0)))
-        yield from [text for text in found if text is not None]
+        texts = [matching(pattern, variant) for variant in range(_VARIANTS)]
+        texts.append(matching(pattern, least=sub.get("minLength", 0)))
+        yield from [text for text in texts if text is not None]
     if (text := FORMATS.get(str(sub.get("format")))) is not None:
         yield text
 

@@ -50,21 +50,21 @@ def constraint_candidates(schema: Mapping[str, Any], *, certain: bool) -> Iterat
     >>> [loss.pointer for loss in first.losses]
     [('uniqueItems',)]
     """
-    settled = settle(schema, certain=certain)
-    starts = [settled] if settled.schema == schema else [settled, Rewritten(dict(schema))]
+    rewritten = settle(schema, certain=certain)
+    starts = [rewritten] if rewritten.schema == schema else [rewritten, Rewritten(dict(schema))]
     for start in starts:
         weakened, losses, fatal = weaken(start.schema, cycles=False, certain=certain)
         if is_cycle(fatal):
             # Whoever shares out the tokens may unroll it; if not, the cycle is broken.
-            yield _held(start, weakened, losses, certain)
+            yield _candidate(start, weakened, losses, certain)
             weakened, losses, fatal = weaken(start.schema, certain=certain)
         if fatal is None:
-            yield _held(start, weakened, losses, certain)
+            yield _candidate(start, weakened, losses, certain)
     if fatal is not None:
         yield _shape_only(schema, fatal)
 
 
-def _held(
+def _candidate(
     start: Rewritten, weakened: dict[str, Any], losses: tuple[DroppedKeyword, ...], certain: bool
 ) -> ConstraintCandidate:
     narrowed = start.narrowed
@@ -123,16 +123,18 @@ def _contained(sub: Any, root: Mapping[str, Any], depth: int) -> bool:
 class ClosingBraceFilter:
     """Lets text through but for the closing brace at its end, which belongs to the wrapper."""
 
-    _held: str = ""
+    _pending: str = ""
 
     def feed(self, text: str) -> str:
         """What surely belongs to the value."""
-        self._held += text
-        if not self._held.rstrip().endswith("}"):
-            leaving, self._held = self._held, ""
+        self._pending += text
+        if not self._pending.rstrip().endswith("}"):
+            leaving = self._pending
+            self._pending = ""
             return leaving
-        at = self._held.rindex("}")
-        leaving, self._held = self._held[:at], self._held[at:]
+        at = self._pending.rindex("}")
+        leaving = self._pending[:at]
+        self._pending = self._pending[at:]
         return leaving
 
 
@@ -245,21 +247,21 @@ _CONSTRAINTS = BoundedCache[tuple[str, int, bool], Constraint]("grammars", entri
 def _constrained(source: str, max_tokens: int, certain: bool) -> Constraint:
     schema = with_plain_references(json.loads(source))
     wrapped = needs_wrapping(schema)
-    for held in constraint_candidates(schema, certain=certain):
-        if narrowed := _narrowed(held, max_tokens, wrapped):
+    for candidate in constraint_candidates(schema, certain=certain):
+        if narrowed := _narrowed(candidate, max_tokens, wrapped):
             return narrowed
-    plainer, dropped = without_escapes(held.schema)
-    losses = held.losses + tuple(DroppedKeyword(pointer, "the engine does not take it") for pointer in dropped)
-    weaker = dataclasses.replace(held, schema=plainer, losses=losses)
+    plainer, dropped = without_escapes(candidate.schema)
+    losses = candidate.losses + tuple(DroppedKeyword(pointer, "the engine does not take it") for pointer in dropped)
+    weaker = dataclasses.replace(candidate, schema=plainer, losses=losses)
     return _narrowed(weaker, max_tokens, wrapped) or Constraint(json_rule(plainer), _warnings(weaker), wrapped)
 
 
-def _narrowed(held: ConstraintCandidate, max_tokens: int, wrapped: bool) -> Constraint | None:
+def _narrowed(candidate: ConstraintCandidate, max_tokens: int, wrapped: bool) -> Constraint | None:
     """The first of several narrowings that compiles."""
-    for narrowed, left_out in _narrowings(held.schema, max_tokens):
-        bounds = AddedBounds(narrowed, held.schema, left_out, max_tokens)
+    for narrowed, left_out in _narrowings(candidate.schema, max_tokens):
+        bounds = AddedBounds(narrowed, candidate.schema, left_out, max_tokens)
         for rule in dict.fromkeys((json_rule(with_whole_formats(narrowed)), json_rule(narrowed))):
-            constraint = Constraint(rule, _warnings(held), wrapped, bounds)
+            constraint = Constraint(rule, _warnings(candidate), wrapped, bounds)
             if grammar_problem(constraint.grammar) is None:
                 return constraint
     return None
@@ -278,7 +280,7 @@ def _narrowings(schema: Mapping[str, Any], max_tokens: int) -> Iterator[tuple[di
     yield dict(schema), ()
 
 
-def _warnings(held: ConstraintCandidate) -> tuple[ModelWarning, ...]:
+def _warnings(candidate: ConstraintCandidate) -> tuple[ModelWarning, ...]:
     weakened = tuple(
         ModelWarning(
             _WEAKENED,
@@ -286,7 +288,7 @@ def _warnings(held: ConstraintCandidate) -> tuple[ModelWarning, ...]:
             f"({loss.action}: {_brief(loss.reason)}); the answer is checked against all of the schema.",
             join_pointer(loss.pointer),
         )
-        for loss in held.losses
+        for loss in candidate.losses
     )
     return weakened + tuple(
         ModelWarning(
@@ -295,7 +297,7 @@ def _warnings(held: ConstraintCandidate) -> tuple[ModelWarning, ...]:
             "so that the answer is valid.",
             join_pointer(place),
         )
-        for place in dict.fromkeys(held.narrowed)
+        for place in dict.fromkeys(candidate.narrowed)
     )
 
 
@@ -326,10 +328,10 @@ def _is_missed(schema: Mapping[str, Any], messages: Sequence[Message], tool: str
     if len(messages) < 2 or messages[-2].role != "assistant":
         return False
     answer = messages[-2]
-    said = [answer.text]
+    texts = [answer.text]
     if tool is not None:
-        said = [part.arguments for part in answer.parts if isinstance(part, ToolCall) and part.name == tool]
-    return any(_is_invalid(text, schema) for text in said)
+        texts = [part.arguments for part in answer.parts if isinstance(part, ToolCall) and part.name == tool]
+    return any(_is_invalid(text, schema) for text in texts)
 
 
 def _is_invalid(text: str, schema: Mapping[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """Let the model finish an answer that was cut off: end the value it was at, and write the grammar of what is left.
 
 Only what is required, and what the tokens have room for, is left then. Where the schema does not say plainly what may
-follow, there is no continuation, and `closing` ends the answer.
+follow, nothing is continued, and `closing` ends the answer.
 """
 
 from __future__ import annotations

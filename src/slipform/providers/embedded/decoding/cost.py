@@ -39,12 +39,12 @@ class Cost:
 
     least: float
     comfortable: float
-    wanted: float
+    ample: float
 
     def plus(self, other: Cost) -> Cost:
         """Both, one after the other."""
         return Cost(
-            self.least + other.least, self.comfortable + other.comfortable, min(self.wanted + other.wanted, _OPEN_TEXT)
+            self.least + other.least, self.comfortable + other.comfortable, min(self.ample + other.ample, _OPEN_TEXT)
         )
 
 
@@ -57,7 +57,7 @@ class Costs:
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
-        self._known: dict[str, Cost] = {}
+        self._by_reference: dict[str, Cost] = {}
         self._under_way: set[str] = set()
 
     def of(self, sub: Json, depth: int = 0) -> Cost:
@@ -71,8 +71,8 @@ class Costs:
         if (reference := reference_of(sub)) is not None:
             return self._reference(reference, depth)
         if branches := [*sub.get("anyOf", ()), *sub.get("oneOf", ())]:
-            held = _either([self.of(each, depth + 1) for each in branches])
-            return held.plus(self._kinds(sub, depth)) if "properties" in sub else held
+            cost = _either([self.of(each, depth + 1) for each in branches])
+            return cost.plus(self._kinds(sub, depth)) if "properties" in sub else cost
         if every := sub.get("allOf"):
             total = self._kinds(sub, depth) if "properties" in sub else Cost(0, 0, 0)
             for each in every:
@@ -83,19 +83,19 @@ class Costs:
     def _reference(self, reference: str, depth: int) -> Cost:
         if reference in self._under_way:
             return _NEVER
-        if reference not in self._known:
+        if reference not in self._by_reference:
             self._under_way.add(reference)
-            found = self.of(lookup(self._root, reference), depth + 1)
+            cost = self.of(lookup(self._root, reference), depth + 1)
             self._under_way.discard(reference)
-            if self._under_way and math.isinf(found.least):  # seen from inside a cycle, what ends may seem not to
-                return found
-            self._known[reference] = found
-        return self._known[reference]
+            if self._under_way and math.isinf(cost.least):  # seen from inside a cycle, what ends may seem not to
+                return cost
+            self._by_reference[reference] = cost
+        return self._by_reference[reference]
 
     def _kinds(self, sub: Mapping[str, Any], depth: int) -> Cost:
         kinds = types_of(sub)
         one: dict[str, Callable[[Mapping[str, Any], int], Cost]] = {
-            "string": lambda held, _: text_cost(held),
+            "string": lambda schema, _: text_cost(schema),
             "array": self._array,
             "object": self._object,
         }
@@ -107,7 +107,7 @@ class Costs:
         total = Cost(2, 2, 2)
         for number, each in enumerate(first):
             cost = self.of(each, depth + 1)
-            total = total.plus(spaced(cost) if number < least else Cost(0, 0, cost.wanted))
+            total = total.plus(spaced(cost) if number < least else Cost(0, 0, cost.ample))
         item = self.of(items, depth + 1)
         needed = max(0, least - len(first))
         likely = min(max(needed, 0 if first else 1), sub.get("maxItems", math.inf))
@@ -116,7 +116,7 @@ class Costs:
             # Seen from inside a cycle; an empty list ends it, and more is welcome.
             return total.plus(Cost(0, 0, _OPEN_TEXT if most else 0)) if not needed else _NEVER
         each = item.comfortable + _SEPARATOR
-        return total.plus(Cost(_times(needed, item.least + _SEPARATOR), likely * each, most * (item.wanted + 2)))
+        return total.plus(Cost(_times(needed, item.least + _SEPARATOR), likely * each, most * (item.ample + 2)))
 
     def _object(self, sub: Mapping[str, Any], depth: int) -> Cost:
         properties = sub.get("properties") or {}
@@ -127,7 +127,7 @@ class Costs:
             if name in needed:
                 total = total.plus(keyed(name, cost))
             elif not math.isinf(cost.least):
-                total = total.plus(Cost(0, 0, keyed(name, cost).wanted))
+                total = total.plus(Cost(0, 0, keyed(name, cost).ample))
         for name in needed - properties.keys():
             total = total.plus(keyed(name, _ANYTHING))
         more = sub.get("additionalProperties", True)
@@ -157,7 +157,8 @@ def text_cost(sub: Mapping[str, Any]) -> Cost:
 
 def widths(sub: Mapping[str, Any]) -> tuple[float, float]:
     """The shortest and the longest a string may be, in characters."""
-    shortest, longest = float(sub.get("minLength", 0)), float(sub.get("maxLength", math.inf))
+    shortest = float(sub.get("minLength", 0))
+    longest = float(sub.get("maxLength", math.inf))
     if isinstance(pattern := sub.get("pattern"), str):
         narrow, wide = _pattern_widths(pattern)
         shortest = max(shortest, narrow)
@@ -179,7 +180,7 @@ def _pattern_widths(pattern: str) -> tuple[float, float]:
 def keyed(name: str, cost: Cost) -> Cost:
     """A value together with its key."""
     key = key_cost(name)
-    return Cost(cost.least + key, cost.comfortable + key, cost.wanted + key)
+    return Cost(cost.least + key, cost.comfortable + key, cost.ample + key)
 
 
 def key_cost(name: str) -> float:
@@ -209,7 +210,7 @@ def _either(costs: list[Cost]) -> Cost:
     return Cost(
         min(cost.least for cost in ending),
         min(cost.comfortable for cost in ending),
-        max(cost.wanted for cost in ending),
+        max(cost.ample for cost in ending),
     )
 
 

@@ -152,9 +152,9 @@ class _Fitting:
         if one is None:
             return self._as_it_is(sub, tokens)
         self.nested += 1
-        held = self.into(one, at, tokens)
+        fitted = self.into(one, at, tokens)
         self.nested -= 1
-        return held
+        return fitted
 
     def _definitions(self) -> dict[str, Any]:
         return {key: self.root[key] for key in DEFINITIONS if key in self.root}
@@ -177,8 +177,8 @@ class _Fitting:
     ) -> dict[str, Any]:
         rest = sub.keys() - {key, *ANNOTATIONS, *DEFINITIONS}
         if rest and all(isinstance(each, Mapping) and each.keys() <= _ONLY_REQUIRE for each in branches):
-            asked = frozenset(name for each in branches for name in each.get("required", ()))
-            return self._kinds(sub, at, tokens, asked)
+            required = frozenset(name for each in branches for name in each.get("required", ()))
+            return self._kinds(sub, at, tokens, required)
         if rest - {"type"}:
             return self._together(sub, at, tokens)
         fitting = [number for number, each in enumerate(branches) if self.costs.of(each).comfortable <= tokens]
@@ -193,7 +193,7 @@ class _Fitting:
         return changed
 
     def _kinds(
-        self, sub: Mapping[str, Any], at: Pointer, tokens: float, asked: frozenset[str] = frozenset()
+        self, sub: Mapping[str, Any], at: Pointer, tokens: float, also_required: frozenset[str] = frozenset()
     ) -> dict[str, Any]:
         kinds = types_of(sub)
         idle = {key for kind, keys in _SPEAKS_OF.items() if kind not in kinds for key in keys}
@@ -205,18 +205,18 @@ class _Fitting:
         if "array" in kinds:
             self._array(changed, at, tokens)
         if "object" in kinds:
-            self._object(changed, at, tokens, asked)
+            self._object(changed, at, tokens, also_required)
         return changed
 
     def _string(self, changed: dict[str, Any], tokens: float) -> None:
         if changed.get("format") in _SHORT_FORMATS or ("pattern" in changed and not self.patterns):
             return
         shortest, longest = widths(changed)
-        wanted = max(_SHORTEST, min(self.longest, int((tokens - 2) / PER_CHARACTER)))
+        target_length = max(_SHORTEST, min(self.longest, int((tokens - 2) / PER_CHARACTER)))
         if "pattern" in changed or "format" in changed:
-            wanted = max(wanted, int(shortest * 1.5), 16)
-        if wanted < longest:
-            changed["maxLength"] = max(wanted, changed.get("minLength", 0))
+            target_length = max(target_length, int(shortest * 1.5), 16)
+        if target_length < longest:
+            changed["maxLength"] = max(target_length, changed.get("minLength", 0))
 
     def _array(self, changed: dict[str, Any], at: Pointer, tokens: float) -> None:
         first, items = tuple_parts(changed)
@@ -234,7 +234,7 @@ class _Fitting:
             return
         each = max(item.comfortable + 2, 1)
         count = max(1, least, int(min(most, (tokens - 2) / each, math.sqrt(0.8 * tokens))))
-        if item.wanted == item.comfortable:
+        if item.ample == item.comfortable:
             count = max(count, int(min(most, (tokens - 2) / each)))
         changed["maxItems"] = int(min(count, most))
         share = max((tokens - 2) / max(count, 1) - 2, item.least)
@@ -245,7 +245,8 @@ class _Fitting:
         key, beyond = (
             ("items", "additionalItems") if isinstance(changed.get("items"), list) else ("prefixItems", "items")
         )
-        least, most = changed.get("minItems", 0), changed.get("maxItems", math.inf)
+        least = changed.get("minItems", 0)
+        most = changed.get("maxItems", math.inf)
         costs = [spaced(self.costs.of(each)) for each in first]
         count = int(min(max(min(len(first), least), _how_many(costs, tokens - 2)), most))
         further = 0
@@ -260,7 +261,7 @@ class _Fitting:
         ]
         changed.pop(beyond, None)
         if not count:
-            del changed[key]  # an empty tuple is no valid schema
+            del changed[key]  # an empty tuple is not a valid schema
         if further:
             changed[beyond] = self.into(rest, (*at, beyond), min(shares[count:]) - 2)
         changed["maxItems"] = int(min(count + further, most))
@@ -269,24 +270,24 @@ class _Fitting:
         elif not further and rest is not False and most > count:
             self.left_out[(*at, beyond)] = None
 
-    def _object(self, changed: dict[str, Any], at: Pointer, tokens: float, asked: frozenset[str]) -> None:
+    def _object(self, changed: dict[str, Any], at: Pointer, tokens: float, also_required: frozenset[str]) -> None:
         listed: dict[str, Json] = dict(changed.get("properties") or {})
         required = list(changed.get("required", ()))
         more = changed.get("additionalProperties", True)
         if changed.get("maxProperties", math.inf) < max(len(set(required)), changed.get("minProperties", 0)):
             changed["enum"] = []  # no value fits
             return
-        if not listed and not required and not asked:
+        if not listed and not required and not also_required:
             self._map(changed, at, tokens)
             return
         beyond = changed.get("patternProperties")
         try:
-            names = (*listed, *sorted({*required, *asked} - listed.keys()))
-            held = {name: property_schema(changed, name) for name in names}
+            names = (*listed, *sorted({*required, *also_required} - listed.keys()))
+            property_schemas = {name: property_schema(changed, name) for name in names}
         except NoNormalForm:
             changed |= self._as_it_is(changed, tokens)
             return
-        listed = {name: each for name, each in held.items() if each is not False or name in listed}
+        listed = {name: each for name, each in property_schemas.items() if each is not False or name in listed}
         optional = [name for name, each in listed.items() if name not in required and each is not False]
         lacking = changed.get("minProperties", 0) - len(required)
         if lacking > len(optional):  # it takes names that the schema does not list
@@ -300,31 +301,32 @@ class _Fitting:
         if lacking > 0:
             required += optional[:lacking]
             changed["required"] = required
-        needed = frozenset(required) | asked
-        kept = self._kept(listed, needed, at, tokens - 2, changed.pop("maxProperties", len(listed)))
-        shares = distribute_tokens([keyed(name, cost) for name, cost in kept.items()], tokens - 2)
+        needed = frozenset(required) | also_required
+        fitting = self._fitting_properties(listed, needed, at, tokens - 2, changed.pop("maxProperties", len(listed)))
+        shares = distribute_tokens([keyed(name, cost) for name, cost in fitting.items()], tokens - 2)
         changed["properties"] = {
             name: self.into(listed[name], (*at, "properties", name), share - key_cost(name))
-            for name, share in zip(kept, shares, strict=True)
+            for name, share in zip(fitting, shares, strict=True)
         }
 
-    def _kept(
+    def _fitting_properties(
         self, listed: Mapping[str, Json], needed: frozenset[str], at: Pointer, tokens: float, most: int
     ) -> dict[str, Cost]:
         """The properties there is room for, in the order of the schema: the needed ones come first, then the rest."""
         costs = {name: self.costs.of(each) for name, each in listed.items()}
         room = tokens - sum(keyed(name, cost).comfortable for name, cost in costs.items() if name in needed)
-        kept: dict[str, Cost] = {}
+        fitting: dict[str, Cost] = {}
         most -= len(needed)
         for name, cost in costs.items():
             if name in needed:
-                kept[name] = cost
+                fitting[name] = cost
             elif listed[name] is not False and (price := keyed(name, cost).comfortable) <= room and most > 0:
-                room, most = room - price, most - 1
-                kept[name] = cost
+                room -= price
+                most -= 1
+                fitting[name] = cost
             elif listed[name] is not False:
                 self.left_out[(*at, "properties", name)] = None
-        return kept
+        return fitting
 
     def _map(self, changed: dict[str, Any], at: Pointer, tokens: float) -> None:
         more = changed.get("additionalProperties", True)
@@ -361,13 +363,13 @@ def _bare(sub: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def distribute_tokens(costs: list[Cost], tokens: float) -> list[float]:
-    """So many tokens, shared out: what is needed first, then what is comfortable, then what is wanted.
+    """So many tokens, shared out: what is needed first, then what is comfortable, then what is ample.
 
     >>> distribute_tokens([Cost(2, 10, 100), Cost(2, 2, 2)], 50)
     [48.0, 2.0]
     """
     for low, high in (
-        ([cost.comfortable for cost in costs], [cost.wanted for cost in costs]),
+        ([cost.comfortable for cost in costs], [cost.ample for cost in costs]),
         ([cost.least for cost in costs], [cost.comfortable for cost in costs]),
     ):
         slack = tokens - sum(low)

@@ -73,19 +73,19 @@ def outside(form: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Plain
 
 def can_negate(form: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether the ways out of `other` give every value within `form` of which it is not true."""
-    said = other.keys() - ANNOTATIONS
+    keywords = other.keys() - ANNOTATIONS
     kinds = named_types(form)
-    if not said <= _NEGATED or (REF in said and len(said) > 1):
+    if not keywords <= _NEGATED or (REF in keywords and len(keywords) > 1):
         return False
-    if {"enum", "const"} & said and "enum" not in form and not (kinds and kinds <= {"string", "boolean", "null"}):
+    if {"enum", "const"} & keywords and "enum" not in form and not (kinds and kinds <= {"string", "boolean", "null"}):
         return False
-    if "type" in said and (
+    if "type" in keywords and (
         (form and not kinds) or ("number" in _kinds(form) and named_types(other) & _NUMBERS == {"integer"})
     ):
         return False
-    if {"minimum", "maximum"} & said and (not kinds or "number" in kinds):
+    if {"minimum", "maximum"} & keywords and (not kinds or "number" in kinds):
         return False
-    return "pattern" not in said
+    return "pattern" not in keywords
 
 
 def _kinds(form: Mapping[str, Any]) -> frozenset[str]:
@@ -125,14 +125,14 @@ def other_words(words: list[str]) -> str:
     """
     if sum(map(len, words)) > _MOST_LETTERS:
         return f"^[^{_in_class({word[0] for word in words if word})}]{_REST}$"
-    begun = sorted({word[:end] for word in words for end in range(len(word) + 1)})
-    ways: list[str] = []
-    for start in begun:
+    prefixes = sorted({word[:end] for word in words for end in range(len(word) + 1)})
+    alternatives: list[str] = []
+    for start in prefixes:
         following = {word[len(start)] for word in words if word.startswith(start) and len(word) > len(start)}
         if start not in words:
-            ways.append(re.escape(start))
-        ways.append(re.escape(start) + (f"[^{_in_class(following)}]{_REST}" if following else f"{_ANY}{_REST}"))
-    return f"^({'|'.join(ways)})$"
+            alternatives.append(re.escape(start))
+        alternatives.append(re.escape(start) + (f"[^{_in_class(following)}]{_REST}" if following else f"{_ANY}{_REST}"))
+    return f"^({'|'.join(alternatives)})$"
 
 
 def _in_class(letters: set[str]) -> str:
@@ -153,7 +153,8 @@ def _other_texts(pattern: str) -> list[PlainSchema]:
 
 def _begins_otherwise(parts: list[str]) -> str | None:
     """A class without the first character of a pattern, where that is of one class and must be there."""
-    depth, follows = 0, parts[1:2]
+    depth = 0
+    follows = parts[1:2]
     for part in parts:
         depth += part.startswith("(") - (part == ")")
         if part == "|" and depth == 0:
@@ -207,7 +208,7 @@ class DecodingForm:
         self._steps = 0
 
     def of(self, sub: Json, depth: int = 0, within: list[PlainSchema] | None = None) -> list[PlainSchema]:
-        """The alternatives of a subschema, `within` given ones; none where there is no plain spelling.
+        """The alternatives of a subschema, `within` given ones; none where it cannot be written plainly.
 
         >>> either = {"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "type": "object"}
         >>> DecodingForm({}).of(either)[0]["properties"]
@@ -240,15 +241,15 @@ class DecodingForm:
         if self._gives_up(depth):
             self.narrower = True
             return []
-        found: list[PlainSchema] = []
+        remaining: list[PlainSchema] = []
         before = self.narrower
         for left in self._ways_out(form, other, depth):
             if left == [form]:
                 self.narrower = before
                 return left
-            found += [each for each in left if each not in found]
+            remaining += [each for each in left if each not in remaining]
         self.narrower = self.narrower or not can_negate(form, other)
-        return self._first(found)
+        return self._first(remaining)
 
     def _gives_up(self, depth: int) -> bool:
         self._steps += 1
@@ -274,15 +275,15 @@ class DecodingForm:
 
     def _sorted_out(self, form: PlainSchema, depth: int) -> PlainSchema:
         """The form with properties that are said to be one of several values in more than one place."""
-        held = form.get("properties", {})
-        several = [name for name, each in held.items() if isinstance(each, Mapping) and each.keys() == {"allOf"}]
+        properties = form.get("properties", {})
+        several = [name for name, each in properties.items() if isinstance(each, Mapping) and each.keys() == {"allOf"}]
         for name in several:
-            if any(self._is_literal(part) for part in held[name]["allOf"]):
-                left = self.of(held[name], depth + 1)
+            if any(self._is_literal(part) for part in properties[name]["allOf"]):
+                left = self.of(properties[name], depth + 1)
                 if not left:
                     raise Unsatisfiable
-                held = {**held, name: choice(left)}
-        return {**form, "properties": held} if several else form
+                properties = {**properties, name: choice(left)}
+        return {**form, "properties": properties} if several else form
 
     def _is_literal(self, part: Json) -> bool:
         target = lookup(self._root, part[REF]) if isinstance(part, Mapping) and REF in part else part
@@ -296,10 +297,10 @@ class DecodingForm:
     def _only(self, forms: list[PlainSchema], sub: Mapping[str, Any], number: int, depth: int) -> list[PlainSchema]:
         """The alternatives of one branch of a `oneOf` that are in none of the others."""
         branches = sub["oneOf"]
-        held = self.of(branches[number], depth + 1, forms)
+        alternatives = self.of(branches[number], depth + 1, forms)
         if self._apart:
-            return held
-        return self._without_all(held, [each for at, each in enumerate(branches) if at != number], depth)
+            return alternatives
+        return self._without_all(alternatives, [each for at, each in enumerate(branches) if at != number], depth)
 
     def _conditions(self, forms: list[PlainSchema], sub: Mapping[str, Any], depth: int) -> list[PlainSchema]:
         if "if" in sub:
@@ -307,8 +308,8 @@ class DecodingForm:
             unmet = self._without_all(forms, [sub["if"]], depth)
             forms = met + self.of(sub.get("else", True), depth + 1, unmet)
         for keyword in ("dependencies", "dependentSchemas", "dependentRequired"):
-            for name, asked in sub.get(keyword, {}).items():
-                then: Json = {"required": asked} if isinstance(asked, list) else asked
+            for name, dependency in sub.get(keyword, {}).items():
+                then: Json = {"required": dependency} if isinstance(dependency, list) else dependency
                 has = self._all(forms, [{"required": [name], "type": ["object"]}], depth)
                 forms = self.of(then, depth + 1, has) + self._all(forms, [no_value_of(name)], depth)
         if "not" in sub:
@@ -340,17 +341,18 @@ class DecodingForm:
         """With a property that the other schema does not take so, or not at all."""
         if not {"properties", "additionalProperties", "patternProperties"} & other.keys():
             return
-        asked = form.get("required", [])
-        for name in dict.fromkeys([*other.get("properties", ()), *form.get("properties", ()), *asked]):
+        required = form.get("required", [])
+        for name in dict.fromkeys([*other.get("properties", ()), *form.get("properties", ()), *required]):
             try:
-                mine, there = property_schema(form, name), property_schema(other, name)
+                mine = property_schema(form, name)
+                there = property_schema(other, name)
             except NoNormalForm:
                 self.narrower = True
                 continue
             if there is True or there == {} or (name in other.get("required", ()) and _is_unlisted(name, form)):
                 continue
             left = self._less(mine, there, depth)
-            if left is mine and name in asked and form.get("type") == ["object"]:
+            if left is mine and name in required and form.get("type") == ["object"]:
                 yield [form]
             elif left is not None and left is not False:
                 narrowed = {**form, "properties": {**form.get("properties", {}), name: left}}
@@ -399,16 +401,16 @@ def merged(sub: Mapping[str, Any], root: Mapping[str, Any]) -> PlainSchema | Non
     {'required': ['a'], 'properties': {'a': {'type': 'null'}}}
     """
     form = DecodingForm(root, apart=True)
-    found = form.of(sub)
-    return None if form.narrower or not found or "allOf" in choice(found) else choice(found)
+    alternatives = form.of(sub)
+    return None if form.narrower or not alternatives or "allOf" in choice(alternatives) else choice(alternatives)
 
 
 def _own(sub: Mapping[str, Any]) -> PlainSchema:
     """What a schema says by itself, spelled in one way."""
     own = {key: value for key, value in sub.items() if key not in _COMBINES | ANNOTATIONS | {*DEFINITIONS}}
     if "const" in own:
-        given = own.pop("const")
-        own["enum"] = common_values([given], own.get("enum", [given]))
+        literal = own.pop("const")
+        own["enum"] = common_values([literal], own.get("enum", [literal]))
     if isinstance(own.get("type"), str):
         own["type"] = [own["type"]]
     return own

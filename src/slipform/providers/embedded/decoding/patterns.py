@@ -102,8 +102,8 @@ def grammar_problem(grammar: str) -> str | None:
     True
     """
     checker = _checker()
-    said = checker.problem(grammar) if checker else _python_problem(grammar)
-    return None if said is None else _EXCERPT.sub("", _PLACE.sub("", said)).strip()
+    problem = checker.problem(grammar) if checker else _python_problem(grammar)
+    return None if problem is None else _EXCERPT.sub("", _PLACE.sub("", problem)).strip()
 
 
 class _TokenizerInit(ctypes.Structure):
@@ -136,7 +136,9 @@ class _Checker:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+        pointer = ctypes.c_void_p
+        text = ctypes.c_char_p
+        size = ctypes.c_size_t
         library.llg_new_tokenizer.restype = pointer
         library.llg_new_tokenizer.argtypes = [pointer, text, size]
         library.llg_constraint_init_set_defaults.argtypes = [pointer, pointer]
@@ -156,10 +158,10 @@ class _Checker:
             tokens=ctypes.addressof(self._tokens),
             greedy=True,
         )
-        said = ctypes.create_string_buffer(500)
-        made = library.llg_new_tokenizer(ctypes.byref(tokenizer), said, len(said))
+        error_buffer = ctypes.create_string_buffer(500)
+        made = library.llg_new_tokenizer(ctypes.byref(tokenizer), error_buffer, len(error_buffer))
         if not made:
-            raise OSError(said.value.decode(errors="replace"))
+            raise OSError(error_buffer.value.decode(errors="replace"))
         self._setup = _ConstraintInit()
         library.llg_constraint_init_set_defaults(ctypes.byref(self._setup), made)
         self._setup.log_buffer_level = self._setup.log_stderr_level = 0
@@ -167,12 +169,12 @@ class _Checker:
     def problem(self, grammar: str) -> str | None:
         matcher = self._library.llg_new_matcher(ctypes.byref(self._setup), b"lark", grammar.encode())
         try:
-            said = self._library.llg_matcher_get_error(matcher)
-            if said is None:
+            error = self._library.llg_matcher_get_error(matcher)
+            if error is None:
                 # What is too large to decode under shows at the first token.
                 self._library.llg_matcher_compute_mask(matcher)
-                said = self._library.llg_matcher_get_error(matcher)
-            return None if said is None else str(said.decode(errors="replace"))
+                error = self._library.llg_matcher_get_error(matcher)
+            return None if error is None else str(error.decode(errors="replace"))
         finally:
             self._library.llg_free_matcher(matcher)
 
@@ -237,7 +239,7 @@ def pieces(pattern: str) -> Iterator[str]:
     >>> list(pieces(r"^\d{2,}[a-z]$"))
     ['^', '\\d', '{2,}', '[a-z]', '$']
     """
-    return (found[0] for found in _PIECE.finditer(pattern))
+    return (match[0] for match in _PIECE.finditer(pattern))
 
 
 def twins(pattern: str) -> tuple[str, str] | None:
@@ -301,7 +303,8 @@ def _positive(part: str) -> str:
 
 def _excluded(node: tuple[Any, Any]) -> Iterator[tuple[int, int]]:
     """The ranges of characters that a negated class excludes; (-1, -1) for what is not known."""
-    operation, argument = str(node[0]), node[1]
+    operation = str(node[0])
+    argument = node[1]
     if operation == "NOT_LITERAL":
         yield argument, argument
     for kind, member in argument[1:] if operation == "IN" else ():
@@ -320,10 +323,10 @@ def _excluded(node: tuple[Any, Any]) -> Iterator[tuple[int, int]]:
 def without_escapes(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pointer]]:
     """The schema without the patterns that the engine would hold to only by half, and where they were."""
     result: Any = schema
-    found = [at for at, sub in subschemas(schema) if isinstance(sub.get("pattern"), str) and twins(sub["pattern"])]
-    for at in found:
+    pointers = [at for at, sub in subschemas(schema) if isinstance(sub.get("pattern"), str) and twins(sub["pattern"])]
+    for at in pointers:
         result = replaced(result, (*at, "pattern"), None)
-    return dict(result), [(*at, "pattern") for at in found]
+    return dict(result), [(*at, "pattern") for at in pointers]
 
 
 def _is_escaped(part: str) -> bool:
@@ -344,14 +347,14 @@ def without_inner_anchors(pattern: str) -> str | None:
     '^([a-z]+(/))+$'
     """
     parts = list(pieces(pattern))
-    kept = list(parts)
+    remaining = list(parts)
     for at in range(len(parts) - 2, 0, -1):
         if parts[at] in ("^", "$"):
             if parts[at - 1].startswith("(") and parts[at + 1] == "|":
-                kept[at] = kept[at + 1] = ""
+                remaining[at] = remaining[at + 1] = ""
             elif parts[at - 1] == "|" and parts[at + 1] in ("|", ")"):
-                kept[at] = kept[at - 1] = ""
-    return "".join(kept) if kept != parts else None
+                remaining[at] = remaining[at - 1] = ""
+    return "".join(remaining) if remaining != parts else None
 
 
 def without_look_around(pattern: str) -> str | None:
@@ -360,7 +363,7 @@ def without_look_around(pattern: str) -> str | None:
     >>> without_look_around("^(?!@@)[a-z@]+$")
     '^[a-z@]+$'
     """
-    kept: list[str] = []
+    remaining: list[str] = []
     depth = 0
     for part in pieces(pattern):
         if depth:
@@ -368,8 +371,8 @@ def without_look_around(pattern: str) -> str | None:
         elif part in _LOOK_AROUND:
             depth = 1
         else:
-            kept.append(part)
-    looser = "".join(kept)
+            remaining.append(part)
+    looser = "".join(remaining)
     return None if depth or looser == pattern else looser
 
 
@@ -379,12 +382,12 @@ def are_apart(one: str, other: str) -> bool:
     >>> are_apart("^a+$", "^b"), are_apart("^a+$", "a")
     (True, False)
     """
-    known = _APART.get((one, other))
-    if known is None:
+    is_apart = _APART.get((one, other))
+    if is_apart is None:
         named = {"type": "object", "patternProperties": {one: {}, other: {}}, "additionalProperties": False}
-        known = one != other and grammar_problem("%llguidance {}\nstart: %json " + json.dumps(named)) is None
-        _APART.put((one, other), known, 500 + 4 * (len(one) + len(other)))
-    return known
+        is_apart = one != other and grammar_problem("%llguidance {}\nstart: %json " + json.dumps(named)) is None
+        _APART.put((one, other), is_apart, 500 + 4 * (len(one) + len(other)))
+    return is_apart
 
 
 _APART = BoundedCache[tuple[str, str], bool]("pairs of patterns", entries=1024, max_bytes=4_000_000)
@@ -399,7 +402,8 @@ def bounded(pattern: str, most: int) -> str:
     parts = [_ended(part, most) for part in pieces(pattern)]
     if "|" in parts and _depth_of_first(parts, "|") == 0:
         return "".join(parts)
-    opened, closed = parts[:1] == ["^"], parts[-1:] == ["$"]
+    opened = parts[:1] == ["^"]
+    closed = parts[-1:] == ["$"]
     loose = not closed and not (parts and parts[-1].startswith("{"))
     return f"{'' if opened else '^'}{''.join(parts)}{f'.{{0,{most}}}' if loose else ''}{'' if closed else '$'}"
 
@@ -407,16 +411,17 @@ def bounded(pattern: str, most: int) -> str:
 def _ended(part: str, most: int) -> str:
     if part in "+*" and part:
         return f"{{{1 if part == '+' else 0},{most}}}"
-    if found := _REPEATED.fullmatch(part):
-        least, own = int(found[1]), int(found[2] or most)
+    if match := _REPEATED.fullmatch(part):
+        least = int(match[1])
+        own = int(match[2] or most)
         return f"{{{least},{max(least, min(own, most))}}}"
     return part
 
 
-def _depth_of_first(parts: list[str], wanted: str) -> int:
+def _depth_of_first(parts: list[str], target: str) -> int:
     depth = 0
     for part in parts:
-        if part == wanted:
+        if part == target:
             return depth
         depth += part.startswith("(")
         depth -= part == ")"

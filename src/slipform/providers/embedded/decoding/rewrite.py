@@ -87,8 +87,8 @@ def _hides_siblings(schema: Mapping[str, Any]) -> bool:
 def _references_alone(sub: Json, _: Pointer = ()) -> Json:
     if not isinstance(sub, Mapping):
         return sub
-    kept = {REF, "$schema", *DEFINITIONS} if REF in sub else sub.keys()
-    return with_children({key: value for key, value in sub.items() if key in kept}, _references_alone, CONTENTS)
+    keywords = {REF, "$schema", *DEFINITIONS} if REF in sub else sub.keys()
+    return with_children({key: value for key, value in sub.items() if key in keywords}, _references_alone, CONTENTS)
 
 
 @dataclass(slots=True)
@@ -102,8 +102,8 @@ class _Settling:
     whole: bool = False
     names: dict[int, str] = field(default_factory=dict)
     open_choices: dict[int, bool] = field(default_factory=dict)
-    seen: list[object] = field(default_factory=list)
-    """What the two above tell apart by identity, kept so that no identity is used twice."""
+    referents: list[object] = field(default_factory=list)
+    """The objects behind the identities above, referenced so that no identity is reused."""
 
     def into(self, sub: Json, at: Pointer, inside: int = 0) -> Json:
         """The subschema, spelled anew where need be, and all that is under it.
@@ -125,7 +125,7 @@ class _Settling:
         if sub is self.root:
             self.whole = True
             return self._under(plain, at, inside + 1)
-        self.seen.append(sub)
+        self.referents.append(sub)
         name = self.names[id(sub)] = f"settled-{len(self.names)}"
         self.origins[name] = at
         self.made[name] = self._under(plain, at, inside + 1)
@@ -160,19 +160,19 @@ class _Settling:
             return False
         if id(branches) not in self.open_choices and len(self.open_choices) < _MOST:
             definitions = {key: self.root[key] for key in DEFINITIONS if key in self.root}
-            self.seen.append(branches)
+            self.referents.append(branches)
             self.open_choices[id(branches)] = problem({**definitions, "oneOf": branches}) is not None
         return self.open_choices.get(id(branches), False)
 
     def _plain(self, sub: Mapping[str, Any], at: Pointer) -> dict[str, Any] | Literal[False] | None:
-        """The schema as a choice of plain alternatives; False if no value fits, None if there is no such spelling."""
+        """The schema as a choice of plain alternatives; False if no value fits, None if it cannot be written so."""
         forms = DecodingForm(self.root)
-        found = forms.of(sub)
+        alternatives = forms.of(sub)
         if forms.narrower:
-            if not found or not self.certain:
+            if not alternatives or not self.certain:
                 return None
             self.narrowed.append(at)
-        if not found:
+        if not alternatives:
             return None if sub is self.root else False
-        kept = (*DEFINITIONS, "$schema") if sub is self.root else ()
-        return {**choice(found), **{key: sub[key] for key in kept if key in sub}}
+        root_keywords = (*DEFINITIONS, "$schema") if sub is self.root else ()
+        return {**choice(alternatives), **{key: sub[key] for key in root_keywords if key in sub}}

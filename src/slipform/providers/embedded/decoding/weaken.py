@@ -44,10 +44,10 @@ from slipform.schema.keywords import ANNOTATIONS, NoNormalForm, property_schema
 _ROUNDS = 60
 
 
-def prune(given: Mapping[str, Any], weak: Mapping[str, Any], places: Iterable[Pointer]) -> tuple[Json, list[Pointer]]:
+def prune(schema: Mapping[str, Any], weak: Mapping[str, Any], places: Iterable[Pointer]) -> tuple[Json, list[Pointer]]:
     """The schema `weak` without as many of the places as it can do without, and which those are.
 
-    A place is the pointer of a keyword that is not held in `weak`; `given` still has it. Known values that are valid
+    A place is the pointer of a keyword that is not held in `weak`; `schema` still has it. Known values that are valid
     there (a `default`, `examples`) are kept as the only ones.
 
     >>> schema = {"properties": {"a": {"pattern": "(a)(?=b)"}, "b": {"type": "null"}}}
@@ -57,20 +57,21 @@ def prune(given: Mapping[str, Any], weak: Mapping[str, Any], places: Iterable[Po
     done: list[Pointer] = []
     current: Json = weak
     for place in places:
-        shorter = _without(current, given, place)
+        shorter = _without(current, schema, place)
         if shorter is not None:
             current = shorter
             done.append(place)
     return current, done
 
 
-def _without(current: Json, given: Json, place: Pointer) -> Json:
+def _without(current: Json, schema: Json, place: Pointer) -> Json:
     """The schema without one place, or None where it cannot do without."""
     holder = _holder(current, place)
-    there, full = _found(current, holder), _found(given, holder)
+    there = _subschema_at(current, holder)
+    full = _subschema_at(schema, holder)
     if not isinstance(there, Mapping) or not isinstance(full, Mapping):
         return None
-    for less in (_single(place, there), _unnamed(place, holder, there), _known_values(full, given), False):
+    for less in (_single(place, there), _unnamed(place, holder, there), _known_values(full, schema), False):
         if less is not None:
             result = closed_up(replaced(current, holder, less) if holder else less)
             if result is not False:
@@ -78,7 +79,7 @@ def _without(current: Json, given: Json, place: Pointer) -> Json:
     return None
 
 
-def _found(schema: Json, pointer: Pointer) -> Json:
+def _subschema_at(schema: Json, pointer: Pointer) -> Json:
     try:
         return found_at(schema, pointer)
     except (KeyError, IndexError, ValueError, TypeError):
@@ -88,7 +89,7 @@ def _found(schema: Json, pointer: Pointer) -> Json:
 def _holder(current: Json, place: Pointer) -> Pointer:
     """The subschema that a place is, or is a keyword of."""
     listed = bool(place[-2:-1]) and (place[-2] in MAPS or (place[-1].isdigit() and place[-2] in LISTS))
-    if not place or ((listed or place[-1] in CONTENTS) and isinstance(_found(current, place), Mapping)):
+    if not place or ((listed or place[-1] in CONTENTS) and isinstance(_subschema_at(current, place), Mapping)):
         return place
     return place[:-2] if listed else place[:-1]
 
@@ -295,10 +296,10 @@ def _losses(done: list[tuple[_Edit, str]]) -> tuple[DroppedKeyword, ...]:
 
 def _edits(schema: Mapping[str, Any], reason: str, certain: bool) -> Iterator[_Edit]:
     """What could be done about a complaint, the likeliest first."""
-    if found := _UNIMPLEMENTED.search(reason):
-        yield from _drop(schema, frozenset(json.loads(found[1])))
-    elif found := _UNKNOWN_FORMAT.search(reason):
-        yield from _formats(schema, found[1], SPELLINGS | PLAINEST if certain else SPELLINGS)
+    if match := _UNIMPLEMENTED.search(reason):
+        yield from _drop(schema, frozenset(json.loads(match[1])))
+    elif match := _UNKNOWN_FORMAT.search(reason):
+        yield from _formats(schema, match[1], SPELLINGS | PLAINEST if certain else SPELLINGS)
     elif reason.startswith("oneOf"):
         yield from _one_of(schema)
     elif "integer range" in reason:
@@ -353,17 +354,19 @@ def _has_counted_keys(sub: Mapping[str, Any]) -> bool:
 
 
 def _with_counted_keys(sub: Mapping[str, Any]) -> Mapping[str, Any]:
-    listed, required = sub.get("properties"), list(sub.get("required", ()))
+    listed = sub.get("properties")
+    required = list(sub.get("required", ()))
     if not isinstance(listed, Mapping) or not {"minProperties", "maxProperties"} & sub.keys():
         return sub
-    least, most = sub.get("minProperties", 0), sub.get("maxProperties", len(listed))
+    least = sub.get("minProperties", 0)
+    most = sub.get("maxProperties", len(listed))
     optional = [name for name in listed if name not in required]
     required += optional[: max(0, least - len(required))]
-    kept = [*required, *(name for name in optional if name not in required)][:most]
+    names = [*required, *(name for name in optional if name not in required)][:most]
     if not least <= len(required) <= most:
         return sub
     rest = {key: value for key, value in sub.items() if key not in ("minProperties", "maxProperties")}
-    rest["properties"] = {name: property_schema(sub, name) for name in listed if name in kept}
+    rest["properties"] = {name: property_schema(sub, name) for name in listed if name in names}
     if "maxProperties" in sub:
         rest["additionalProperties"] = False
         rest.pop("patternProperties", None)
