@@ -41,12 +41,12 @@ from slipform.text.loads import load
 from slipform.text.work import bounded_work
 
 
-def with_evidence(plan: Plan, request: ModelRequest, wanted: Evidence) -> Plan:
+def with_evidence(plan: Plan, request: ModelRequest, options: Evidence) -> Plan:
     """The plan of a request whose answer is to come with evidence."""
-    if wanted.source is None:
-        wanted = dataclasses.replace(wanted, source=_prompt(request))
-    grounding = GroundedCheck(wanted.source or "", plan.schema, wanted.require_grounded)
-    return dataclasses.replace(plan, evidence=wanted, checks=(*plan.checks, grounding))
+    if options.source is None:
+        options = dataclasses.replace(options, source=_prompt(request))
+    grounding = GroundedCheck(options.source or "", plan.schema, options.require_grounded)
+    return dataclasses.replace(plan, evidence=options, checks=(*plan.checks, grounding))
 
 
 def _prompt(request: ModelRequest) -> str:
@@ -92,8 +92,9 @@ class GroundedCheck:
     def _is_required(self, pointer: str) -> bool:
         path = split_pointer(pointer)
         return any(
-            len(wanted) <= len(path) and all(step in ("*", each) for step, each in zip(wanted, path, strict=False))
-            for wanted in self._required
+            len(required_path) <= len(path)
+            and all(step in ("*", each) for step, each in zip(required_path, path, strict=False))
+            for required_path in self._required
         )
 
 
@@ -113,17 +114,17 @@ def _steps(value: Any, pointer: str) -> tuple[str | int, ...]:
 
 def collected(request: ModelRequest, plan: Plan) -> Steps:
     """`enforce`, with the evidence in the report of the outcome."""
-    wanted = plan.evidence or Evidence()
-    is_own = wanted.confidence == "logprobs" and request.logprobs is None
+    options = plan.evidence or Evidence()
+    is_own = options.confidence == "logprobs" and request.logprobs is None
     outcome = yield from enforce(request.replace(logprobs=0) if is_own else request, plan)
     if is_own:
         outcome = _without_logprobs(outcome)
     if not outcome.is_valid or outcome.value is None:
         return outcome
     others: list[Any] = []
-    if wanted.samples:
-        others, outcome = yield from _sampled(request, plan, wanted.samples, outcome)
-    report = outcome.report.replace(evidence=_fields(outcome, plan, wanted, others))
+    if options.samples:
+        others, outcome = yield from _sampled(request, plan, options.samples, outcome)
+    report = outcome.report.replace(evidence=_fields(outcome, plan, options, others))
     return msgspec.structs.replace(outcome, report=report)
 
 
@@ -141,7 +142,9 @@ def _sampled(
 ) -> Generator[ModelRequest, ModelResponse, tuple[list[Any], Outcome]]:
     """Further answers to the same request, and the outcome with what they cost; one that fails is a warning."""
     sampling = dataclasses.replace(request.sampling, temperature=1.0, seed=None)
-    again, values, report = request.replace(sampling=sampling, logprobs=None), [], outcome.report
+    again = request.replace(sampling=sampling, logprobs=None)
+    values = []
+    report = outcome.report
     plan = dataclasses.replace(plan, evidence=None)
     for number in range(count):
         if again.calls is not None and again.calls.is_spent:
@@ -163,29 +166,29 @@ def _with_warning(report: Report, message: str) -> Report:
     return report.replace(warnings=(*report.warnings, ModelWarning("sample_missing", message, "evidence.samples")))
 
 
-def _fields(outcome: Outcome, plan: Plan, wanted: Evidence, others: Sequence[Any]) -> Mapping[str, FieldEvidence]:
+def _fields(outcome: Outcome, plan: Plan, options: Evidence, others: Sequence[Any]) -> Mapping[str, FieldEvidence]:
     check = next(check for check in plan.checks if isinstance(check, GroundedCheck))
     origins = value_origins(outcome.value, outcome.report.attempts, plan)
-    agreed = votes(outcome.value, others) if wanted.samples else {}
+    agreed = votes(outcome.value, others) if options.samples else {}
     fields: dict[str, FieldEvidence] = {}
-    for pointer, found in check.ground(outcome.value).fields().items():
-        known = origins.get(pointer, _UNKNOWN)
-        field = dataclasses.replace(found, touched=known.touched)
-        if wanted.samples:
+    for pointer, grounded in check.ground(outcome.value).fields().items():
+        origin = origins.get(pointer, _UNKNOWN)
+        field = dataclasses.replace(grounded, touched=origin.touched)
+        if options.samples:
             field = dataclasses.replace(field, votes=agreed.get(pointer, 0), samples=len(others))
-        if wanted.confidence == "logprobs":
-            signal: Signal | None = None if known.score is None else "logprobs"
+        if options.confidence == "logprobs":
+            signal: Signal | None = None if origin.score is None else "logprobs"
             field = dataclasses.replace(
                 field,
-                confidence=known.score,
+                confidence=origin.score,
                 signal=signal,
-                reason=known.reason,
-                least=known.least,
-                tokens=known.tokens,
+                reason=origin.reason,
+                least=origin.least,
+                tokens=origin.tokens,
             )
-        elif wanted.samples and others:
+        elif options.samples and others:
             field = dataclasses.replace(field, confidence=agreed.get(pointer, 0) / len(others), signal="agreement")
-        elif wanted.samples:
+        elif options.samples:
             field = dataclasses.replace(field, reason="no further answer was valid")
         fields[pointer] = field
     return fields
@@ -211,35 +214,35 @@ def value_origins(value: Any, attempts: Sequence[Attempt], plan: Plan) -> dict[s
 
     An answer to a question for parts of the one before takes the place of those parts, with its own tokens.
     """
-    found: dict[Path, Confidence] = {}
+    scores: dict[Path, Confidence] = {}
     for number, attempt in enumerate(attempts):
         if attempt.response is None or plan.schema is None:
             continue
         read: Any = ABSENT
         if attempt.parts is None:
-            found, read = _origins(attempt.response, plan.schema, plan)
-            found = {path: touched(each, "re-asked") if number else each for path, each in found.items()}
+            scores, read = _origins(attempt.response, plan.schema, plan)
+            scores = {path: touched(each, "re-asked") if number else each for path, each in scores.items()}
         else:
-            found = _with_parts(found, attempt.response, attempt.parts, plan)
+            scores = _with_parts(scores, attempt.response, attempt.parts, plan)
         if attempt.patched is not None:
-            found = patched_paths(found, attempt.patched.operations, read)
-    wanted = {join_pointer(path): path for path, _ in scalars(value)}
-    if wanted.values() != found.keys() and set(wanted.values()) != set(found):
-        return dict.fromkeys(wanted, _UNKNOWN)
-    return {pointer: found[path] for pointer, path in wanted.items()}
+            scores = patched_paths(scores, attempt.patched.operations, read)
+    paths = {join_pointer(path): path for path, _ in scalars(value)}
+    if paths.values() != scores.keys() and set(paths.values()) != set(scores):
+        return dict.fromkeys(paths, _UNKNOWN)
+    return {pointer: scores[path] for pointer, path in paths.items()}
 
 
 def _with_parts(
-    found: Mapping[Path, Confidence], response: ModelResponse, parts: Parts, plan: Plan
+    scores: Mapping[Path, Confidence], response: ModelResponse, parts: Parts, plan: Plan
 ) -> dict[Path, Confidence]:
     schema: Schema[Any] = Schema("parts", parts.schema)
     answered = judge(response, Requirement(schema, switches=plan.switches))
     if not isinstance(answered.value, Mapping):
-        return dict(found)
+        return dict(scores)
     own, read = _origins(response, schema, plan)
     if answered.patched is not None:
         own = patched_paths(own, answered.patched.operations, read)
-    merged = dict(found)
+    merged = dict(scores)
     for name, steps in parts.places.items():
         if name in answered.value:
             place = tuple(str(step) for step in steps)
@@ -258,13 +261,13 @@ def _origins(response: ModelResponse, schema: Schema[Any], plan: Plan) -> tuple[
     except SlipformError:
         return {}, ABSENT
     written = Written(text, loaded.start, loaded.end, loaded.edits, value=loaded.value, lift=response.lift)
-    found = path_confidence(tokens_of(response.extra.get(LOGPROBS)), written)
+    scores = path_confidence(tokens_of(response.extra.get(LOGPROBS)), written)
     if text is not response.text:
-        found = {
+        scores = {
             path: each._replace(reason=_IN_A_CALL) if each.reason in (NO_TOKENS, NOT_JOINED) else each
-            for path, each in found.items()
+            for path, each in scores.items()
         }
-    return found, lifted(loaded.value, response.lift)
+    return scores, lifted(loaded.value, response.lift)
 
 
 _IN_A_CALL = "the answer came as a tool call, for which vendors give no token probabilities"

@@ -13,7 +13,7 @@ _RULE = re.compile(r"[\s|:+=-]+")
 _NO_HEAD = re.compile(r"\d")
 _LONGEST_HEAD = 30
 _MOST_CELLS = 256
-"""A line with more separators is no row of a table."""
+"""A line with more separators is not a row of a table."""
 _SEPARATORS = ("|", "\t", ";", "<t", ",")
 
 
@@ -36,13 +36,14 @@ class TableHeads:
         self._rows: dict[int, _Row | None] = {}
 
     def head(self, line: int, start: int, end: int) -> str:
-        """What stands over a place of a line; empty where there is no table."""
+        """What stands over a place of a line; empty outside a table."""
         row = self._row(line)
         top = self._top(line) if row is not None else line
         head = self._row(top)
         if top == line or row is None or head is None or not self._is_head(head, self._line(top)):
             return ""
-        start, end = start - self._starts[line], end - self._starts[line]
+        start -= self._starts[line]
+        end -= self._starts[line]
         if row.kind >= 0:
             column = next((at for at, (low, high) in enumerate(row.cells) if low <= start <= high), None)
             cell = head.cells[column] if column is not None and column < len(head.cells) else None
@@ -56,7 +57,9 @@ class TableHeads:
 
     def _top(self, line: int) -> int:
         """The first line of the table that a line is in."""
-        row, top, passed = self._row(line), line, []
+        row = self._row(line)
+        top = line
+        passed = []
         while top not in self._tops:
             passed.append(top)
             above = top - 1
@@ -81,7 +84,7 @@ class TableHeads:
 
 
 def _row_of(line: str) -> _Row | None:
-    """The cells of a line; None for one that is no row of three or more."""
+    """The cells of a line; None for one that is not a row of three or more."""
     if _RULE.fullmatch(line):
         return None
     for kind, sign in enumerate(_SEPARATORS):
@@ -97,5 +100,5 @@ def _row_of(line: str) -> _Row | None:
     return _Row(-1, _between(gaps, len(line))) if 2 <= len(gaps) <= _MOST_CELLS else None
 
 
-def _between(marks: Sequence[tuple[int, int]], length: int) -> tuple[tuple[int, int], ...]:
-    return tuple((one[1], other[0]) for one, other in pairwise([(0, 0), *marks, (length, length)]))
+def _between(separators: Sequence[tuple[int, int]], length: int) -> tuple[tuple[int, int], ...]:
+    return tuple((one[1], other[0]) for one, other in pairwise([(0, 0), *separators, (length, length)]))

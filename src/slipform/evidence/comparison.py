@@ -100,8 +100,8 @@ def list_pairs(one: Sequence[Any], other: Sequence[Any]) -> list[tuple[int | Non
                 free.discard(pairs[number])
                 break
     _pair_similar(one, other, pairs, free)
-    kept = [(number, pairs.get(number)) for number in range(len(one))]
-    return [*kept, *((None, number) for number in sorted(free))]
+    matched = [(number, pairs.get(number)) for number in range(len(one))]
+    return [*matched, *((None, number) for number in sorted(free))]
 
 
 def _pair_similar(one: Sequence[Any], other: Sequence[Any], pairs: dict[int, int], free: set[int]) -> None:
@@ -124,7 +124,9 @@ def _pair_similar(one: Sequence[Any], other: Sequence[Any], pairs: dict[int, int
 
 
 def _kind(value: Any) -> str:
-    return "object" if isinstance(value, Mapping) else "list" if isinstance(value, list | tuple) else "scalar"
+    if isinstance(value, Mapping):
+        return "object"
+    return "list" if isinstance(value, list | tuple) else "scalar"
 
 
 def _shared(one: Any, other: Any, budget: WorkBudget) -> int:
@@ -163,17 +165,18 @@ def _compare(expected: Any, at: Steps, answer: Any, answered_at: Steps) -> Itera
 def _compare_key(
     expected: Mapping[str, Any], at: Steps, answer: Mapping[str, Any], answered_at: Steps, key: str
 ) -> Iterator[LeafMatch]:
-    wanted, given = expected.get(key), answer.get(key)
-    if wanted is None and given is None:
+    expected_value = expected.get(key)
+    answered_value = answer.get(key)
+    if expected_value is None and answered_value is None:
         if key in expected:
             where = join_pointer((*answered_at, key)) if key in answer else None
             yield LeafMatch("right", join_pointer((*at, key)), where, _field((*at, key)))
-    elif given is None:
-        yield from _alone("missing", wanted, (*at, key))
-    elif wanted is None:
-        yield from _alone("extra", given, (*answered_at, key))
+    elif answered_value is None:
+        yield from _alone("missing", expected_value, (*at, key))
+    elif expected_value is None:
+        yield from _alone("extra", answered_value, (*answered_at, key))
     else:
-        yield from _compare(wanted, (*at, key), given, (*answered_at, key))
+        yield from _compare(expected_value, (*at, key), answered_value, (*answered_at, key))
 
 
 def _alone(verdict: Literal["missing", "extra"], value: Any, path: Steps) -> Iterator[LeafMatch]:
@@ -233,7 +236,8 @@ def _text_readings(text: str) -> frozenset[Hashable]:
         return frozenset(("moment", moment) for moment in moments)
     if _ADDRESS.search(text):  # every sign of an address counts
         return frozenset({("address", re.sub(r"\s+", "", unicodedata.normalize("NFKC", text).casefold()))})
-    folded, plain = fold(text), with_ascii_digits(text)
+    folded = fold(text)
+    plain = with_ascii_digits(text)
     if not folded:
         return frozenset({("signs", text)})
     minuses = len(_MINUS.findall(plain))  # folding leaves them out

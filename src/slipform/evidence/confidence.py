@@ -41,7 +41,7 @@ class Confidence(NamedTuple):
     shared: bool = False
     """Whether a token belongs to the value's neighbours or to syntax, too."""
     reason: str | None = None
-    """Why there is no score."""
+    """Why the score is missing."""
     touched: tuple[Touch, ...] = ()
     """What was done to the value after it was written."""
 
@@ -79,22 +79,22 @@ def answer_confidence(
     except SlipformError:
         return dict.fromkeys(pointers, Confidence(None, reason="the text does not hold the value"))
     operations = report.patched.operations if report.patched is not None else ()
-    found = leaf_confidence(tokens_of(logprobs), Written(text, report.start, report.end, report.edits, operations))
-    if not is_equal(report.value, value) or set(found) != set(pointers):
+    scores = leaf_confidence(tokens_of(logprobs), Written(text, report.start, report.end, report.edits, operations))
+    if not is_equal(report.value, value) or set(scores) != set(pointers):
         return dict.fromkeys(pointers, Confidence(None, reason="the text does not hold the value"))
-    return {pointer: found[pointer] for pointer in pointers}
+    return {pointer: scores[pointer] for pointer in pointers}
 
 
 def leaf_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[str, Confidence]:
     """How sure the model was of each leaf, by its JSON Pointer after all patches.
 
     >>> tokens = [Token(b'{"a": ', -0.1), Token(b"4", -0.7), Token(b"2", 0.0), Token(b"}", 0.0)]
-    >>> found = leaf_confidence(tokens, Written('{"a": 42}', 0, 9))
-    >>> round(found["/a"].score, 2), found["/a"].tokens
+    >>> scores = leaf_confidence(tokens, Written('{"a": 42}', 0, 9))
+    >>> round(scores["/a"].score, 2), scores["/a"].tokens
     (0.5, 2)
     """
-    found = patched_paths(path_confidence(tokens, written), written.operations)
-    return {join_pointer(path): score for path, score in found.items()}
+    scores = patched_paths(path_confidence(tokens, written), written.operations)
+    return {join_pointer(path): score for path, score in scores.items()}
 
 
 def path_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[Path, Confidence]:
@@ -103,19 +103,20 @@ def path_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[Pa
     leaves = {path: (start, end) for path, start, end in leaf_spans(repaired)}
     offsets = _offsets(tokens, written.text)
     if written.value is not ABSENT and not _reads_as(repaired, written.value):
-        leaves, offsets = {path: (0, 0) for path, _ in scalars(written.value)}, "the repair cannot be followed"
-    found: dict[Path, Confidence] = {}
+        leaves = {path: (0, 0) for path, _ in scalars(written.value)}
+        offsets = "the repair cannot be followed"
+    scores: dict[Path, Confidence] = {}
     byte_at = int if isinstance(offsets, str) else _byte_offsets(written.text)
     for path, (start, end) in leaves.items():
         if isinstance(offsets, str):
-            found[path] = Confidence(None, reason=offsets)
+            scores[path] = Confidence(None, reason=offsets)
         else:
-            found[path] = _score(tokens or (), offsets, list(places[start:end]), byte_at)
+            scores[path] = _score(tokens or (), offsets, list(places[start:end]), byte_at)
         if is_repaired(places[start:end]):
-            found[path] = found[path]._replace(touched=("repaired",))
+            scores[path] = scores[path]._replace(touched=("repaired",))
     if written.lift is None:
-        return found
-    return lifted_paths(found, written.value, written.lift, Confidence(None, reason=NOT_FOLLOWED))
+        return scores
+    return lifted_paths(scores, written.value, written.lift, Confidence(None, reason=NOT_FOLLOWED))
 
 
 def _reads_as(text: str, value: Any) -> bool:
@@ -149,8 +150,10 @@ def _score(tokens: Sequence[Token], offsets: list[int], places: list[int], byte_
     written = sorted(place for place in places if place >= 0)
     if not written:
         return Confidence(None, reason="the repair put it in" if places else "it is empty")
-    first, last = byte_at(written[0]), byte_at(written[-1] + 1)
-    low, high = bisect_right(offsets, first) - 1, bisect_left(offsets, last)
+    first = byte_at(written[0])
+    last = byte_at(written[-1] + 1)
+    low = bisect_right(offsets, first) - 1
+    high = bisect_left(offsets, last)
     logprobs = [token.logprob for token in tokens[low:high]]
     if any(math.isnan(logprob) or logprob > 1e-6 for logprob in logprobs):
         return Confidence(None, reason="a token has no probability")
@@ -167,7 +170,8 @@ def _byte_offsets(text: str) -> Callable[[int], int]:
 
 def _with_places(written: Written) -> tuple[str, array[int]]:
     """The repaired JSON, and for each of its characters the place in the raw text; -1 for one that was put in."""
-    text, at = written.text, written.start
+    text = written.text
+    at = written.start
     pieces: list[str] = []
     places = array("q")
     for edit in sorted(written.edits, key=lambda each: each.position):
@@ -187,13 +191,13 @@ def _aligned(edit: RepairEdit) -> Iterator[int]:
     at = 0
     absent = set("\"'{}[]:,\\")
     for character in edit.after:
-        found = -1 if character in absent else edit.before.find(character, at)
-        if found < 0:
+        offset = -1 if character in absent else edit.before.find(character, at)
+        if offset < 0:
             absent.add(character)
             yield -1
         else:
-            yield edit.position + found
-            at = found + 1
+            yield edit.position + offset
+            at = offset + 1
 
 
 _JSON_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
@@ -208,45 +212,45 @@ def leaf_spans(text: str) -> Iterator[tuple[tuple[str, ...], int, int]]:
     stack: list[list[Any]] = []  # [key or index, is_object]
     expects_key = False
     for token in _JSON_TOKEN.finditer(text):
-        spelled = token[0]
-        if spelled in "{[":
-            stack.append(["" if spelled == "{" else 0, spelled == "{"])
-            expects_key = spelled == "{"
-        elif spelled in "}]":
+        literal = token[0]
+        if literal in "{[":
+            stack.append(["" if literal == "{" else 0, literal == "{"])
+            expects_key = literal == "{"
+        elif literal in "}]":
             if stack:
                 stack.pop()
             expects_key = False
-        elif spelled == ",":
+        elif literal == ",":
             if stack and not stack[-1][1]:
                 stack[-1][0] += 1
             expects_key = bool(stack and stack[-1][1])
-        elif spelled == ":":
+        elif literal == ":":
             expects_key = False
-        elif expects_key and spelled[0] == '"':
-            stack[-1][0] = _unquoted(spelled)
+        elif expects_key and literal[0] == '"':
+            stack[-1][0] = _unquoted(literal)
         else:
-            quoted = spelled[0] == '"'
+            quoted = literal[0] == '"'
             path = tuple(str(key) for key, _ in stack)
             yield path, token.start() + quoted, max(token.end() - quoted, token.start() + quoted)
 
 
-def _unquoted(spelled: str) -> str:
+def _unquoted(literal: str) -> str:
     try:
-        return str(json.loads(spelled))
+        return str(json.loads(literal))
     except ValueError:
-        return spelled[1:-1]
+        return literal[1:-1]
 
 
 def patched_paths(
-    found: Mapping[Path, Confidence], operations: Sequence[Mapping[str, Any]], value: Any = ABSENT
+    scores_by_path: Mapping[Path, Confidence], operations: Sequence[Mapping[str, Any]], value: Any = ABSENT
 ) -> dict[Path, Confidence]:
     """The scores under the pointers that the patches left: moved and removed with their values, None for new ones.
 
     `value` is what is patched, where it is known: a part of it that takes its place keeps its scores.
     """
     if not operations:
-        return dict(found)
-    scores = _ScoreTree(found)
+        return dict(scores_by_path)
+    scores = _ScoreTree(scores_by_path)
     for number, operation in enumerate(operations):
         path = split_pointer(str(operation.get("path", "")))
         if operation["op"] == "remove":
@@ -268,9 +272,9 @@ def patched_paths(
 class _ScoreTree:
     """Scores by path, in the shape of the value, so that a part of it is moved or removed at the cost of that part."""
 
-    def __init__(self, found: Mapping[Path, Confidence]) -> None:
+    def __init__(self, scores_by_path: Mapping[Path, Confidence]) -> None:
         self._top: dict[str, Any] = {}
-        for path, score in found.items():
+        for path, score in scores_by_path.items():
             self.put(path, score)
 
     def put(self, path: Path, part: Any) -> None:
@@ -297,33 +301,35 @@ class _ScoreTree:
     def replace(self, path: Path, value: Any) -> None:
         """Replace a value; one that was a leaf, is one still and is only written otherwise keeps its tokens."""
         holder, key = self._holder(path)
-        kept = holder.pop(key, None)
+        previous = holder.pop(key, None)
         leaves = [leaf for leaf, _ in scalars(value, path)]
-        is_same = isinstance(kept, Confidence) and len(leaves) == 1
+        is_same = isinstance(previous, Confidence) and len(leaves) == 1
         for leaf in leaves:
-            own = kept if is_same else Confidence(None, reason="slipform rebuilt it")
+            own = previous if is_same else Confidence(None, reason="slipform rebuilt it")
             self.put(leaf, touched(own, "patched"))
 
     def by_path(self) -> dict[Path, Confidence]:
         """All scores by their paths."""
-        found: dict[Path, Confidence] = {}
+        scores_by_path: dict[Path, Confidence] = {}
         stack: list[tuple[Path, Any]] = [((), self._top.get("", {}))]
         while stack:
             path, part = stack.pop()
             if isinstance(part, Confidence):
-                found[path] = part
+                scores_by_path[path] = part
             else:
                 stack.extend(((*path, key), each) for key, each in reversed(part.items()))
-        return found
+        return scores_by_path
 
     def _holder(self, path: Path) -> tuple[dict[str, Any], str]:
         """The part of the tree that holds what stands at a path, and the key that it has there."""
-        holder, key = self._top, ""
+        holder = self._top
+        key = ""
         for step in path:
             inner = holder.get(key)
             if not isinstance(inner, dict):
                 inner = holder[key] = {}
-            holder, key = inner, step
+            holder = inner
+            key = step
         return holder, key
 
 
@@ -350,7 +356,10 @@ def touched(score: Confidence, how: Touch) -> Confidence:
 def _part_that_is(value: Any, path: Path, new: Any) -> Path | None:
     """The one part of a container at a path that is the new value: a wrapper was taken off."""
     for step in path:
-        value = value[int(step)] if isinstance(value, list) else value[step] if isinstance(value, dict) else ABSENT
+        if isinstance(value, list):
+            value = value[int(step)]
+        else:
+            value = value[step] if isinstance(value, dict) else ABSENT
     if not isinstance(value, dict) or not isinstance(new, dict | list):
         return None
     parts = [(*path, key) for key, each in value.items() if is_equal(each, new)]

@@ -95,31 +95,33 @@ _VIETNAMESE = re.compile(r"(?P<d>\d{1,2}) tháng (?P<m>\d{1,2})(?:,| năm) (?P<y
 
 def find_dates(plain: str, words: Collection[str]) -> list[FoundDate]:
     """All dates of a text with ASCII digits; `words` are those of the text."""
-    found: list[FoundDate] = []
+    dates: list[FoundDate] = []
     for match in (*_RANGE_START.finditer(plain), *(_VIETNAMESE.finditer(plain) if not plain.isascii() else ())):
-        year, month, day = int(match["y"]), int(match["m"]), int(match["d"])
+        year = int(match["y"])
+        month = int(match["m"])
+        day = int(match["d"])
         if _is_date(year, month, day):
-            found.append(FoundDate(year, month, day, match.start(), match.end()))
+            dates.append(FoundDate(year, month, day, match.start(), match.end()))
     for pattern in _NUMERIC if plain.isascii() else (*_NUMERIC, *_EAST_ASIAN):
         for match in pattern.finditer(plain):
-            found += _readings(match)
+            dates += _readings(match)
     for start, end in _months_in(plain, words):
         for pattern in _FROM_MONTH:
             if match := pattern.match(plain, start, end + _REACH):
-                found += _readings(match)
+                dates += _readings(match)
         if _DIGIT.search(plain, max(0, start - 12), start):
             for pattern in _TO_MONTH:
                 for match in pattern.finditer(plain, max(0, start - _REACH), end + _REACH):
-                    found += _readings(match)
-    return list(dict.fromkeys(found))
+                    dates += _readings(match)
+    return list(dict.fromkeys(dates))
 
 
 def _months_in(plain: str, words: Collection[str]) -> Iterator[tuple[int, int]]:
     """Where months' names begin and end; they may be parts of words."""
     names = sorted((word for word in words if _month(word)), key=lambda name: (-len(name), name))[:_MOST_SPELLINGS]
     if names:
-        for found in re.finditer("|".join(map(re.escape, names)), plain):
-            yield found.span()
+        for match in re.finditer("|".join(map(re.escape, names)), plain):
+            yield match.span()
 
 
 def _month(name: str) -> int:
@@ -133,7 +135,8 @@ def _readings(match: re.Match[str]) -> Iterator[FoundDate]:
     years = _years(groups["y"])
     start, end = match.span()
     if "a" in groups:
-        first, second = int(groups["a"]), int(groups["b"])
+        first = int(groups["a"])
+        second = int(groups["b"])
         orders = [(second, first)] if groups["sep"].strip() == "." else [(second, first), (first, second)]
         pairs = list(dict.fromkeys(orders))
     else:
@@ -147,7 +150,8 @@ def _readings(match: re.Match[str]) -> Iterator[FoundDate]:
                 begin = match.start("d") if groups.get("d0") and match.start("d") < match.start("mon") else start
                 yield FoundDate(year, month, day, begin, end)
         if groups.get("d0"):
-            month, day = pairs[0][0], int(groups["d0"])
+            month = pairs[0][0]
+            day = int(groups["d0"])
             if _is_date(year, month, day):
                 yield FoundDate(year, month, day, match.start("d0"), match.end("d0"))
 
@@ -179,8 +183,11 @@ def _is_date(year: int, month: int, day: int) -> bool:
 def find_times(plain: str) -> Iterator[FoundTime]:
     """All times of day of a text with ASCII digits."""
     for match in _TIME.finditer(plain):
-        hour, minute, second = int(match["h"]), int(match["min"] or 0), int(match["s"] or 0)
-        half, sep = match["half"], match["sep"]
+        hour = int(match["h"])
+        minute = int(match["min"] or 0)
+        second = int(match["s"] or 0)
+        half = match["half"]
+        sep = match["sep"]
         if not half and not match["oclock"] and (sep not in (":", "h") or match["min"] is None):
             continue
         if half:
@@ -212,11 +219,11 @@ def moments_of(value: str) -> list[Moment]:
     if len(value) > 40 or not any(character.isdigit() for character in value):
         return []
     whole = [
-        found
-        for found in find_dates(value, all_words(value))
-        if found.end - found.start >= len(value.strip()) and found.year
+        reading
+        for reading in find_dates(value, all_words(value))
+        if reading.end - reading.start >= len(value.strip()) and reading.year
     ]
-    times = [found for found in find_times(value) if found.end - found.start >= len(value.strip())]
-    return [Moment((found.year, found.month, found.day), None) for found in whole] + [
-        Moment(None, (found.hour, found.minute, found.second)) for found in times
+    times = [time for time in find_times(value) if time.end - time.start >= len(value.strip())]
+    return [Moment((reading.year, reading.month, reading.day), None) for reading in whole] + [
+        Moment(None, (time.hour, time.minute, time.second)) for time in times
     ]

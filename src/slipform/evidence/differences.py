@@ -67,8 +67,8 @@ _NUMBERED = frozenset(word_table("small_words")["numbered"])
 
 def as_scanned(folded: str) -> str:
     """A folded text in which letters that scanners take for each other are the same."""
-    for seen, meant in _MISREAD:
-        folded = folded.replace(seen, meant)
+    for misread, meant in _MISREAD:
+        folded = folded.replace(misread, meant)
     return folded
 
 
@@ -82,7 +82,8 @@ def likeness(value: str, other: str) -> How | None:
     """
     if not same_negations(value, other):
         return None
-    one, two = _plain_words(value), _plain_words(other)
+    one = _plain_words(value)
+    two = _plain_words(other)
     shortest = _SHORTEST_IN_SENTENCES if len(one) >= _SENTENCE else _SHORTEST_IN_NAMES
     worst: How = "fuzzy"
     for left, right in _differences(one, two):

@@ -34,7 +34,7 @@ _ENTITIES = r"&(?:[A-Za-z]{2,8}|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});"
 _UNPOINTED = re.compile(r"[\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u0652\u0670]")
 """Vowel points of Hebrew and Arabic, which most texts leave out, and the stroke that lengthens a word."""
 _FOOTNOTES = "¹²³⁰⁴⁵⁶⁷⁸⁹"
-"""Raised figures: they refer from a word to a note, and are no part of it."""
+"""Raised figures: they refer from a word to a note, and are not part of it."""
 _STROKED = str.maketrans("đłøħŧıɨ", "dlohtii")
 """Letters that no accent makes, but that are written as if one had."""
 VOWEL_SIGNS = r"\u0300-\u036f\u0591-\u05c7\u064b-\u0652\u0900-\u0d7f\u0e30-\u0e4f"
@@ -149,26 +149,30 @@ class FoldedText:
         return SourceRange(self._places[start], self._end_of(end - 1))
 
     def _end_of(self, at: int) -> int:
-        text, end = self.text, self._places[at] + 1
+        text = self.text
+        end = self._places[at] + 1
         if text[end - 1] == "&" and (entity := _ENTITY.match(text, end - 1)):
             return entity.end()
         return _after_marks(text, end)
 
-    def find(self, needle: str, *, marks: bool = True) -> Iterator[SourceRange]:
+    def find(self, needle: str, *, with_diacritics: bool = True) -> Iterator[SourceRange]:
         """Every place of a folded text that begins and ends where words do."""
-        haystack = self.folded if marks else self.unmarked
-        at, seen = haystack.find(needle), 0
-        while at >= 0 and seen < MOST_PLACES:
+        haystack = self.folded if with_diacritics else self.unmarked
+        at = haystack.find(needle)
+        hits = 0
+        while at >= 0 and hits < MOST_PLACES:
             place = self.place_of(at, at + len(needle))
             if self.has_word_edges(place):
                 yield place
-            seen += 1
+            hits += 1
             at = haystack.find(needle, at + 1)
 
     def has_word_edges(self, place: SourceRange) -> bool:
         """Whether no word goes on before or after a place; a text without blanks has no edges to respect."""
-        text, (start, end) = self.text, place
-        before, after = text[max(0, start - 1) : start], text[end : end + 1]
+        text = self.text
+        start, end = place
+        before = text[max(0, start - 1) : start]
+        after = text[end : end + 1]
         opens = before and is_word_character(before) and is_word_character(text[start])
         if opens and before in "vV" and text[start].isdigit() and not text[max(0, start - 2) : start - 1].isalnum():
             opens = False  # v2.1 is 2.1
@@ -181,12 +185,13 @@ class FoldedText:
 
     def find_exactly(self, value: str) -> Iterator[SourceRange]:
         """Every place where a value stands to the letter, word edges kept."""
-        at, seen = self.text.find(value), 0
-        while at >= 0 and seen < MOST_PLACES:
+        at = self.text.find(value)
+        hits = 0
+        while at >= 0 and hits < MOST_PLACES:
             place = SourceRange(at, at + len(value))
             if self.has_word_edges(place):
                 yield place
-            seen += 1
+            hits += 1
             at = self.text.find(value, at + 1)
 
 
@@ -226,21 +231,21 @@ def _run_of(text: str, others: Mapping[str, str]) -> str:
 
 def _longer_or_shorter(text: str, others: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
     """What does not fold character by character: where it stands, and what it folds to."""
-    marks = re.escape("".join(each for each in others if is_mark(each)))
+    diacritics = re.escape("".join(each for each in others if is_mark(each)))
     longer = re.escape("".join(each for each, plain in others.items() if len(plain) > 1))
     kinds = [_ENTITIES] if "&" in text else []
-    kinds += [f"[^{marks}]?[{marks}]+"] if marks else []
+    kinds += [f"[^{diacritics}]?[{diacritics}]+"] if diacritics else []
     kinds += [f"[{longer}]"] if longer else []
-    for found in re.finditer("|".join(kinds), text) if kinds else ():
-        meaning = html.unescape(found[0]) if found[0][0] == "&" else found[0]
-        if meaning != found[0] or found[0][0] != "&":
-            yield found.start(), found.end(), fold_character(meaning)
+    for match in re.finditer("|".join(kinds), text) if kinds else ():
+        meaning = html.unescape(match[0]) if match[0][0] == "&" else match[0]
+        if meaning != match[0] or match[0][0] != "&":
+            yield match.start(), match.end(), fold_character(meaning)
 
 
 def _without_gaps(run: str) -> str:
     run = run.replace("\0", "")
-    for sign, kept in _KEPT_SIGNS.items():
-        run = run.replace(kept, sign)
+    for sign, placeholder in _KEPT_SIGNS.items():
+        run = run.replace(placeholder, sign)
     return run
 
 

@@ -156,37 +156,37 @@ class _SchemaWords:
 
 def _in_place(nodes: list[Mapping[str, Any]], document: Mapping[str, Any], most: int = 64) -> list[Mapping[str, Any]]:
     """Subschemas with all their alternatives beside them, references followed."""
-    found: list[Mapping[str, Any]] = []
+    subschemas: list[Mapping[str, Any]] = []
     open_nodes = list(nodes)
-    while open_nodes and len(found) < most:
+    while open_nodes and len(subschemas) < most:
         node = open_nodes.pop()
         target = followed(node, document) or node
         for each in (node,) if target is node else (node, target):
-            if any(each is known for known in found):
+            if any(each is visited for visited in subschemas):
                 continue
-            found.append(each)
+            subschemas.append(each)
             for keyword in ("anyOf", "oneOf", "allOf"):
                 open_nodes += [branch for branch in each.get(keyword) or () if isinstance(branch, Mapping)]
-    return found
+    return subschemas
 
 
 def _of_property(nodes: Sequence[Mapping[str, Any]], key: str) -> list[Mapping[str, Any]]:
-    found = []
+    subschemas = []
     for node in nodes:
         named = (node.get("properties") or {}).get(key, node.get("additionalProperties"))
         if isinstance(named, Mapping):
-            found.append(named)
-    return found
+            subschemas.append(named)
+    return subschemas
 
 
 def _of_item(nodes: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:
-    found = []
+    subschemas = []
     for node in nodes:
         places = node.get("prefixItems")
         items = places[number] if isinstance(places, list) and number < len(places) else node.get("items")
         if isinstance(items, Mapping):
-            found.append(items)
-    return found
+            subschemas.append(items)
+    return subschemas
 
 
 def _is_required(nodes: Sequence[Mapping[str, Any]], step: str | int) -> bool:

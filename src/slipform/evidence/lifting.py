@@ -27,7 +27,7 @@ class MarkedText(str):
     path: Path
 
 
-def lifted_paths(found: Mapping[Path, T], value: Any, lift: Callable[[Any], Any], unknown: T) -> dict[Path, T]:
+def lifted_paths(by_path: Mapping[Path, T], value: Any, lift: Callable[[Any], Any], unknown: T) -> dict[Path, T]:
     """What was found by place in a value, by place in what a lift makes of it; `unknown` for what is not followed.
 
     >>> lifted_paths({("value", "a"): 1, ("value", "b"): 2}, {"value": {"a": "x", "b": True}}, lambda v: v["value"], 0)
@@ -42,7 +42,7 @@ def lifted_paths(found: Mapping[Path, T], value: Any, lift: Callable[[Any], Any]
         changed = [where for where in tried if where in plain and tried[where] != plain[where]]
         if tried.keys() == plain.keys() and len(changed) == 1:
             moved[changed[0]] = path
-    return {where: found.get(moved[where], unknown) if where in moved else unknown for where in plain}
+    return {where: by_path.get(moved[where], unknown) if where in moved else unknown for where in plain}
 
 
 def _another(leaf: Any) -> Any:

@@ -43,14 +43,14 @@ _HAN_NUMBER = re.compile(rf"[{HAN_DIGITS}百千](?<!\d.)[{HAN_DIGITS}百千万�
 def find_number_words(text: str, words: Collection[str]) -> Iterator[tuple[int, int, int]]:
     """The value, start and end of every number in words; `words` are those of the text."""
     phrases = _phrases()
-    known = {word for word in words if _plain(word) in phrases}
-    if known:
+    number_words = {word for word in words if _plain(word) in phrases}
+    if number_words:
         done = 0
         for match in each_word(text):
-            if match.start() < done or match[0] not in known or not _stands_alone(text, match):
+            if match.start() < done or match[0] not in number_words or not _stands_alone(text, match):
                 continue
-            if (found := _number_at(text, match, phrases)) is not None:
-                value, done = found
+            if (parsed := _number_at(text, match, phrases)) is not None:
+                value, done = parsed
                 yield value, match.start(), done
     if not text.isascii():
         for han in _HAN_NUMBER.finditer(text):
@@ -59,7 +59,8 @@ def find_number_words(text: str, words: Collection[str]) -> Iterator[tuple[int, 
 
 
 def _stands_alone(text: str, match: re.Match[str]) -> bool:
-    before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
+    before = text[match.start() - 1 : match.start()]
+    after = text[match.end() : match.end() + 1]
     return not (_IN_WORD.match(before) or _IN_WORD.match(after))
 
 
@@ -92,7 +93,8 @@ def _english_value(text: str) -> int:
         elif word == "hundred":
             part = max(part, 1) * 100
         elif word in _ENGLISH_SCALES:
-            total, part = total + max(part, 1) * _ENGLISH_SCALES[word], 0
+            total += max(part, 1) * _ENGLISH_SCALES[word]
+            part = 0
     return total + part
 
 
@@ -154,7 +156,10 @@ def han_value(signs: str) -> int | None:
         if sign in _HAN:
             digit = _HAN[sign]
         elif sign in _HAN_UNITS:
-            section, digit = section + (digit or 1) * _HAN_UNITS[sign], 0
+            section += (digit or 1) * _HAN_UNITS[sign]
+            digit = 0
         else:
-            total, section, digit = (total + section + digit) * _HAN_SCALES[sign], 0, 0
+            total = (total + section + digit) * _HAN_SCALES[sign]
+            section = 0
+            digit = 0
     return total + section + digit

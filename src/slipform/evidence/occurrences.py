@@ -58,7 +58,8 @@ class Lookup:
         return places
 
     def _search(self, value: Any, *, is_listed: bool) -> list[Occurrence] | None:
-        source, budget = self._source, self._budget
+        source = self._source
+        budget = self._budget
         if budget.is_spent:
             return None
         budget.spend(_LOOKUP_WORK)
@@ -68,10 +69,10 @@ class Lookup:
             places = _numbers(source, value)
         else:
             text = value.strip()
-            found = _texts(source, text, is_listed=is_listed, budget=budget) if text else []
-            if found is None:
+            occurrences = _texts(source, text, is_listed=is_listed, budget=budget) if text else []
+            if occurrences is None:
                 return None
-            places = found
+            places = occurrences
         budget.spend(_PLACE_WORK * len(places))
         return places
 
@@ -93,14 +94,14 @@ def _numbers(source: SourceIndex, value: float) -> list[Occurrence]:
         written = repr(value)
     except ValueError:  # an integer of more digits than Python writes
         return []
-    spelled = str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else written
-    found = source.numbers.get(Decimal(written).normalize(), [])
-    chosen = [number for number in found if not number.is_weak] or found
+    whole_digits = str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else written
+    numbers = source.numbers.get(Decimal(written).normalize(), [])
+    chosen = [number for number in numbers if not number.is_weak] or numbers
     return _unique(
         Occurrence(
             number.start,
             number.end,
-            "exact" if source.text[number.start : number.end] in (spelled, written) else "normalised",
+            "exact" if source.text[number.start : number.end] in (whole_digits, written) else "normalised",
         )
         for number in chosen
     )
@@ -108,30 +109,30 @@ def _numbers(source: SourceIndex, value: float) -> list[Occurrence]:
 
 def _texts(source: SourceIndex, value: str, *, is_listed: bool, budget: LookupBudget) -> list[Occurrence] | None:
     """The places of a text; None when the work is spent before all ways of standing there were tried."""
-    found = [
+    occurrences = [
         Occurrence(*place, "exact")
         for place in source.folded.find_exactly(value)
         if not (_DASH_AT_END.search(value) and source.text[place.end : place.end + 1].isalnum())
     ]
     moments = _moments(source, value)
-    found += moments
+    occurrences += moments
     if _NUMERIC.fullmatch(value):
-        found += _as_number(source, value)
+        occurrences += _as_number(source, value)
     if not any(each.how != "partial" for each in moments):  # 2024-0317 is a number where 17.03.2024 stands, too
-        found += _folded(source, value)
-    budget.spend(8 * source.scan_work + 10 * len(value) + _PLACE_WORK * len(found))
-    if found and any(each.how != "partial" for each in found):
-        whole = [_with_currency(source, value, each) for each in found if each.how != "partial"]
+        occurrences += _folded(source, value)
+    budget.spend(8 * source.scan_work + 10 * len(value) + _PLACE_WORK * len(occurrences))
+    if occurrences and any(each.how != "partial" for each in occurrences):
+        whole = [_with_currency(source, value, each) for each in occurrences if each.how != "partial"]
         whole = [each for each in whole if not _is_of_more(source, each)]
         return _unique([each for each in whole if not _is_half_a_name(source, each)] or whole)
-    if found or is_listed or _COMPARED.match(value):
-        return _unique(found)
+    if occurrences or is_listed or _COMPARED.match(value):
+        return _unique(occurrences)
     for search in (_written_otherwise, same_words, transliterated, shortened, similar, parts):
         if budget.is_spent:
             return None
-        found = list(search(source, value, budget))
-        if found:
-            return _unique(found)
+        occurrences = list(search(source, value, budget))
+        if occurrences:
+            return _unique(occurrences)
     return None if budget.is_spent else []
 
 
@@ -145,7 +146,8 @@ def _is_of_more(source: SourceIndex, place: Occurrence) -> bool:
 def _is_half_a_name(source: SourceIndex, place: Occurrence) -> bool:
     """Whether a hyphen joins a place to another word, as in Smith-Jones."""
     text = source.text
-    after, before = text[place.end : place.end + 2], text[max(0, place.start - 2) : place.start]
+    after = text[place.end : place.end + 2]
+    before = text[max(0, place.start - 2) : place.start]
     return (after[:1] == "-" and after[1:].isalpha()) or (before[1:] == "-" and before[:1].isalpha())
 
 
@@ -155,8 +157,8 @@ def _as_number(source: SourceIndex, value: str) -> list[Occurrence]:
         for number in find_numbers(value, value, all_words(value))
         if number.end - number.start == len(value)
     }
-    found = (number for reading in readings for number in source.numbers.get(reading, ()) if not number.is_weak)
-    places = [Occurrence(number.start, number.end, "normalised") for number in found]
+    numbers = (number for reading in readings for number in source.numbers.get(reading, ()) if not number.is_weak)
+    places = [Occurrence(number.start, number.end, "normalised") for number in numbers]
     if _DECIMALS_AT_END.search(value):  # 7.00 is an amount, and not any 7
         places = [place for place in places if _is_amount(source, place)]
     return places
@@ -182,17 +184,17 @@ def _folded(source: SourceIndex, value: str) -> list[Occurrence]:
         places = (
             source.folded.find(spelling)
             if spelling is not None
-            else source.folded.find(strip_marks(needle), marks=False)
+            else source.folded.find(strip_marks(needle), with_diacritics=False)
         )
-        kept = []
+        occurrences = []
         for place in places:
-            spelled = source.text[place.start : place.end]
-            is_spread = is_one_short_word and any(map(str.isspace, spelled))
-            is_said = spelled.lower() == lowered or same_negations(value, spelled)
+            source_text = source.text[place.start : place.end]
+            is_spread = is_one_short_word and any(map(str.isspace, source_text))
+            is_said = source_text.lower() == lowered or same_negations(value, source_text)
             if is_said and not is_spread and (end := _end_with_sign(source, value, place)):
-                kept.append(Occurrence(place.start, end, "normalised"))
-        if kept:
-            return [place for place in kept if not source.is_in_address(place)] or kept
+                occurrences.append(Occurrence(place.start, end, "normalised"))
+        if occurrences:
+            return [place for place in occurrences if not source.is_in_address(place)] or occurrences
     return []
 
 
@@ -226,8 +228,8 @@ def _written_otherwise(source: SourceIndex, value: str, budget: LookupBudget) ->
         bare = re.escape(address[1])
         if address[1].lower() in source.lowered:
             whole = rf"(?<![\w.@/-])(?:https?://)?(?:www\.)?{bare}/?(?![\w/-]|\.\w)"
-            for found in re.finditer(whole, source.text, re.IGNORECASE):
-                yield Occurrence(*found.span(), "normalised")
+            for match in re.finditer(whole, source.text, re.IGNORECASE):
+                yield Occurrence(*match.span(), "normalised")
         return
     if " & " in value:
         for word in _AND:
@@ -242,7 +244,7 @@ def _written_otherwise(source: SourceIndex, value: str, budget: LookupBudget) ->
 
 
 def _moments(source: SourceIndex, value: str) -> list[Occurrence]:
-    return [found for moment in moments_of(value) for found in _moment(source, moment)]
+    return [occurrence for moment in moments_of(value) for occurrence in _moment(source, moment)]
 
 
 def _moment(source: SourceIndex, moment: Moment) -> Iterator[Occurrence]:
@@ -251,21 +253,21 @@ def _moment(source: SourceIndex, moment: Moment) -> Iterator[Occurrence]:
             yield Occurrence(time.start, time.end, "normalised")
         return
     year, month, day = moment.day
-    for found in source.dates_by_day.get((month, day), ()):
-        if found.year not in (year, 0):
+    for date in source.dates_by_day.get((month, day), ()):
+        if date.year not in (year, 0):
             continue
-        if moment.time is None or not found.year:
-            yield Occurrence(found.start, found.end, "normalised" if found.year else "partial")
+        if moment.time is None or not date.year:
+            yield Occurrence(date.start, date.end, "normalised" if date.year else "partial")
             continue
         near = [
             time
             for time in _times_of(source, moment)
-            if 0 <= time.start - found.end <= 12 or 0 <= found.start - time.end <= 12
+            if 0 <= time.start - date.end <= 12 or 0 <= date.start - time.end <= 12
         ]
         if near:
-            yield Occurrence(min(found.start, near[0].start), max(found.end, near[0].end), "normalised")
+            yield Occurrence(min(date.start, near[0].start), max(date.end, near[0].end), "normalised")
         else:
-            yield Occurrence(found.start, found.end, "partial")
+            yield Occurrence(date.start, date.end, "partial")
 
 
 def _times_of(source: SourceIndex, moment: Moment) -> Iterator[FoundTime]:
@@ -280,10 +282,11 @@ def _spellings(needle: str) -> Iterator[str | None]:
     """A folded value as it is, umlauts drawn together or spelled out, numbers ungrouped, (None) without accents."""
     spellings = [needle]
     for table in _SPELLED_OUT:
-        drawn = spelled = needle
+        drawn = expanded = needle
         for plain, letter in table.items():
-            drawn, spelled = drawn.replace(plain, letter), spelled.replace(letter, plain)
-        spellings += [drawn, spelled]
+            drawn = drawn.replace(plain, letter)
+            expanded = expanded.replace(letter, plain)
+        spellings += [drawn, expanded]
     spellings.append(_GROUPED.sub(lambda number: number[0].replace(".", ""), needle))
     yield from dict.fromkeys(spellings)
     yield None
@@ -292,14 +295,14 @@ def _spellings(needle: str) -> Iterator[str | None]:
 _RANK = {"exact": 0, "normalised": 1, "fuzzy": 2, "partial": 3}
 
 
-def _unique(found: Iterator[Occurrence] | list[Occurrence]) -> list[Occurrence]:
+def _unique(occurrences: Iterator[Occurrence] | list[Occurrence]) -> list[Occurrence]:
     """Occurrences in order; of those that overlap the one seen best, then the longest."""
-    kept: list[Occurrence] = []
-    for each in sorted(found, key=lambda one: (one.start, _RANK[one.how], -one.end)):
-        if kept and each.start < kept[-1].end:
-            last = kept[-1]
+    unique: list[Occurrence] = []
+    for each in sorted(occurrences, key=lambda one: (one.start, _RANK[one.how], -one.end)):
+        if unique and each.start < unique[-1].end:
+            last = unique[-1]
             if (_RANK[each.how], last.end - last.start) < (_RANK[last.how], each.end - each.start):
-                kept[-1] = each
+                unique[-1] = each
         else:
-            kept.append(each)
-    return kept
+            unique.append(each)
+    return unique

@@ -31,7 +31,8 @@ _LABEL_REACH = 60
 _HEAD_NEARNESS = 0.9
 """Of the head of the column that a place is in: the word right before it has 1."""
 _HAS_DECIMALS = re.compile(r"[.,]\d{1,2}(?!\d)")
-_MINUS_BEFORE, _MINUS_AT_END = re.compile(r"(?<![\w)%])-$"), re.compile(r"-(?![\w-])")
+_MINUS_BEFORE = re.compile(r"(?<![\w)%])-$")
+_MINUS_AT_END = re.compile(r"-(?![\w-])")
 _LABEL_WORD = re.compile(r"[^\W_]+")
 _LABEL_AFTER = re.compile(r"[^\W_]+(?![\w]*\s?[:=])")
 """What stands after a value may name it (3 rooms), unless it names what follows (3 rooms: 4)."""
@@ -259,7 +260,9 @@ class _Chooser:
 
     def _scored(self, leaf: Leaf) -> list[tuple[float, Occurrence]]:
         """The places that a leaf may have, those around its record's other values if they are many, best first."""
-        group, anchors, own_scores = leaf.group, leaf.record.anchors, leaf.own_scores
+        group = leaf.group
+        anchors = leaf.record.anchors
+        own_scores = leaf.own_scores
         numbers = group.free or range(len(leaf.places))
         if len(numbers) > _MOST_WEIGHED:
             numbers = _nearest(numbers, group.starts, anchors)
@@ -303,11 +306,11 @@ class _Chooser:
 
     def _around(self, place: Occurrence) -> _Surroundings:
         key = (place.start, place.end)
-        known = self._surroundings.get(key)
-        if known is None:
+        surroundings = self._surroundings.get(key)
+        if surroundings is None:
             self._budget.spend(_READING_WORK)
-            known = self._surroundings[key] = _Surroundings(_words_around(self._source, place))
-        return known
+            surroundings = self._surroundings[key] = _Surroundings(_words_around(self._source, place))
+        return surroundings
 
     def _in_order(self) -> None:
         """Equal values that stand as often as they are in the answer: the first is the first."""
@@ -329,15 +332,16 @@ class _Surroundings:
 
     def to(self, key: str) -> float:
         """How near the nearest word is that is a word of a key; 0 without one."""
-        known = self._by_key.get(key)
-        if known is None:
-            known = max([near for word, near in self._words if _names(word, key)], default=0.0)
-            self._by_key[key] = known
-        return known
+        nearness = self._by_key.get(key)
+        if nearness is None:
+            nearness = max([near for word, near in self._words if _names(word, key)], default=0.0)
+            self._by_key[key] = nearness
+        return nearness
 
 
 def _words_around(source: SourceIndex, place: Occurrence) -> list[tuple[str, float]]:
-    text, start = source.text, place.start
+    text = source.text
+    start = place.start
     line = source.line_of(start)
     begin = source.line_starts[line]
     if begin and source.content_start(line) >= start:

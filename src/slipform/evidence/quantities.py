@@ -52,7 +52,8 @@ _WHOLE_BEFORE = re.compile(r"(?<![\d.,])(\d{1,9})[ ]?$")
 _FRACTION = re.compile(r"(?:(\d{1,3}) )?(\d(?<![\d/.,]\d)\d?)[/⁄](\d{1,2})(?![\d/])")
 _MINUS_AFTER = re.compile(r"(?<=[.,]\d\d)-(?![\w-])")
 """As accountants write it: 1.250,40-."""
-_PLAIN_BEFORE, _PLAIN_AFTER = frozenset(" \n\t|:="), frozenset(["", "\n", "\t", "|", ";"])
+_PLAIN_BEFORE = frozenset(" \n\t|:=")
+_PLAIN_AFTER = frozenset(["", "\n", "\t", "|", ";"])
 _POWER = re.compile(r"\s?[×x*.]\s?10(?:\^\(?(?P<figure>[-+]?\d{1,3})\)?|(?P<raised>[⁻⁺]?[⁰¹²³⁴-⁹]{1,3}))")
 _RAISED = str.maketrans("⁻⁺⁰¹²³⁴⁵⁶⁷⁸⁹", "-+0123456789")
 PERCENT = re.compile(r" ?(?:%|per ?cent\b|Prozent\b|procent\b|por ciento\b|pour cent\b|per cento\b|por cento\b)")
@@ -65,8 +66,10 @@ def find_numbers(
 
     `words` are those of the text, as `all_words` has them.
     """
-    spelled = [(*found, _figure_after(plain, found[0], found[2])) for found in find_number_words(text, words)]
-    inside = _Inside([*taken, *((start, both) for _, start, end, both in spelled if both > end)])
+    worded_numbers = [
+        (*worded, _figure_after(plain, worded[0], worded[2])) for worded in find_number_words(text, words)
+    ]
+    inside = _Inside([*taken, *((start, both) for _, start, end, both in worded_numbers if both > end)])
     for run in _runs(text, plain):
         if run[0].isdecimal() and _stands_alone(plain, run.start(), run.end()):
             is_weak = inside.covers(run.start(), run.end())
@@ -80,7 +83,7 @@ def find_numbers(
                 is_weak = number.is_weak or inside.covers(number.start, number.end)
                 yield number if is_weak == number.is_weak else number._replace(is_weak=True)
     yield from _fractions(plain)
-    for value, start, end, both in spelled:
+    for value, start, end, both in worded_numbers:
         yield Number(Decimal(value).normalize(), start, both, both == end)
 
 
@@ -117,7 +120,8 @@ class _Inside:
     """Whether a place lies within one of some sorted places that do not overlap."""
 
     def __init__(self, places: Sequence[tuple[int, int]]) -> None:
-        self._places, self._at = sorted(places), 0
+        self._places = sorted(places)
+        self._at = 0
 
     def covers(self, start: int, end: int) -> bool:
         places = self._places
@@ -204,7 +208,7 @@ def _decimals(text: str) -> list[Decimal]:
 
 
 def _parts(run: str, start: int, *, is_weak: bool) -> Iterator[Number]:
-    """The numbers of a run that is no number as a whole: the fields of a CSV line, the parts of a date or version."""
+    """The numbers of a run that is not one number: the fields of a CSV line, the parts of a date or version."""
     for field in re.finditer(r"[^, ]+", run):
         values = _values_of(field[0]) if field[0] != run else []
         for value in values:
@@ -257,7 +261,9 @@ def _fractions(plain: str) -> Iterator[Number]:
             yield Number(value.normalize(), before.start() if before else match.start(), match.end(), False)
     if "/" in plain or "⁄" in plain:
         for match in _FRACTION.finditer(plain):
-            whole, above, below = match[1], int(match[2]), int(match[3])
+            whole = match[1]
+            above = int(match[2])
+            below = int(match[3])
             if below:
                 yield Number((Decimal(above) / below).normalize(), match.start(2), match.end(), True)
             if whole and 0 < above < below:

@@ -58,19 +58,21 @@ def same_words(source: SourceIndex, value: str, budget: LookupBudget) -> Iterato
     for seed in index.get(rarest, [])[:_MOST_SEEDS]:
         budget.spend(_SEED_WORK)
         window = range(max(0, seed - len(words) - 1), min(len(source.words), seed + len(words) + 2))
-        spelled = {number: folded_word(source.word(number)) for number in window}
+        window_words = {number: folded_word(source.word(number)) for number in window}
         chosen = [
-            min((n for n in window if spelled[n] == word), key=lambda n: abs(n - seed), default=None) for word in words
+            min((n for n in window if window_words[n] == word), key=lambda n: abs(n - seed), default=None)
+            for word in words
         ]
         numbers = [number for number in chosen if number is not None]
         if len(set(numbers)) < len(words) or max(numbers) - min(numbers) >= len(words) + 1:
             continue
-        start, end = source.words[min(numbers)][0], source.words[max(numbers)][1]
+        start = source.words[min(numbers)][0]
+        end = source.words[max(numbers)][1]
         between = [number for number in range(min(numbers), max(numbers) + 1) if number not in numbers]
-        spelled_there = source.text[start:end]
-        if any(len(source.word(number)) > 2 for number in between) or "\n\n" in spelled_there:
+        source_text = source.text[start:end]
+        if any(len(source.word(number)) > 2 for number in between) or "\n\n" in source_text:
             continue
-        if between and ("," in spelled_there or has_negation(spelled_there)):  # Grade A, B
+        if between and ("," in source_text or has_negation(source_text)):  # Grade A, B
             continue
         if is_of_two_names(source, SourceRange(start, end)):
             continue
@@ -81,10 +83,10 @@ def shortened(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator
     """The words of a value with some of them abbreviated (Hauptstr. 12, 42 Oak Ave), or a middle name left out."""
     words = folded_words(value)
     index = source.words_by_text
-    known = [(len(word) == 1, len(index[word]), number) for number, word in enumerate(words) if word in index]
-    if not 2 <= len(words) <= 8 or len(known) < len(words) / 2 or min(known)[0]:
+    candidates = [(len(word) == 1, len(index[word]), number) for number, word in enumerate(words) if word in index]
+    if not 2 <= len(words) <= 8 or len(candidates) < len(words) / 2 or min(candidates)[0]:
         return
-    place = min(known)[2]
+    place = min(candidates)[2]
     for seed in index[words[place]][:_MOST_SEEDS]:
         budget.spend(_SEED_WORK)
         first = seed - place
@@ -99,24 +101,26 @@ def shortened(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator
         for first in index[words[0]][:_MOST_SEEDS]:
             at = bisect_left(following, first + 1)
             if at < len(following) and following[at] == first + 1:
-                start, end = source.words[first][0], source.words[first + 1][1]
+                start = source.words[first][0]
+                end = source.words[first + 1][1]
                 if source.text[start:end].istitle() and _ONE_GAP.fullmatch(source.text[start:end]):
                     yield Occurrence(start, end, "partial")
 
 
-def _is_word_for(source: SourceIndex, number: int, wanted: str) -> bool:
+def _is_word_for(source: SourceIndex, number: int, value_word: str) -> bool:
     """Whether a word of the source is a word of a value, or short for it."""
     word = folded_word(source.word(number))
-    if word == wanted:
+    if word == value_word:
         return True
-    if not word or len(word) >= len(wanted) or word[0] != wanted[0] or not (word + wanted).isalpha():
+    if not word or len(word) >= len(value_word) or word[0] != value_word[0] or not (word + value_word).isalpha():
         return False
-    if word in SMALL_WORDS or has_negation(wanted) or wanted.endswith("less"):  # "with" is not short for "without"
+    # "with" is not short for "without".
+    if word in SMALL_WORDS or has_negation(value_word) or value_word.endswith("less"):
         return False
     end = source.words[number][1]
     if not _SHORTENED.match(source.text, end):
-        return len(word) >= 3 and wanted.startswith(word)
-    letters = iter(wanted)
+        return len(word) >= 3 and value_word.startswith(word)
+    letters = iter(value_word)
     return all(letter in letters for letter in word)
 
 
@@ -128,8 +132,9 @@ def similar(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[O
     if len(needle) < _SHORTEST_FUZZY or re.search(r"[@/\\]", value) or (not is_sentence and re.search(r"\d", value)):
         return
     most = int(len(needle) * (_MOST_EDITS_IN_SENTENCES if is_sentence else _MOST_EDITS))
-    haystack, best = source.folded.unmarked, most + 1
-    found: list[tuple[int, Occurrence]] = []
+    haystack = source.folded.unmarked
+    best = most + 1
+    occurrences: list[tuple[int, Occurrence]] = []
     # A step is one operation on integers of as many bits as the needle has characters.
     step_work = 10 + len(needle) // 30
     for low, high in _windows(source, needle, most, budget):
@@ -137,22 +142,22 @@ def similar(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[O
         if budget.is_spent:
             return
         for edits, start, end in best_matches(needle, haystack[low:high], min(best, most) + _MORE_IF_MISREAD):
-            found_at = source.folded.place_of(low + start, low + end)
-            place = source.whole_words(found_at)
-            edits += (found_at.start - place.start) + (place.end - found_at.end)
-            spelled = source.text[place.start : place.end]
-            folded = strip_marks(fold(spelled))
+            matched_range = source.folded.place_of(low + start, low + end)
+            place = source.whole_words(matched_range)
+            edits += (matched_range.start - place.start) + (place.end - matched_range.end)
+            source_text = source.text[place.start : place.end]
+            folded = strip_marks(fold(source_text))
             is_misread = as_scanned(needle) == as_scanned(folded)
             is_swapped = edits <= _SWAP and sorted(folded) == sorted(needle)
-            is_near = (edits <= most or is_swapped) and _same_numbers(value, spelled)
+            is_near = (edits <= most or is_swapped) and _same_numbers(value, source_text)
             how: How | None = "fuzzy" if is_misread else None
             if is_near and not is_misread:
-                how = likeness(value, spelled)
+                how = likeness(value, source_text)
             if how is not None:
                 best = min(best, edits)
-                found.append((edits, Occurrence(*place, how)))
+                occurrences.append((edits, Occurrence(*place, how)))
                 break
-    yield from (occurrence for edits, occurrence in found if edits == best)
+    yield from (occurrence for edits, occurrence in occurrences if edits == best)
 
 
 def _windows(source: SourceIndex, needle: str, most: int, budget: LookupBudget) -> list[tuple[int, int]]:
@@ -161,7 +166,9 @@ def _windows(source: SourceIndex, needle: str, most: int, budget: LookupBudget) 
     size = max(4, min(8, len(needle) // (most + 1)))
     seeds: list[int] = []
     for offset in range(0, len(needle) - size + 1, size):
-        piece, at, count = needle[offset : offset + size], -1, 0
+        piece = needle[offset : offset + size]
+        at = -1
+        count = 0
         places = []
         budget.spend(source.scan_work + 1)
         if budget.is_spent:
@@ -203,20 +210,21 @@ def parts(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occ
             if budget.is_spent:
                 return
             run = SourceRange(words[first].start(), words[first + count - 1].end())
-            found = [
+            places = [
                 Occurrence(*place, "partial")
                 for place in source.folded.find(fold(value[run.start : run.end]))
                 if not _goes_on_otherwise(source, place, value, run)
             ]
-            found = [place for place in found if not source.is_in_address(place)]
-            if found:
-                yield from found
+            places = [place for place in places if not source.is_in_address(place)]
+            if places:
+                yield from places
                 return
 
 
 def _goes_on_otherwise(source: SourceIndex, place: SourceRange, value: str, run: SourceRange) -> bool:
     """Whether something else is where the rest of a value should: Anna Nowak, the right kidney for the left."""
-    before, after = value[: run.start].strip(), value[run.end :].strip()
+    before = value[: run.start].strip()
+    after = value[run.end :].strip()
     if has_negation(before) or has_negation(after) or is_same_sentence(source, place, before, after):
         return True
     if after and (_NAME_AFTER.match(source.text, place.end) or _is_other(word_after(source, place.end))):
@@ -251,8 +259,8 @@ def is_of_two_names(source: SourceIndex, place: SourceRange, *, is_literal: bool
     return begins_before or (goes_on and not _FIELD_START.search(earlier))
 
 
-def _same_numbers(value: str, found: str) -> bool:
-    return sorted(re.findall(r"(?<!\w)\d+(?!\w)", value)) == sorted(re.findall(r"(?<!\w)\d+(?!\w)", found))
+def _same_numbers(value: str, source_text: str) -> bool:
+    return sorted(re.findall(r"(?<!\w)\d+(?!\w)", value)) == sorted(re.findall(r"(?<!\w)\d+(?!\w)", source_text))
 
 
 def best_matches(needle: str, haystack: str, most: int) -> Iterator[tuple[int, int, int]]:
@@ -276,21 +284,29 @@ def _best_ends(needle: str, haystack: str, most: int, *, is_anchored: bool = Fal
     for at, character in enumerate(needle):
         masks[character] |= 1 << at
     size = len(needle)
-    full, last = (1 << size) - 1, 1 << (size - 1)
-    up, down, edits = full, 0, size
-    best, ends = most, list[int]()
+    full = (1 << size) - 1
+    last = 1 << (size - 1)
+    up = full
+    down = 0
+    edits = size
+    best = most
+    ends = list[int]()
     for at, character in enumerate(haystack, 1):
         equal = masks.get(character, 0)
         diagonal = (((equal & up) + up) ^ up) | equal | down
-        plus, minus = (down | ~(diagonal | up)) & full, up & diagonal
+        plus = (down | ~(diagonal | up)) & full
+        minus = up & diagonal
         if plus & last:
             edits += 1
         elif minus & last:
             edits -= 1
-        plus, minus = (plus << 1 | is_anchored) & full, (minus << 1) & full
-        up, down = (minus | ~(diagonal | plus)) & full, plus & diagonal
+        plus = (plus << 1 | is_anchored) & full
+        minus = (minus << 1) & full
+        up = (minus | ~(diagonal | plus)) & full
+        down = plus & diagonal
         if edits < best or (edits == best and not ends):
-            best, ends = edits, [at]
+            best = edits
+            ends = [at]
         elif edits == best:
             ends.append(at)
     return best, ends

@@ -20,7 +20,8 @@ WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _SENTENCE_END = re.compile(r"[.!?。](?<![A-Z].)(?:\s+(?=[^\W\d_a-z])|(?<=。))")
 _LINE_LEAD = re.compile(r"[ \t|*#>-]*+")
 _WEB_ADDRESS = re.compile(r"(?:https?://|www\.)[^\s<>()]+")
-_BEFORE_AT, _AFTER_AT = re.compile(r"[^\s<>()\[\],;@]{1,64}$"), re.compile(r"[^\s<>()\[\],;]{1,255}")
+_BEFORE_AT = re.compile(r"[^\s<>()\[\],;@]{1,64}$")
+_AFTER_AT = re.compile(r"[^\s<>()\[\],;]{1,255}")
 
 
 Spot: TypeAlias = tuple[int, int, int]
@@ -138,8 +139,8 @@ class SourceIndex:
     def dates_by_day(self) -> dict[tuple[int, int], list[FoundDate]]:
         """The dates of the text by month and day."""
         by_day: dict[tuple[int, int], list[FoundDate]] = defaultdict(list)
-        for found in self.dates:
-            by_day[found.month, found.day].append(found)
+        for date in self.dates:
+            by_day[date.month, date.day].append(date)
         return by_day
 
     @cached_property
@@ -162,12 +163,12 @@ class SourceIndex:
     @cached_property
     def numbers(self) -> dict[Decimal, list[Number]]:
         """The numbers of the text by value."""
-        taken = _joined([(found.start, found.end) for found in self.dates if found.year and found.day])
+        taken = _joined([(date.start, date.end) for date in self.dates if date.year and date.day])
         numbers: dict[Decimal, list[Number]] = {}
         for number in find_numbers(self.text, self.plain, self._vocabulary, taken):
-            known = numbers.setdefault(number.value, [])
+            same_value = numbers.setdefault(number.value, [])
             # Equal numbers share one value: a text may have very many of them.
-            known.append(number._replace(value=known[0].value) if known else number)
+            same_value.append(number._replace(value=same_value[0].value) if same_value else number)
         return numbers
 
     @cached_property
@@ -207,13 +208,13 @@ class SourceIndex:
     @cached_property
     def addresses(self) -> list[tuple[int, int]]:
         """The e-mail and web addresses of the text."""
-        found = [match.span() for match in _WEB_ADDRESS.finditer(self.text)]
+        spans = [match.span() for match in _WEB_ADDRESS.finditer(self.text)]
         for at in re.finditer("@", self.text):  # not one pattern for all: it would try every word up to its end
             name = _BEFORE_AT.search(self.text, max(0, at.start() - 64), at.start())
             host = _AFTER_AT.match(self.text, at.end())
             if name and host:
-                found.append((name.start(), host.end()))
-        return sorted(found)
+                spans.append((name.start(), host.end()))
+        return sorted(spans)
 
     def is_in_address(self, place: Occurrence) -> bool:
         """Whether a place is a part of an e-mail or web address: what stands there is not said of anybody."""
@@ -222,7 +223,8 @@ class SourceIndex:
 
     def whole_words(self, place: SourceRange) -> SourceRange:
         """A place with the rest of the words that it begins and ends in."""
-        text, (start, end) = self.text, place
+        text = self.text
+        start, end = place
         if is_word_character(text[start]):
             while start and is_word_character(text[start - 1]):
                 start -= 1

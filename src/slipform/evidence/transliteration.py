@@ -81,17 +81,17 @@ def transliterated(source: SourceIndex, value: str, budget: LookupBudget) -> Ite
     if not 1 <= len(words) <= _MOST_WORDS or not value.replace(" ", "").replace("-", "").isalpha():
         return
     is_latin = not _OTHER_SCRIPT.search(value)
-    wanted = [_sound(word) for word in words]
-    if sum(map(len, wanted)) < _SHORTEST or not all(wanted):
+    sounds = [_sound(word) for word in words]
+    if sum(map(len, sounds)) < _SHORTEST or not all(sounds):
         return
     index = source.words_by_sound(_sound, _OTHER_SCRIPT, is_other=is_latin)
-    for seed in index.get(wanted[0], [])[:40]:
+    for seed in index.get(sounds[0], [])[:40]:
         budget.spend(_SEED_WORK)
-        for first in (seed, seed - len(wanted) + 1):
-            numbers = range(first, first + len(wanted))
+        for first in (seed, seed - len(sounds) + 1):
+            numbers = range(first, first + len(sounds))
             if first < 0 or numbers[-1] >= len(source.words):
                 continue
-            if sorted(_sound(source.word(number)) for number in numbers) == sorted(wanted):
+            if sorted(_sound(source.word(number)) for number in numbers) == sorted(sounds):
                 yield Occurrence(source.words[numbers[0]][0], source.words[numbers[-1]][1], "normalised")
                 break
 
@@ -99,7 +99,7 @@ def transliterated(source: SourceIndex, value: str, budget: LookupBudget) -> Ite
 @lru_cache(maxsize=4096)
 def _sound(word: str) -> str:
     """A word in Latin letters, with all ways to spell a sound made one."""
-    spelled = "".join(_LETTERS.get(letter, letter) for letter in folded_word(word).replace("ου", "u"))
+    sound = "".join(_LETTERS.get(letter, letter) for letter in folded_word(word).replace("ου", "u"))
     for one, other in _SAME:
-        spelled = spelled.replace(one, other)
-    return spelled
+        sound = sound.replace(one, other)
+    return sound
