@@ -305,22 +305,22 @@ def _document(value: Any, where: str) -> Mapping[str, Any]:
 
 def _with_tool_calls(turns: list[Any]) -> list[Any]:
     """The turns with every `function_call` as a tool call; the next result of that function belongs to it."""
-    made: list[Any] = []
+    rewritten: list[Any] = []
     waiting: dict[str, list[str]] = {}
     for at, turn in enumerate(turns):
         if not isinstance(turn, Mapping):
-            made.append(turn)
+            rewritten.append(turn)
         elif isinstance(turn.get("function_call"), Mapping):
             call = turn["function_call"]
             name = str(call.get("name"))
             identity = f"call_{at}"
             waiting.setdefault(name, []).append(identity)
             rest = {key: value for key, value in turn.items() if key != "function_call"}
-            made.append({**rest, "tool_calls": [{"id": identity, "type": "function", "function": call}]})
+            rewritten.append({**rest, "tool_calls": [{"id": identity, "type": "function", "function": call}]})
         elif turn.get("role") == "function":
             calls = waiting.get(str(turn.get("name")))
             identity = calls.pop(0) if calls else str(turn.get("name"))
-            made.append({**turn, "role": "tool", "tool_call_id": identity})
+            rewritten.append({**turn, "role": "tool", "tool_call_id": identity})
         else:
-            made.append(turn)
-    return made
+            rewritten.append(turn)
+    return rewritten

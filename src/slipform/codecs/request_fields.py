@@ -230,11 +230,11 @@ class Fields:
 
     def rest(self, objects: Mapping[str, Fields] = MappingProxyType({}), *, nulls: bool = False) -> dict[str, Any]:
         """What is left of this object and, by their names, of objects in it; what holds nothing only on demand."""
-        left = {key: value for key, value in self._left.items() if nulls or value is not None} if self._left else {}
+        unread = {key: value for key, value in self._left.items() if nulls or value is not None} if self._left else {}
         for name, inner in objects.items():
             if inner is not NO_FIELDS and (more := inner.rest()):
-                left[name] = more
-        return left
+                unread[name] = more
+        return unread
 
 
 NO_FIELDS: Final = Fields({})

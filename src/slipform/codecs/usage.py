@@ -134,15 +134,15 @@ class StreamMeter:
 def _text_size(value: Any) -> int:
     """Return how many bytes of text a value holds."""
     size = 0
-    left = [value]
-    while left:
-        each = left.pop()
+    pending = [value]
+    while pending:
+        each = pending.pop()
         if isinstance(each, str):
             size += len(each.encode("utf-8", "surrogatepass"))
         elif isinstance(each, list):
-            left += each
+            pending += each
         elif isinstance(each, dict):
-            left += [inner for name, inner in each.items() if name not in _NOT_TEXT]
+            pending += [inner for name, inner in each.items() if name not in _NOT_TEXT]
     return size
 
 

@@ -153,22 +153,22 @@ def lower_tools(
         used["strict_tools"] = 0
     if beside is not None and beside.strict:
         _add(used, beside.schema, tool=False)
-    made: list[Tool] = []
+    encoded_tools: list[Tool] = []
     lifts: dict[str, Lift] = {}
     for tool in tools:
         if tool.vendor is not None:
-            made.append(tool)
+            encoded_tools.append(tool)
             continue
         shape = _strict_shape(tool, out, rule, used) if tool.strict else None
         shape = shape or _renamed(tool.parameters, rules)
         if shape is None:
-            made.append(dataclasses.replace(tool, strict=None) if tool.strict else tool)
+            encoded_tools.append(dataclasses.replace(tool, strict=None) if tool.strict else tool)
             continue
         strict = shape.strict or (None if tool.strict else tool.strict)
-        made.append(dataclasses.replace(tool, parameters=shape.schema, strict=strict))
+        encoded_tools.append(dataclasses.replace(tool, parameters=shape.schema, strict=strict))
         if shape.lift is not None:
             lifts[tool.name] = shape.lift
-    return tuple(made), lifts
+    return tuple(encoded_tools), lifts
 
 
 def _strict_shape(tool: Tool, out: Encoding, rule: StrictRule, used: dict[str, int]) -> WireSchema | None:

@@ -67,7 +67,8 @@ def find_numbers(
     `words` are those of the text, as `all_words` has them.
     """
     worded_numbers = [
-        (*worded, _figure_after(plain, worded[0], worded[2])) for worded in find_number_words(text, words)
+        (*word_number, _figure_after(plain, word_number[0], word_number[2]))
+        for word_number in find_number_words(text, words)
     ]
     inside = _Inside([*taken, *((start, both) for _, start, end, both in worded_numbers if both > end)])
     for run in _runs(text, plain):

@@ -247,11 +247,11 @@ def read_part(part: Mapping[str, Any], index: int, answer_id: str) -> list[Part]
     call = part.get("functionCall")
     if isinstance(call, Mapping):
         # Its signature is found again by this id, so it has to be the only one of its name.
-        made = f"call_{answer_id}_{index}" if answer_id else f"call_{token_hex(8)}_{index}"
+        new_id = f"call_{answer_id}_{index}" if answer_id else f"call_{token_hex(8)}_{index}"
         extra = {NAME: {"thoughtSignature": signature}} if signature else {}
         name = str(call.get("name") or "")
         arguments = arguments_text(call.get("args"))
-        return [ToolCall(call.get("id") or made, name, arguments, extra)]
+        return [ToolCall(call.get("id") or new_id, name, arguments, extra)]
     if part.get("thought"):
         return [Reasoning(str(part.get("text") or ""), {NAME: dict(part)})]
     if "text" in part:

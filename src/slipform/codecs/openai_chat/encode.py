@@ -201,7 +201,7 @@ def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any] | None:
     for part in message.parts:
         if isinstance(part, Opaque) and part.vendor == NAME and "id" in part.data:
             custom.append(dict(part.data))
-        elif isinstance(part, (Text, Media, Opaque)) or (isinstance(part, Reasoning) and _is_said(part)):
+        elif isinstance(part, (Text, Media, Opaque)) or (isinstance(part, Reasoning) and _is_in_content(part)):
             content_parts.append(part)
     calls = [*(_call(call, path, out) for call in message.tool_calls), *custom]
     if message.role == "tool" and not content_parts:
@@ -216,13 +216,13 @@ def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any] | None:
     if calls:
         turn["tool_calls"] = calls
     for part in message.parts:
-        if isinstance(part, Reasoning) and not _is_said(part):
+        if isinstance(part, Reasoning) and not _is_in_content(part):
             _add_thought(turn, part, path, out)
     return out.carry(turn, message.extra, path)
 
 
-def _is_said(part: Reasoning) -> bool:
-    """Whether a thought stands among the words, as Mistral has it."""
+def _is_in_content(part: Reasoning) -> bool:
+    """Whether a thought is a part of `content`, as Mistral writes it."""
     return "type" in part.opaque.get(NAME, ())
 
 

@@ -175,8 +175,8 @@ def read_choice(choice: Any, tools: tuple[Tool, ...]) -> _Chosen:
         allowed = data if nested is None else Fields(nested, "tool_choice.allowed_tools")
         names = {_tool_name(item, allowed.place("tools")) for item in allowed.items("tools")}
         mode: ToolChoice = "required" if allowed.get("mode") == "required" else "auto"
-        left = tuple(tool for tool in tools if tool.name in names)
-        return mode, left, {"tool_choice": allowed.rest()}
+        allowed_tools = tuple(tool for tool in tools if tool.name in names)
+        return mode, allowed_tools, {"tool_choice": allowed.rest()}
     if kind not in ("function", "tool", None):
         # A tool of the vendor's own, which only the vendor can be made to call.
         return None, tools, {"tool_choice": data.data}

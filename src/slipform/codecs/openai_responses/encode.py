@@ -166,8 +166,8 @@ def _apart(part: Part) -> tuple[Part, dict[str, Any]]:
     if not isinstance(part, Text) or MESSAGE not in own:
         return part, {}
     # Messages with an id of their own have their parts in a list, with what was noted to each.
-    left = {"annotations": [], **{key: value for key, value in own.items() if key != MESSAGE}}
-    return Text(part.text, {**part.extra, NAME: left}), own[MESSAGE]
+    part_fields = {"annotations": [], **{key: value for key, value in own.items() if key != MESSAGE}}
+    return Text(part.text, {**part.extra, NAME: part_fields}), own[MESSAGE]
 
 
 def _item(part: Part, path: str, out: Encoding) -> list[dict[str, Any]] | None:

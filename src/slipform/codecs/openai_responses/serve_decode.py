@@ -140,8 +140,10 @@ def _item(item: Fields) -> Message:
         output = tuple(part for part in _content(item, "output") if isinstance(part, (Text, Media, Opaque)))
         return Message("tool", (ToolResult(item.text("call_id"), output, extra=tagged(NAME, item.rest())),))
     if kind == "reasoning":
-        made = str(item.data.get("id") or "").startswith(MADE_REASONING)
-        return Message("assistant", (Reasoning(reasoning_text(item.data), {} if made else {NAME: dict(item.data)}),))
+        is_made_here = str(item.data.get("id") or "").startswith(MADE_REASONING)
+        return Message(
+            "assistant", (Reasoning(reasoning_text(item.data), {} if is_made_here else {NAME: dict(item.data)}),)
+        )
     if kind != "message":
         return Message("assistant", (Opaque(NAME, item.data),))
     word = item.text("role")

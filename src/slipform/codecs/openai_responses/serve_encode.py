@@ -349,7 +349,7 @@ class ResponsesStreamEncoder:
         self._finished_items.add(at)
         for part in self._growing:
             if at == part.at:
-                out += self._end_thought(part) if part.kind == "reasoning" else self._end_said(part)
+                out += self._end_thought(part) if part.kind == "reasoning" else self._end_content(part)
         for call in self._calls.calls:
             if at == self._at.get(call.position):
                 out += self._end_call(call, at)
@@ -365,7 +365,7 @@ class ResponsesStreamEncoder:
             self._event("response.reasoning_summary_part.done", {**where, "part": part}),
         ]
 
-    def _end_said(self, part: _Growing) -> list[bytes]:
+    def _end_content(self, part: _Growing) -> list[bytes]:
         text = "".join(part.pieces)
         whole = {**text_part(text), "annotations": part.annotations, "logprobs": self._logprobs}
         done_fields: dict[str, Any] = {"text": text, "logprobs": self._logprobs}
@@ -442,9 +442,9 @@ def _output(response: ModelResponse, identity: str) -> list[dict[str, Any]]:
             item = call_item(f"fc_{identity}_{len(output)}", part.id, part.name, part.arguments)
             output.append({**item, **part.extra.get(NAME, {})})
         elif isinstance(part, Reasoning):
-            made = reasoning_item(f"{MADE_REASONING}{identity}_{len(output)}", part.text)
+            new_item = reasoning_item(f"{MADE_REASONING}{identity}_{len(output)}", part.text)
             if NAME in part.opaque or part.text:
-                output.append(dict(part.opaque.get(NAME) or made))
+                output.append(dict(part.opaque.get(NAME) or new_item))
         elif isinstance(part, Opaque) and part.vendor == NAME and part.data.get("type") != "message":
             output.append(dict(part.data))
     if refusal is not None:
