@@ -109,9 +109,13 @@ def _string(encoded: bytes) -> str | None:
 
 def template_of(data: bytes, chunk: Any, interpreter: EventInterpreter) -> TextTemplate | None:
     """What is around the text of an event that gave no more than this chunk; None where that is not plain to see."""
-    key, text, call = interpreter.text_key, chunk.text, -1
+    key = interpreter.text_key
+    text = chunk.text
+    call = -1
     if chunk.tool_calls:
-        key, text, call = interpreter.arguments_key, chunk.tool_calls[0].arguments, chunk.tool_calls[0].index
+        key = interpreter.arguments_key
+        text = chunk.tool_calls[0].arguments
+        call = chunk.tool_calls[0].index
     field = b'"%b":' % key
     before, _, rest = data.partition(field)
     after = rest.lstrip(b" ")
@@ -241,7 +245,8 @@ class StreamDecoder:
                     chunks += said
                     if self._templates_left and self._calls is None and _is_plain(said):
                         self._templates_left -= 1
-                        self._template, self._wide = template_of(data, said[0], interpreter), None
+                        self._template = template_of(data, said[0], interpreter)
+                        self._wide = None
             elif name == "error" or isinstance(value, str):
                 interpreter.fault = fault_error(value, status=None, kind=name or "")
             if interpreter.fault is not None:
@@ -304,7 +309,7 @@ class SurrogateHalves:
         return bool(self._halves)
 
     def joined(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk]:
-        """The chunks with whole characters.
+        r"""The chunks with whole characters.
 
         >>> halves = SurrogateHalves()
         >>> halves.joined([CompletionChunk("a\ud83d")])[0].text, halves.joined([CompletionChunk("\ude00b")])[0].text

@@ -97,7 +97,8 @@ class EarlyStop:
         self._schema = None
 
     def _end(self, error: EnforcementError) -> None:
-        self.over, self.error = True, error
+        self.over = True
+        self.error = error
 
     def _follow(self, text: str) -> None:
         if self._parser.error is not None or self._parser.complete:
@@ -116,7 +117,8 @@ class EarlyStop:
     def _look(self, schema: Schema[Any]) -> None:
         """Whether something that is finished is wrong and cannot be mended."""
         self._next_look = 2 * self._length  # the text must double before the whole is looked at again
-        value, open_path = self._parser.value, self._parser.open_path
+        value = self._parser.value
+        open_path = self._parser.open_path
         if value is PENDING:
             return
         with bounded_work(self._length, TRIALS_ON_LOOP) as budget:

@@ -228,7 +228,8 @@ def is_whole(text: str, loaded: Loaded, document: Mapping[str, Any], lift: Calla
     if lift is not None or {edit.kind for edit in loaded.edits} != {"missing_bracket"} or not _ends_closed(text):
         return False
     document = with_plain_references(document)
-    value, node = loaded.value, followed(document, document)
+    value = loaded.value
+    node = followed(document, document)
     for _ in range(_DEPTH):  # down the last branch: the brackets that are missing are among these
         if isinstance(value, dict):
             properties = node.get("properties")
@@ -441,7 +442,8 @@ def _equal_rows(text: str, value: Any) -> int:
     starts = range(0, len(text) - block, block)
     if not any(is_periodic(text[start : start + block], block, block // 2) for start in starts):
         return 0
-    longest, pending = 0, [value]
+    longest = 0
+    pending = [value]
     while pending:
         each = pending.pop()
         if isinstance(each, dict):
@@ -497,7 +499,8 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
         # What was lifted has other places than the text.
         source = loaded.source if value is loaded.value else ""
         patched = patch_as_written(value, source, schema, standard.switches)
-        value, found = patched.value, patched.violations
+        value = patched.value
+        found = patched.violations
     candidate, text = _encoded(value)
     if candidate == loaded.source and "\\" not in candidate:
         # What reads the same when it is written again has no key twice, and this one no escape.

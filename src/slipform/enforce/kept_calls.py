@@ -54,9 +54,11 @@ def renamed(calls: Sequence[ToolCall], taken: Collection[str]) -> list[ToolCall]
     out: list[ToolCall] = []
     used = set(taken)
     for call in calls:
-        identity, number = call.id, 1
+        identity = call.id
+        number = 1
         while identity in used:
-            identity, number = f"{call.id}_{number}", number + 1
+            identity = f"{call.id}_{number}"
+            number = number + 1
         used.add(identity)
         out.append(call if identity == call.id else dataclasses.replace(call, id=identity))
     return out

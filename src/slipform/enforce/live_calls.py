@@ -176,7 +176,8 @@ class LiveCalls:
 
     def _begin(self, live: LiveCall, answer_id: Any) -> None:
         live.id = live.call.known_id(answer_id)
-        name, tools = str(live.call.name), self._standard.tools
+        name = str(live.call.name)
+        tools = self._standard.tools
         if name in tools:
             live.gate = ReleaseGate(tools[name], self._standard.switches, call=True)
             if len(json_text(tools[name].document)) > MOST_FOLLOWED:

@@ -226,7 +226,8 @@ def _with_own_logprobs(
     response: ModelResponse, verdict: Verdict, turn: _Turn, standard: Requirement, report: Report
 ) -> tuple[ModelResponse, Report]:
     """The answer with the probabilities of those tokens that its JSON is made of; with none where it was changed."""
-    text, kept = answer_text(response, standard.answer_tool), None
+    text = answer_text(response, standard.answer_tool)
+    kept = None
     if verdict.candidate == text:
         return response, report
     is_own = turn.parts is None and response.lift is None and not verdict.repairs and verdict.patched is None
@@ -318,7 +319,8 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
         formatter = plan.formatter
         asked = formatter_request(request, formatter.model, verdict.candidate)
         return _Turn(first_request(asked, formatter.strategy, formatter.wording).request, formatter.strategy)
-    strategy, endless = plan.strategy, isinstance(verdict.error, RunawayError)
+    strategy = plan.strategy
+    endless = isinstance(verdict.error, RunawayError)
     if attempts > 1 and plan.stronger:
         strategy = plan.stronger[min(attempts - 2, len(plan.stronger) - 1)]
     if endless and not plan.wording.list_keys:
@@ -376,7 +378,8 @@ def _recorded(
     report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
 ) -> Report:
     used = next((each.strategy for each in response.warnings if isinstance(each, DowngradeWarning)), None)
-    model, asked = turn.request.model, None
+    model = turn.request.model
+    asked = None
     if turn.request.messages and (report.attempts or plan.keep_text):
         asked = turn.request.messages[-1].text
     attempt = Attempt(

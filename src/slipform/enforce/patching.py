@@ -64,7 +64,8 @@ class PatchContext:
 def fixes(violation: Violation, context: PatchContext) -> Iterator[Fix]:
     """The edits that may mend this violation, best first; each is to be tried, none to be trusted."""
     steps = violation.steps or ()
-    switches, document = context.switches, context.reader.document
+    switches = context.switches
+    document = context.reader.document
     found = at(context.value, steps)
     if violation.keyword in ("additionalProperties", "unevaluatedProperties", "falseSchema"):
         if switches.drop_extra:
@@ -109,7 +110,8 @@ def _dropped(steps: Steps, found: Any) -> PatchEdit:
 def _missing(violation: Violation, found: Any, holder: Mapping[str, Any], context: PatchContext) -> Iterator[Fix]:
     if not isinstance(found, Mapping):
         return
-    steps, switches = violation.steps or (), context.switches
+    steps = violation.steps or ()
+    switches = context.switches
     properties = holder.get("properties")
     known = properties if isinstance(properties, Mapping) else {}
     absent = [name for name in holder.get("required", ()) if name not in found]
@@ -412,7 +414,8 @@ class _Edited:
         holder = at(self.value, edit.source[:-1])
         if not isinstance(holder, dict) or edit.source[-1] not in holder:
             return False
-        old, new = edit.source[-1], edit.steps[-1]
+        old = edit.source[-1]
+        new = edit.steps[-1]
         return self._put(edit.source[:-1], {(new if key == old else key): each for key, each in holder.items()})
 
     def _put(self, steps: Steps, new: Any) -> bool:
@@ -420,7 +423,8 @@ class _Edited:
             is_same = new is self.value
             self.value = new
             return not is_same
-        holder, step = at(self.value, steps[:-1]), steps[-1]
+        holder = at(self.value, steps[:-1])
+        step = steps[-1]
         if isinstance(holder, list):
             if not isinstance(step, int) or step >= len(holder) or new is ABSENT or holder[step] is new:
                 return False

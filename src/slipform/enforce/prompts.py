@@ -164,7 +164,8 @@ def wanted_keys(schema: Mapping[str, Any]) -> str:
     """
     schema = with_plain_references(schema)
     shape = followed(schema, schema)
-    properties, room = shape.get("properties"), [_MOST_CHARS]
+    properties = shape.get("properties")
+    room = [_MOST_CHARS]
     if not isinstance(properties, Mapping) or not properties:
         return KIND_ONLY.format(kind=_kind(shape, schema, 0, room)[:_MOST_CHARS])
     keys = ", ".join(f"{name} ({_kind(each, schema, 0, room)})" for name, each in properties.items())
@@ -262,7 +263,7 @@ class Wording:
     shown: bool = False
     """Whether the caller's own messages show the schema, so that nothing is added to them."""
     wraps_root: bool = False
-    """Whether a root that is no object is asked for under the key `value`: JSON modes allow only objects."""
+    """Whether a root that is not an object is asked for under the key `value`: JSON modes allow only objects."""
 
 
 class Worded:
@@ -360,7 +361,8 @@ def _call_result(violations: Sequence[Violation]) -> str:
 
 
 def _prompted(request: ModelRequest, schema: Mapping[str, Any] | None, wording: Wording) -> Worded:
-    said, warnings = FIRST_WITHOUT_SCHEMA, tuple[ModelWarning, ...]()
+    said = FIRST_WITHOUT_SCHEMA
+    warnings = tuple[ModelWarning, ...]()
     if schema is not None:
         if wording.wraps_root:
             schema = wrapped_root(schema)

@@ -72,7 +72,8 @@ def _tail(scanner: JsonScanner, value: Any, half: str) -> str:
             return _missing(scanner, value)
         _must(_same(scanner.root.child(0), value))
         return ""
-    left, after = _left(frames[0], value), ""
+    left = _left(frames[0], value)
+    after = ""
     for frame in frames[1:]:
         value = _take(left, frame.key)
         after = _rest(",", left) + after
@@ -81,7 +82,8 @@ def _tail(scanner: JsonScanner, value: Any, half: str) -> str:
         _must(bool(left))
     if scanner.state in (AFTER, FIRST_KEY, KEY, FIRST_ITEM, ITEM):
         return _rest("," if scanner.state == AFTER else "", left) + after
-    key, out = scanner.key, ":" if scanner.state == COLON else ""
+    key = scanner.key
+    out = ":" if scanner.state == COLON else ""
     if STRING <= scanner.state <= HIGH_ESCAPE and scanner.in_key:
         begun = "".join(scanner.pieces)
         endings = {name: compact_json(name[len(begun) :])[1:] for name in left if name.startswith(begun)}
@@ -116,7 +118,8 @@ def _missing(scanner: JsonScanner, value: Any) -> str:
         begun = scanner.open_text()
         _must(isinstance(value, str) and value.startswith(begun))
         return compact_json(value[len(begun) :])[1:]
-    text, begun = compact_json(value), ""
+    text = compact_json(value)
+    begun = ""
     if scanner.state == NUMBER:
         begun = "".join(scanner.digits)
     elif scanner.state == LITERAL:
@@ -336,7 +339,8 @@ class ReleaseGate:
         stop = self.stop_point()
         for violation in caused_by_model(verdict.violations, stop) if budget.allows_trials and stop else ():
             steps = violation.steps or ()
-            inside, around = steps[: len(path)] == path, violation.closest and path[: len(steps)] == steps
+            inside = steps[: len(path)] == path
+            around = violation.closest and path[: len(steps)] == steps
             if inside or around:
                 return True
         self.give_up()

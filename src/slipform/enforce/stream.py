@@ -291,7 +291,8 @@ class EnforcedStream:
             )
 
     def _say(self, text: str, certain: list[CompletionChunk]) -> None:
-        gate, piece = self._gate, ""
+        gate = self._gate
+        piece = ""
         if self._prose:
             piece = text if self._free else self._not_a_call(text)
             if piece:
@@ -305,7 +306,8 @@ class EnforcedStream:
         """What leaves of a text where a call is required: a call may have been written as text."""
         found = None if self._withholds else _MAY_BE_A_CALL.search(text)
         if found is not None:
-            text, self._withholds = text[: found.start()], True
+            text = text[: found.start()]
+            self._withholds = True
         elif self._withholds:
             text = ""
         return text
@@ -322,7 +324,8 @@ class EnforcedStream:
         answer_tool = self._plan.answer_tool
         is_answer = delta.name is not None and delta.name == answer_tool
         if is_answer and not self._output_called:
-            self._output_called, self._output_index = True, delta.index
+            self._output_called = True
+            self._output_index = delta.index
             if gate is not None and not self._by_tool and not gate.sent:
                 # The codec chose the tool instead of the native mode; what was said before it is not the answer.
                 self._gate = self._new_gate()
@@ -345,7 +348,8 @@ class EnforcedStream:
         """Release the text that was held back: there is a call, so it is neither the answer nor a call itself."""
         if self._free:
             return
-        text, sent = "".join(self._texts), "".join(self._sent)
+        text = "".join(self._texts)
+        sent = "".join(self._sent)
         if self._gate is not None and self._gate.sent:
             text = sent = self._gate.sent_text
         self._sent = [text]
@@ -417,7 +421,8 @@ class EnforcedStream:
         if not self.stopped or not self._leads:
             return response
         if gate is not None and gate.fault is not None:
-            text, stop = gate.closed_text(), gate.stop_point()
+            text = gate.closed_text()
+            stop = gate.stop_point()
             return response.replace(text=text, tool_calls=(), parts=(), finish="stop", lift=None, stop=stop)
         return response if self._calls is None else self._calls.closed(response)
 

@@ -173,7 +173,8 @@ class _Search:
         text = self.text
         if self._match_whole_text():
             return
-        position, kind = 0, "bare"
+        position = 0
+        kind = "bare"
         while marker := _MARKER.search(text, position):
             position = marker.end()
             what = marker.lastgroup
@@ -249,7 +250,7 @@ class _Search:
             return at + 1
         if kind == "bare" and _is_bare_words(repaired):
             if isinstance(repaired.value, list):
-                return self._give_up(at, CannotRepair(at, "a list goes on in words that are no JSON"))
+                return self._give_up(at, CannotRepair(at, "a list goes on in words that are not JSON"))
             kind = "weak"
         if kind == "bare" and _is_placeholder(repaired):
             kind = "weak"
@@ -456,7 +457,8 @@ def _is_bare_words(repaired: Repaired) -> bool:
 
 def _is_sentence(text: str, at: int, repaired: Repaired) -> bool:
     """Whether a bracket that nothing closes only stands before JSON: `Use { for blocks. The answer: {"a": 1}`."""
-    value, edits = repaired.value, repaired.edits
+    value = repaired.value
+    edits = repaired.edits
     if not isinstance(value, dict) or len(value) != 1 or len(edits) < 2 or edits[-1].kind != "missing_bracket":
         return False
     if edits[0].kind != "unquoted_key" or len(edits[0].before.split()) < 3:

@@ -78,7 +78,7 @@ class StartFinder:
         self._start = _LOOSE_START if loose else _STRICT_START
         self._passed: list[str] = []
         self._first = ""
-        """The first character that is no blank."""
+        """The first character that is not a blank."""
         self._held = ""
         self._block: Block | None = None
 

@@ -254,7 +254,8 @@ def _load_surrounded(text: str, hint: Hint | None) -> Loaded | None:
     first = OPENING_BRACKET.search(text)
     if first is None:
         return None
-    start, end = first.start(), max(text.rfind("}"), text.rfind("]")) + 1
+    start = first.start()
+    end = max(text.rfind("}"), text.rfind("]")) + 1
     if start == 0 and end == len(text):
         return None
     if end - start < 16 or has_marker(text, 0, start) or has_marker(text, end, len(text)):

@@ -106,9 +106,11 @@ def search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
 
 def _first(text: str, matches: Candidates, nan: NanPolicy) -> Loaded:
     """Return the first candidate; of several values in a row the first, unless they are written as a list."""
-    candidates, given_up = matches.found, matches.given_up
+    candidates = matches.found
+    given_up = matches.given_up
     first = candidates[0]
-    repaired, count = first.repaired, _count(candidates) + len(given_up)
+    repaired = first.repaired
+    count = _count(candidates) + len(given_up)
     is_doubt = any(each.repaired.value != repaired.value for each in candidates[1:] if _class(each) == _class(first))
     if given_up and first.kind in _IN_PROSE and given_up[0].start < repaired.start:
         raise not_json(text, given_up[0].error)
@@ -246,7 +248,9 @@ def _rank(value: Any, hint: Hint, order: int) -> tuple[int, ...]:
 def _corrections(text: str, candidates: list[RepairedCandidate]) -> dict[int, int]:
     """Return for the start of each piece of JSON how many corrections precede it; an example or a draft has less."""
     counts: dict[int, int] = {}
-    corrected, last, label = 0, 0, ""
+    corrected = 0
+    last = 0
+    label = ""
     for start, end, is_struck in sorted(_pieces(candidates)):
         before = text[max(last, start - _MAX_CUE) : start]
         heading = LABEL.search(before)

@@ -111,7 +111,7 @@ def may_open_at(text: str, at: int) -> bool:
 
 
 def answer_span(text: str) -> tuple[int, int]:
-    """Return the part of a text that is no reasoning and no special token: from its start to its end.
+    """Return the part of a text that is neither reasoning nor a special token: from its start to its end.
 
     Of an open reasoning block nothing is answer.
 
@@ -119,7 +119,9 @@ def answer_span(text: str) -> tuple[int, int]:
     >>> text[slice(*answer_span(text))]
     '42'
     """
-    start, at, end = 0, 0, len(text)
+    start = 0
+    at = 0
+    end = len(text)
     # Every marker has one of these; in a text of brackets the search itself would take longer than all the rest.
     may_hold_marker = "<" in text or "◁" in text or "nk]" in text.lower()
     while may_hold_marker and (match := _MARKER.search(text, at)) is not None:

@@ -210,21 +210,26 @@ def _show(parser: Parser, source: GrowingText, seen: int, position: Position, sh
 def _same_place(left: Position, right: Position) -> bool:
     if left.frame is right.frame and left.count == right.count and min(left.length, right.length) >= 0:
         return left.length == right.length  # one string, which may have grown
-    a, b = _settled(left), _settled(right)
+    a = _settled(left)
+    b = _settled(right)
     return a.frame is b.frame and a.count == b.count and a.length == b.length
 
 
 def _settled(position: Position) -> Position:
     """The outermost position that shows the same: a string or container that closed as it was adds nothing."""
-    frame, count, length = position.frame, position.count, position.length
+    frame = position.frame
+    count = position.count
+    length = position.length
     while True:
         if length >= 0:
             if frame.count <= count or len(frame.child(count)) != length:
                 break
-            count, length = count + 1, -1
+            count = count + 1
+            length = -1
         else:
             parent = frame.parent
             if parent is None or not frame.closed or frame.count != count:
                 break
-            count, frame = frame.slot + 1, parent
+            count = frame.slot + 1
+            frame = parent
     return Position(frame, count, length)

@@ -2,7 +2,7 @@
 
 A schema is a tree of keywords, references, conjunctions (`allOf`) and choices (`anyOf`, `oneOf`). A `Node` is the same
 as a flat list of `Alternative`s, each a conjunction of `Leaf`s, and a `Leaf` has plain keywords only. Children are made
-ready when a value gets there, so recursion in the schema is no concern.
+ready when a value gets there, so recursion in the schema is not a concern.
 
 What is only shown (`resolve`) may pass where the plain keywords say nothing: the validator has the last word. What is
 sent to a caller may not. An exact form (`form_of`) therefore also knows the other keywords: a scalar is validated when

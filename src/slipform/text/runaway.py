@@ -18,7 +18,7 @@ MAX_DIGITS: Final = 400
 MAX_PERIODIC: Final = 4_096
 """Characters at the end of a string that may repeat one unit."""
 MAX_PERIODIC_PROSE: Final = 8_192
-"""The same for text that is no JSON."""
+"""The same for text that is not JSON."""
 MAX_UNIT: Final = 256
 _STEP: Final = 512
 """How many new characters are waited for before the end of the text is looked at again."""
@@ -38,7 +38,7 @@ class RunawayDetector:
     r"""Follows one growing text; `feed` returns a `Runaway` as soon as its end repeats itself beyond the limits.
 
     Cheap while nothing repeats: the last characters are compared every 512, and only a hit makes the text be read for
-    whether its end is inside a string. With `prose`, the text is no JSON, and only long repetition counts.
+    whether its end is inside a string. With `prose`, the text is not JSON, and only long repetition counts.
 
     >>> detector = RunawayDetector()
     >>> detector.feed('{"a": 1, "b": "') is None

@@ -581,7 +581,8 @@ class JsonScanner:
 
     def in_literal(self, text: str, i: int) -> int:
         """Inside true, false or null."""
-        word, matched = self.word, self.matched
+        word = self.word
+        matched = self.matched
         piece = text[i : i + len(word) - matched]
         if not word.startswith(piece, matched):
             while text[i] == word[matched]:

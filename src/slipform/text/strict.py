@@ -79,7 +79,8 @@ def _finite(number: str) -> float:
 
 
 def _steps() -> bytes:
-    digits, exponent = dict.fromkeys("0123456789"), {"e": 6, "E": 6}
+    digits = dict.fromkeys("0123456789")
+    exponent = {"e": 6, "E": 6}
     whole = dict.fromkeys(digits, 3)
     states: list[dict[str, int]] = [
         {**whole, "-": 1, "0": 2},  # 0: at its start

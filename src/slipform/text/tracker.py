@@ -307,7 +307,8 @@ class Tracker(ScanListener):
                 kept.append(at)
                 untold = untold or found > 1 or nodes[at].unknown
         if not kept:
-            allowed, changes = self._alternatives(), self._changes
+            allowed = self._alternatives()
+            changes = self._changes
             patchable = changes is not None and changes.of_scalar(value, allowed, optional=self._is_optional())
             return self._wrong(scalar_message(value, allowed), patchable)
         if untold:
@@ -461,7 +462,8 @@ class Tracker(ScanListener):
         """Whether the key of the value at hand may be left out."""
         if not self.tracks or not self.tracks[-1].is_object:
             return False
-        key, threads = self.tracks[-1].key, self.tracks[-1].threads
+        key = self.tracks[-1].key
+        threads = self.tracks[-1].threads
         return not all(any(key in leaf.required for leaf in thread.alternative.leaves) for thread in threads)
 
     def _path(self) -> tuple[str | int, ...]:

@@ -62,7 +62,8 @@ class WorkBudget:
     @contextmanager
     def trial(self) -> Iterator[None]:
         """Count all work inside as only tried."""
-        before, tried = self.spent, self.trials_spent
+        before = self.spent
+        tried = self.trials_spent
         try:
             yield
         finally:

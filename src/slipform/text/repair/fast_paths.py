@@ -69,7 +69,8 @@ def stride(m: RepairState) -> bool:
         m.failed_strides += 1
         return False
     members = m.stack[-1] == "{"
-    start, text = m.position, m.text
+    start = m.position
+    text = m.text
     at = (MEMBERS if members else ITEMS).match(text, start, m.end).end()  # type: ignore[union-attr]
     comma = at - 1
     while comma >= start and text[comma] in " \t\r\n":
@@ -80,8 +81,11 @@ def stride(m: RepairState) -> bool:
         _respell(m, begin, end)
         comma = end - 1
         if text[comma] != ",":
-            m.failed_strides, m.position = 0, end
-            m.comma, m.last_close, m.last_string = INSERTED, -1, -1
+            m.failed_strides = 0
+            m.position = end
+            m.comma = INSERTED
+            m.last_close = -1
+            m.last_string = -1
             if end < m.end and text[end] == ("}" if members else "]"):
                 return True
             m.edits.append(("missing_comma", end, "", ","))
@@ -91,7 +95,9 @@ def stride(m: RepairState) -> bool:
         return False
     m.failed_strides = 0
     m.position = comma + 1
-    m.comma, m.last_close, m.last_string = comma, -1, -1
+    m.comma = comma
+    m.last_close = -1
+    m.last_string = -1
     return False
 
 
@@ -169,7 +175,9 @@ def run(m: RepairState) -> None:
 
 def _run_members(m: RepairState) -> bool:
     """Read members; return True when another bracket was opened or closed, False at an uncommon mistake."""
-    text, end, edits = m.text, m.end, m.edits
+    text = m.text
+    end = m.end
+    edits = m.edits
     while True:
         if stride(m):
             return _close_brackets(m, m.position)
@@ -191,7 +199,10 @@ def _run_members(m: RepairState) -> bool:
             return _open(m, match.end() - 1)
         value = match.start(kind)
         if kind != _GOOD and not _respell_run(m, kind, value, match.group(kind)):
-            m.key, m.position, m.colon, m.state = at, value, True, AT_VALUE
+            m.key = at
+            m.position = value
+            m.colon = True
+            m.state = AT_VALUE
             return False
         at = match.end()
         char = text[at]
@@ -199,14 +210,19 @@ def _run_members(m: RepairState) -> bool:
             m.last_string = value if text[value] != "-" and not text[value].isalnum() else -1
             if char == "}":
                 return _close_brackets(m, at)
-            m.comma, m.position, m.last_close = at, at + 1, -1
+            m.comma = at
+            m.position = at + 1
+            m.last_close = -1
         else:
             edits.append(("missing_comma", at, "", ","))
-            m.position, m.comma, m.last_string = at, INSERTED, -1
+            m.position = at
+            m.comma = INSERTED
+            m.last_string = -1
 
 
 def _run_items(m: RepairState) -> bool:
-    text, end = m.text, m.end
+    text = m.text
+    end = m.end
     while True:
         if stride(m):
             return _close_brackets(m, m.position)
@@ -223,12 +239,15 @@ def _run_items(m: RepairState) -> bool:
             return False
         at = match.end()
         if text[at] == ",":
-            m.comma, m.position, m.last_close = at, at + 1, -1
+            m.comma = at
+            m.position = at + 1
+            m.last_close = -1
         elif text[at] == "]":
             return _close_brackets(m, at)
         else:
             m.edits.append(("missing_comma", at, "", ","))
-            m.position, m.comma = at, INSERTED
+            m.position = at
+            m.comma = INSERTED
 
 
 def _open(m: RepairState, at: int) -> bool:
@@ -264,7 +283,9 @@ def _close_after_comma(m: RepairState, closer: str) -> bool:
 
 def _close_brackets(m: RepairState, at: int) -> bool:
     """Step over closing brackets and the comma after them; return False when something else follows."""
-    text, end, stack = m.text, m.end, m.stack
+    text = m.text
+    end = m.end
+    stack = m.stack
     m.comma = -1
     while at < end:
         char = text[at]

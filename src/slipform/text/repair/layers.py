@@ -55,8 +55,10 @@ def remove_layer(text: str, at: int, kind: str) -> Layer:
     """
     pattern = _ESCAPE if kind == "escaped" else _ENTITY
     pieces: list[str] = []
-    decoded_ends, original_ends = [0], [at]
-    length, done = 0, at
+    decoded_ends = [0]
+    original_ends = [at]
+    length = 0
+    done = at
     for match in pattern.finditer(text, at):
         decoded = _decoded(match.group(), kind)
         pieces += (text[done : match.start()], decoded)

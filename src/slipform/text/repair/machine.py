@@ -153,8 +153,10 @@ class RepairState:
                 return PUNCTUATION.get(char, char)
 
     def _skip(self, char: str, at: int) -> bool:
-        kind, match = "comment", None
-        text, end = self.text, self.end
+        kind = "comment"
+        match = None
+        text = self.text
+        end = self.end
         if char in "`~<[" and STOP.match(text, at, end):
             self.end = at
             return True
@@ -162,11 +164,14 @@ class RepairState:
             match = LINE_COMMENT.match(text, at, end) or BLOCK_COMMENT.match(text, at, end)
             match = match or MARKUP_COMMENT.match(text, at, end)
         elif char in ".…":
-            kind, match = "ellipsis", ELLIPSIS.match(text, at, end)
+            kind = "ellipsis"
+            match = ELLIPSIS.match(text, at, end)
         elif char == "\\":
-            kind, match = "escaped", ESCAPED_BLANK.match(text, at, end)
+            kind = "escaped"
+            match = ESCAPED_BLANK.match(text, at, end)
         else:
-            kind, match = "invisible", INVISIBLE.match(text, at, end)
+            kind = "invisible"
+            match = INVISIBLE.match(text, at, end)
         if match is None:
             return False
         self.edit(kind, at, match.group(), "")
@@ -248,7 +253,8 @@ class RepairState:
         if not self.stack:
             raise CannotRepair(at, "there is no JSON value here")
         stop = at + 1
-        text, end = self.text, self.end
+        text = self.text
+        end = self.end
         while stop < end and text[stop] not in ',{}[]"\n':
             stop += 1
         self.edit("stray_text", at, text[at:stop], "")

@@ -123,7 +123,8 @@ def _number(token: str) -> str:
     base = digits[:2].lower()
     if base in ("0x", "0o", "0b"):
         return f"{sign}{int(digits, 0)}" if len(digits) > 2 and len(digits) < 1000 else ""
-    candidates, exponent = digits, ""
+    candidates = digits
+    exponent = ""
     for mark in "eE":
         if mark in candidates:
             candidates, _, power = candidates.partition(mark)

@@ -186,7 +186,9 @@ def read_string(m: RepairState, at: int, where: int, *, skip: int = 0, beyond: i
 
 
 def _find_end(m: RepairState, span: QuotedSpan, where: int, skip: int, beyond: int) -> QuotedSpan | None:
-    text, end, depth = m.text, m.end, len(m.stack)
+    text = m.text
+    end = m.end
+    depth = len(m.stack)
     next_quote = _NEXT[_FAMILY.get(span.delimiter, span.delimiter)]
     at = span.body
     inner = 0
@@ -249,7 +251,8 @@ class OpenedInside:
 
     def before(self, at: int) -> bool:
         """Whether brackets are open at `at`; positions must not decrease."""
-        text, done = self._text, self._at
+        text = self._text
+        done = self._at
         self._braces += text.count("{", done, at) - text.count("}", done, at)
         self._brackets += text.count("[", done, at) - text.count("]", done, at)
         self._at = at
@@ -258,7 +261,9 @@ class OpenedInside:
 
 def _unclosed_before(m: RepairState, quote: int, where: int, inner: int, opened: OpenedInside) -> int:
     """Return where the string should have been closed, if the quote at `quote` opens the next key or item; else -1."""
-    text, end, body = m.text, m.end, opened.body
+    text = m.text
+    end = m.end
+    body = opened.body
     before = quote
     while before > body and text[before - 1] in " \t\r\n":
         before -= 1
@@ -278,7 +283,8 @@ def _before_structure(m: RepairState, quote: int, opened: OpenedInside) -> int:
 
     The brackets must close frames that are open, and none that the string itself opened.
     """
-    text, first = m.text, quote
+    text = m.text
+    first = quote
     while first > max(opened.body, quote - _MAX_STRUCTURE) and text[first - 1] in " \t\r\n,{}[]":
         first -= 1
     for at in range(first, quote):
@@ -301,7 +307,8 @@ def _trim(text: str, body: int, stop: int) -> int:
 
 def _before_closers(m: RepairState, body: int) -> int:
     """Return where an unclosed string stops if the text ends with just the open brackets; else `end`."""
-    text, end = m.text, m.end
+    text = m.text
+    end = m.end
     at = end
     for frame in m.stack:
         at = _trim(text, body, at)
@@ -318,7 +325,8 @@ def _before_closers(m: RepairState, body: int) -> int:
 
 
 def _read_key(m: RepairState, at: int, body: int, delimiter: str) -> QuotedSpan | None:
-    text, end = m.text, m.end
+    text = m.text
+    end = m.end
     next_quote = _NEXT[_FAMILY.get(delimiter, delimiter)]
     truncation = _CUT_KEY.match(text, at, end)
     position = body

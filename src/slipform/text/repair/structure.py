@@ -149,7 +149,8 @@ def reopen(m: RepairState, comma: int) -> None:
 
 def after_root(m: RepairState) -> None:
     """Continue after a whole document if there is more of it, or another one; else end the pass."""
-    position, edit_count = m.position, len(m.edits)
+    position = m.position
+    edit_count = len(m.edits)
     char = m.peek()
     if char != "" and char in "}]":
         m.drop("extra_bracket")
@@ -159,7 +160,8 @@ def after_root(m: RepairState) -> None:
         if m.last_close >= 0 and m.text[m.last_close] == "}" and QUOTED_KEY_AHEAD.match(m.text, after, m.end):
             comma = m.position
             reopen(m, comma)
-            m.position, m.state = comma + 1, AT_KEY
+            m.position = comma + 1
+            m.state = AT_KEY
             return
         if _another_ahead(m, after):
             m.accept(",")

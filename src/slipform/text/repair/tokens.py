@@ -44,7 +44,8 @@ class RepairEdit(NamedTuple):
         key that is not a plain name; quotes within quotes; letters before a quote; a number with a leading zero,
         with commas, or with a point or an exponent that no digits follow.
         """
-        kind, before = self.kind, self.before
+        kind = self.kind
+        before = self.before
         if kind == "comment":
             return before.count('"') % 2 == 0
         if kind == "unquoted_key":

@@ -143,7 +143,8 @@ def _open(m: RepairState, char: str, at: int) -> None:
 
 def _string(m: RepairState, at: int) -> None:
     where = m.where()
-    text, end = m.text, m.end
+    text = m.text
+    end = m.end
     if where == ITEM and _member_among_items(m, at):
         return
     if at not in m.readings:
