@@ -81,7 +81,7 @@ def conversing_for(
 ) -> Conversing:
     """Return a conversation that ends in an answer of this shape; `requested` is the caller's own format, if any.
 
-    >>> held = held_for(Schema.of(int), "How many?", "local", Options(), {"max_attempts": 2})
+    >>> held = conversing_for(Schema.of(int), "How many?", "local", Options(), {"max_attempts": 2})
     >>> held.request.model, held.options.budget.attempts
     ('local', 2)
     """

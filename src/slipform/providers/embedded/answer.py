@@ -197,7 +197,7 @@ class EngineAnswerReader:
             plan = finisher.continue_answer(text, left, is_stuck=self._is_stuck)
         following = None if plan is None else next_body(body, text, plan, left)
         if plan is None or following is None:
-            return self._closed(text, left, () if warning is None else (warning,)), None
+            return self._closed(text, () if warning is None else (warning,)), None
         self._begin_run(spent)
         if plan.is_shorter:
             return self._added_text(plan.text, () if warning is None else (warning,)), following
@@ -229,8 +229,8 @@ class EngineAnswerReader:
             warnings=(*warnings, *further),
         )
 
-    def _closed(self, text: str, tokens: int, warnings: tuple[ModelWarning, ...]) -> CompletionChunk:
-        closing = self._finisher.close_answer(text, tokens) if self._finisher else None
+    def _closed(self, text: str, warnings: tuple[ModelWarning, ...]) -> CompletionChunk:
+        closing = self._finisher.close_answer(text) if self._finisher else None
         if closing is None:
             return self._added_text("", (), "length")
         return self._added_text(closing, warnings, "stop")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from slipform.ir import ModelWarning
 from slipform.providers.embedded.decoding.closing import Hints, closing_text
@@ -21,13 +21,15 @@ from slipform.schema.document import join_pointer
 _LARGEST_RESERVE = 0.6
 _SMALLEST_RESERVE = 4
 _FEW_TOKENS = 16
-_CHARACTERS_PER_TOKEN = 3
 _REPEATED_IN_STRING = 400
 _REPEATED_ELSEWHERE = 2_000
 """Characters at the end of an answer that repeat one unit, of which there are at least four."""
 _LONGEST_UNIT = 80
 _LOOKED_AT = 64
 """How many new characters are waited for before the end is looked at again."""
+
+
+_NUMBER_CHARACTERS: Final = frozenset("0123456789.eE+-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +65,21 @@ class AnswerFinisher:
         form = constraint.bounds.narrowed if constraint.bounds else {}
         return continuation(self.grammar, form, text, opening=opening, tokens=tokens, is_stuck=is_stuck)
 
-    def close_answer(self, text: str, tokens: int) -> str | None:
-        """What ends an answer without the model, within so many tokens; None where nothing does."""
+    def close_answer(self, text: str) -> str | None:
+        """What ends an answer without the model: the ends of what is open.
+
+        None where that is not enough: a value that the model has not written is never made up, and half a number is
+        another number.
+        """
         opened_value = self._value_of(text)
         if opened_value is None:
             return None
         bounds = opened_value[1].bounds
         closing = closing_text(self.grammar, text, Hints() if bounds is None else Hints.of(bounds.narrowed))
-        if closing is None or not closing.strip('"}] '):
-            return closing  # nothing is added but the ends of what is open
-        return closing if len(closing) <= _CHARACTERS_PER_TOKEN * max(tokens, 1) else None
+        if closing is None or closing.strip('"}] '):
+            return None
+        is_in_number = not closing.startswith('"') and text[-1:] in _NUMBER_CHARACTERS
+        return None if is_in_number else closing
 
     def warning(self, text: str, *, is_stuck: bool) -> ModelWarning:
         """What to say about an answer that was cut short after a text."""
@@ -84,8 +91,8 @@ class AnswerFinisher:
             message = f"The answer repeated itself at {place}, and was ended there."
         else:
             message = (
-                f"The answer would not have ended within {self.max_tokens} tokens, and was cut short at {place}: "
-                "what follows is as short as can be. Ask with more max_tokens for more."
+                f"The answer would not have ended within {self.max_tokens} tokens, and was cut short at {place}. "
+                "Ask with more max_tokens for more."
             )
         return ModelWarning("answer_bounded", message, None)
 
