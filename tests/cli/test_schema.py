@@ -88,7 +88,7 @@ def test_registered_schemas_are_listed(cli: Cli, folder: Path) -> None:
         ("shapes:Nobody", None, "Nobody"),
         ("nowhere:Person", None, "nowhere"),
         ("broken:Person", None, "NameError"),
-        ("shapes:os", None, "no type"),
+        ("shapes:os", None, "not a type"),
         ('{"type": ', None, "JSON"),
     ],
 )

@@ -409,7 +409,7 @@ def starred(*cities: str) -> None: ...
         ({"tools": [Tool("search", {"type": "object"})]}, ConfigError, "'search' has no function"),
         ({"tools": [untyped]}, SchemaError, "parameter 'city' of the tool 'untyped' has no type"),
         ({"tools": [starred]}, SchemaError, "cities"),
-        ({"tools": [lambda: None]}, SchemaError, "no name for a tool"),
+        ({"tools": [lambda: None]}, SchemaError, "not a name for a tool"),
         ({"tools": [3]}, SchemaError, "made of a function"),
         ({"tools": [forecast], "max_steps": 0}, ConfigError, "max_steps"),
         ({"tools": [forecast], "max_steps": "3"}, ConfigError, "max_steps"),

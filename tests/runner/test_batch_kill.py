@@ -82,7 +82,7 @@ def test_ctrl_c_leaves_what_is_done_and_goes_on_later(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
         assert process.returncode == 130
-        assert b"the same command goes on" in said
+        assert b"the same command to resume" in said
         assert b"Traceback" not in said
         before = len(read_rows(tmp_path / "out.jsonl"))
         assert 30 <= before < 300

@@ -82,7 +82,7 @@ def test_bytes_that_are_no_text_are_told_before_the_first_call(tmp_path: Path) -
     rows = [{"name": "P1", "raw": b"text"}, {"name": None, "raw": None}, {"name": "P3", "raw": b"\xff"}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
     model = FakeModel(answer)
-    with pytest.raises(ConfigError, match="Row 3 has bytes that are no text in the column 'raw'"):
+    with pytest.raises(ConfigError, match="Row 3 has bytes that are not text in the column 'raw'"):
         ask_all(tmp_path, model, "{raw} {name}")
     assert model.requests == []
 

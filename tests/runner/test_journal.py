@@ -180,7 +180,7 @@ def test_another_job_is_refused_and_what_differs_is_named(tmp_path: Path) -> Non
 def test_a_file_of_the_users_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "j"
     path.write_text("my notes\n")
-    with pytest.raises(ConfigError, match="no journal"):
+    with pytest.raises(ConfigError, match="not a journal"):
         Journal.open(path, JOB)
     assert path.read_text() == "my notes\n"
 

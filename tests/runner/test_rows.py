@@ -55,9 +55,9 @@ def test_empty_files_have_no_rows(tmp_path: Path) -> None:
         ("in.jsonl", b'{"a": "\xff"}\n', "UTF-8"),
         ("in.csv", b"a,b\n1,2,3\n", r"3 cells and the header 2.*in\.csv:2"),
         ("in.csv", b"a,a\n1,2\n", "Two columns are named 'a'"),
-        ("in.csv", b'a\n"x', "no CSV"),
+        ("in.csv", b'a\n"x', "not CSV"),
         ("in.csv", b"a\n\xff\n", "UTF-8"),
-        ("in.parquet", b"not parquet", "no Parquet file"),
+        ("in.parquet", b"not parquet", "not a Parquet file"),
         ("in.xlsx", b"", "kind of file is not known"),
     ],
 )

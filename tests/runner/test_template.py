@@ -54,7 +54,7 @@ def test_an_unknown_column_names_the_columns_there_are() -> None:
 
 
 def test_a_column_of_bytes_that_are_no_text_is_named() -> None:
-    with pytest.raises(ConfigError, match="The column 'photo' holds bytes that are no text") as raised:
+    with pytest.raises(ConfigError, match="The column 'photo' holds bytes that are not text") as raised:
         Template.read("{id} {photo}").fill({"id": 1, "photo": b"\x89PNG"})
     assert raised.value.where == "photo"
     assert raised.value.hint == "Decode it, or name another column."

@@ -281,7 +281,7 @@ def test_known_resources_may_be_referred_to() -> None:
         ({"pattern": "("}, "regular expression"),
         ({"required": "a"}, "`required` cannot be \"a\""),
         ({"$ref": "#/$defs/none"}, "'#/$defs/none', which it does not define"),
-        ({"$schema": "https://example.com/mine"}, "no known draft"),
+        ({"$schema": "https://example.com/mine"}, "not a known draft"),
     ],
 )  # fmt: skip
 def test_a_schema_at_fault_is_told_what_and_where(schema: dict[str, Any], words: str) -> None:

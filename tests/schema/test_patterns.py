@@ -36,7 +36,7 @@ OWN_PATTERNS = {
     ("providers/catalog.py", "_glob"): "the operator's and the catalog's globs",
     ("text/reasoning.py", "_closing"): "our own table of markers, and tags of the text, escaped",
     ("codecs/tool_names.py", "__post_init__"): "our own table of the vendors' alphabets",
-    ("codecs/tool_names.py", "spelled"): "our own table of the vendors' alphabets",
+    ("codecs/tool_names.py", "encode"): "our own table of the vendors' alphabets",
     ("text/repair/fast_paths.py", "_patterns"): "our own tables, compiled on first use",
     ("evidence/columns.py", "_row_of"): "the sign between the cells of a table, escaped",
     ("evidence/dates.py", "_months_in"): "our own table of months, escaped",

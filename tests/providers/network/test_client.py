@@ -140,6 +140,7 @@ def test_the_next_address_is_tried_when_the_first_is_dead(
 ) -> None:
     with Server(always(HELLO)) as server:
         silent = socket.socket()
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection of another test may linger there
         silent.bind(("127.0.0.2", server.port))
         held = []
         if dead == "never answers":  # its queue of connections is full
