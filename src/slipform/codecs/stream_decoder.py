@@ -334,7 +334,7 @@ class SurrogateHalves:
         if not text and not ends:
             return text
         text = self._halves.pop(key, "") + text
-        if not ends and "\ud800" <= text[-1:] <= "\udbff":
+        if not ends and text and 0xD800 <= ord(text[-1]) <= 0xDBFF:
             self._halves[key] = text[-1]
             text = text[:-1]
         return _whole_characters(text)
