@@ -20,6 +20,7 @@ from slipform.testing import Answer, FakeVendor, Raw, Step, calling
 from slipform.testing.wire_formats import SHAPES
 from tests.conftest import PERSON, serving
 from tests.proxy.agent_wire import APIS, Said, StreamReader, agent_request, read_whole
+from tests.proxy.proxying import call
 from tests.proxy.wire import before, post, provider_of
 
 GOOD = '{"name":"Ada Lovelace","age":36}'
@@ -225,4 +226,18 @@ def test_what_another_model_may_take_is_asked_of_it(stream: bool) -> None:
                     said = StreamReader(api).read(reply.events())
                 if said.text != GOOD:
                     wrong.append((name, api, reply.status, said.error))
+    assert wrong == []
+
+
+def test_a_stream_that_breaks_anywhere_is_the_same_to_clients_of_ollama() -> None:
+    wrong: list[Any] = []
+    for after in range(0, len(events_of("openai")), 3):
+        broken = Answer(GOOD, cut_after=after, ending="cut")
+        with FakeVendor([broken, GOOD]) as vendor, before(vendor) as address:
+            ask = {"model": "fast", "messages": [{"role": "user", "content": "Who?"}], "format": PERSON, "stream": True}
+            reply = call(address, "/api/chat", ask)
+        lines = [json.loads(line) for line in reply.body.splitlines()]
+        text = "".join(line["message"]["content"] for line in lines if "message" in line)
+        if (reply.status, text, lines[-1].get("done")) != (200, GOOD, True):
+            wrong.append((after, reply.status, lines))
     assert wrong == []

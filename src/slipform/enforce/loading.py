@@ -70,7 +70,7 @@ def loads(text: str, schema: Any = None, *, strict: bool = False, nan: Literal["
             return parse(text)
         except ValueError:
             loaded = load(text, strict=strict, nan=nan)
-        log_doubts("loads", [(note.kind, note.message) for note in loaded.warnings if note.is_doubt])
+        log_doubts("loads", [(note.kind, note.message) for note in loaded.notes if note.is_doubt])
         return loaded.value
     wanted: Schema[Any] = Schema.of(schema)
     report = loads_report(text, wanted, strict=strict, nan=nan)
