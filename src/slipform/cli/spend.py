@@ -115,4 +115,4 @@ def _moment(text: str | None, where: str, default: float) -> float:
         moment = datetime.fromisoformat(text)
         return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment).timestamp()
     except (ValueError, OverflowError):
-        raise ConfigError(f"{text!r} is no time", where=where, hint="Write 24h, 30d, 6w or 2026-11-01.") from None
+        raise ConfigError(f"{text!r} is not a time", where=where, hint="Write 24h, 30d, 6w or 2026-11-01.") from None

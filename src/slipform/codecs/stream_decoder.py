@@ -90,8 +90,8 @@ class TextTemplate:
 
     def widened(self, event: bytes, data: bytes) -> TextTemplate | None:
         """The template of the bytes that this event's data came in."""
-        before, found, after = data.partition(event)
-        if not found or event in after:
+        before, separator, after = data.partition(event)
+        if not separator or event in after:
             return None
         return TextTemplate(before + self._before, self._after + after, self._model, self._id, self.call)
 
@@ -180,7 +180,7 @@ class StreamDecoder:
         return chunks
 
     def texts(self, data: bytes) -> tuple[list[str], int] | None:
-        """The texts of the chunks that `feed` would give for these bytes, if they are only that, by who spoke last.
+        """The texts of the chunks that `feed` would give for these bytes, if they are only that.
 
         With them comes the index of the call whose arguments they are, or -1. None: these bytes have to be fed.
         """
@@ -238,14 +238,14 @@ class StreamDecoder:
                 break
             if isinstance(value, dict):
                 try:
-                    said = self._halves.joined(interpreter.read(name, value))
+                    decoded = self._halves.joined(interpreter.read(name, value))
                 except MALFORMED as error:
                     interpreter.fault = malformed(error)
                 else:
-                    chunks += said
-                    if self._templates_left and self._calls is None and _is_plain(said):
+                    chunks += decoded
+                    if self._templates_left and self._calls is None and _is_plain(decoded):
                         self._templates_left -= 1
-                        self._template = template_of(data, said[0], interpreter)
+                        self._template = template_of(data, decoded[0], interpreter)
                         self._wide = None
             elif name == "error" or isinstance(value, str):
                 interpreter.fault = fault_error(value, status=None, kind=name or "")

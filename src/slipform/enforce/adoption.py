@@ -71,10 +71,12 @@ def find_schema(request: ModelRequest, mode: AdoptionMode) -> Adopted | None:
         return None
     if mode == "json_mode" and not request.json_mode:
         return None
-    found = [_format(*each) for each in _matches(request, mode)]
-    if not found or any(each is None or found[0] is None or each.format != found[0].format for each in found):
+    adoptable = [_format(*each) for each in _matches(request, mode)]
+    if not adoptable or any(
+        each is None or adoptable[0] is None or each.format != adoptable[0].format for each in adoptable
+    ):
         return None
-    return found[0]
+    return adoptable[0]
 
 
 def may_hold_schema(body: bytes) -> bool:
@@ -139,11 +141,11 @@ def _format(library: str, where: str, schema: Mapping[str, Any]) -> Adopted | No
     if "properties" in schema and "type" not in schema:
         schema = {**schema, "type": "object"}  # LangChain leaves it out
     try:
-        wanted = cached_format(fit_name(title if isinstance(title, str) else ""), schema, strict=False)
-        cached_schema(wanted.json_schema)
+        response_format = cached_format(fit_name(title if isinstance(title, str) else ""), schema, strict=False)
+        cached_schema(response_format.json_schema)
     except SlipformError:
         return None
-    return Adopted(library, where, wanted)
+    return Adopted(library, where, response_format)
 
 
 def _json(text: str) -> Mapping[str, Any] | None:
@@ -165,11 +167,11 @@ def _fields(text: str) -> Mapping[str, Any] | None:
     if not listed:
         return None
     properties = {}
-    for name, said in listed.items():
+    for name, description in listed.items():
         start = f"{{{name}}}"
-        if not isinstance(said, str) or not said.startswith(start):
+        if not isinstance(description, str) or not description.startswith(start):
             return None
-        properties[name] = _noted(said.removeprefix(start).strip())
+        properties[name] = _noted(description.removeprefix(start).strip())
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 

@@ -279,13 +279,13 @@ class PatchableFaults:
         if not self._switches.coerce:
             return False
         text = text.lstrip(" \t\r\n")
-        begun = text.casefold().rstrip()
+        prefix = text.casefold().rstrip()
         words = [
             *_wanted_words(alternatives),
             *(_WORDS if "boolean" in types else ()),
             *(_NOTHING if "null" in types else ()),
         ]
-        if any(word.casefold().startswith(begun) or bare(word).startswith(bare(text)) for word in words):
+        if any(word.casefold().startswith(prefix) or bare(word).startswith(bare(text)) for word in words):
             return True
         if types & {"object", "array"} and (not text or text[0] in "{["):
             return True
@@ -314,14 +314,14 @@ class PatchableFaults:
 
 def _wanted_types(alternatives: Iterable[Alternative]) -> frozenset[str] | None:
     """The types that may stand there; None when any may."""
-    found: set[str] = set()
+    types: set[str] = set()
     for alternative in alternatives:
         sets = [leaf.types for leaf in alternative.leaves if leaf.types is not None]
         sets += [frozenset(map(kind_of, leaf.values)) for leaf in alternative.leaves if leaf.values is not None]
         if not sets:
             return None
-        found |= frozenset.intersection(*sets)
-    return frozenset(found)
+        types |= frozenset.intersection(*sets)
+    return frozenset(types)
 
 
 def _wanted_words(alternatives: Iterable[Alternative]) -> list[str]:
@@ -496,11 +496,11 @@ def branch_fixes(
     two are as near and would give different values, none is chosen: that would be a guess.
     """
     steps = violation.steps or ()
-    found = at(value, steps)
+    current = at(value, steps)
     union = reader.union(violation.schema_path)
-    if found is ABSENT or union is None:
+    if current is ABSENT or union is None:
         return
-    mended = _mended(found, union, switches, patch)
+    mended = _mended(current, union, switches, patch)
     if mended is not None and mended.edits:
         yield tuple(
             dataclasses.replace(edit, steps=(*steps, *edit.steps), source=(*steps, *edit.source) if edit.source else ())
@@ -509,22 +509,22 @@ def branch_fixes(
 
 
 def _mended(
-    found: Any, union: Union, switches: Switches, patch: Callable[[Any, Schema[Any], Switches], Patched]
+    value: Any, union: Union, switches: Switches, patch: Callable[[Any, Schema[Any], Switches], Patched]
 ) -> Patched | None:
     """The value made to fit the nearest alternative that it can be made to fit; None where that is not one value."""
     budget = current_budget()
-    size = json_size(found)
+    size = json_size(value)
     distances: list[tuple[int, int]] = []
-    for number in union.meant_by(found):
+    for number in union.meant_by(value):
         if not budget.allows_trials:
             return None
-        distance = len(union.schema(number).validate(found))
+        distance = len(union.schema(number).validate(value))
         budget.spend_on_trial(validation_work(size, distance))
         distances.append((distance, number))
     best: tuple[int, int] | None = None
     values: list[Patched] = []
     for distance, number in sorted(distances)[:_MOST_TRIED]:
-        mended = patch(found, union.schema(number), switches)
+        mended = patch(value, union.schema(number), switches)
         rank = (distance, len(mended.edits))
         if mended.violations or (best is not None and rank > best):
             continue
@@ -585,16 +585,16 @@ def _bears(tags: list[Any], value: Any) -> bool:
 
 def _alone(branch: Any, document: Mapping[str, Any]) -> dict[str, Any]:
     """An alternative as a document of its own."""
-    kept = {name: document[name] for name in ("$schema", *DEFINITIONS) if name in document}
+    definitions = {name: document[name] for name in ("$schema", *DEFINITIONS) if name in document}
     if isinstance(branch, Mapping) and REF not in branch:
-        return {**kept, **branch}
-    return {**kept, "allOf": [branch]}
+        return {**definitions, **branch}
+    return {**definitions, "allOf": [branch]}
 
 
 def is_portable(shape: Any) -> bool:
     """Whether a part of a document with plain references means the same beside the shared definitions alone."""
     parts = shape if isinstance(shape, list) else [shape]
-    for _, node in (found for part in parts for found in subschemas(part)):
+    for _, node in (subschema for part in parts for subschema in subschemas(part)):
         for key in REFERENCES:
             steps = reference_steps(node[key]) if key in node else None
             if key in node and (key != REF or not steps or steps[0] not in DEFINITIONS):

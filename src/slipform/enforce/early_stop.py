@@ -60,12 +60,12 @@ class EarlyStop:
         if not text:
             return
         self._fence.add_chunk(text)
-        found = self._fence.process()
-        if self._guard.response_format_fail_hard and found.failed:
+        reading = self._fence.process()
+        if self._guard.response_format_fail_hard and reading.failed:
             self._end(JsonEnforcementError("No JSON has begun so far", hint="Ask again, or ask another model."))
-        elif found.delta:
-            self._follow(found.delta)
-        if self._guard.stop_after_json and self._is_complete(found.complete):
+        elif reading.delta:
+            self._follow(reading.delta)
+        if self._guard.stop_after_json and self._is_complete(reading.complete):
             if self.over or self._may_be_answer():
                 self.over = True
             else:
@@ -153,7 +153,7 @@ class RunawayStop:
     (True, 'runaway')
     """
 
-    __slots__ = ("_calls", "_document", "_exempt", "_kept", "_reasoning", "_text", "error")
+    __slots__ = ("_calls", "_document", "_exempt", "_reasoning", "_tail", "_text", "error")
 
     def __init__(self, schema: Schema[Any] | None) -> None:
         self.error: RunawayError | None = None
@@ -163,7 +163,7 @@ class RunawayStop:
         self._document: Mapping[str, Any] | None = None
         if schema is not None and any(word in to_text(schema.document) for word in _ENCODED):
             self._document = schema.document
-        self._kept: list[str] = []
+        self._tail: list[str] = []
         """The text so far, where the schema has strings that may repeat."""
         self._exempt = False
 
@@ -193,7 +193,7 @@ class RunawayStop:
         if self._text is None:
             return False
         if self._document is not None:
-            self._kept.append(text)
+            self._tail.append(text)
         runaway = self._text.feed(text)
         if runaway is not None and not (runaway.kind == "string" and self._may_repeat()):
             self._end(runaway, "text")
@@ -201,7 +201,7 @@ class RunawayStop:
 
     def _may_repeat(self) -> bool:
         if self._document is not None and not self._exempt:
-            path = Parser(lenient=True).feed("".join(self._kept)).open_path or ()
+            path = Parser(lenient=True).feed("".join(self._tail)).open_path or ()
             self._exempt = any(_is_bounded_or_encoded(node) for node in _nodes_at(self._document, path))
         return self._exempt
 

@@ -188,11 +188,11 @@ class Verdict(msgspec.Struct, frozen=True):
 
     def doubted(self) -> Verdict:
         """The same verdict as a failure; its violations say what its warnings did."""
-        found = (self.doubt,) if self.doubt is not None else ()
+        violations = (self.doubt,) if self.doubt is not None else ()
         return msgspec.structs.replace(
             self,
-            violations=found,
-            error=violation_error(found) if found else None,
+            violations=violations,
+            error=violation_error(violations) if violations else None,
             warnings=tuple([warning for warning in self.warnings if warning.informs]),
             doubt=None,
             typed=NOT_TYPED,
@@ -351,8 +351,8 @@ def _with_other_calls(verdict: Verdict, answers: Sequence[str]) -> Verdict:
     """The verdict on the first of several calls that each give the answer; in doubt where they differ."""
     if all(_plain_value(each) == _plain_value(answers[0]) for each in answers[1:]):
         return verdict
-    told = ModelWarning("several_calls", f"The model gave {len(answers)} different answers; this is the first.")
-    return msgspec.structs.replace(verdict, warnings=(*verdict.warnings, told), doubt=doubt("several_calls"))
+    warning = ModelWarning("several_calls", f"The model gave {len(answers)} different answers; this is the first.")
+    return msgspec.structs.replace(verdict, warnings=(*verdict.warnings, warning), doubt=doubt("several_calls"))
 
 
 def _plain_value(text: str) -> Any:
@@ -494,13 +494,13 @@ def _is_cut(text: str, loaded: Loaded) -> bool:
 def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[Any]) -> Verdict:
     """Validate a loaded value; raises `JsonEnforcementError` for one that is too deep, or takes too much work."""
     patched: Patched | None = None
-    found: Sequence[Violation] = ()
+    violations: Sequence[Violation] = ()
     if not schema.fits(value):
         # What was lifted has other places than the text.
         source = loaded.source if value is loaded.value else ""
         patched = patch_as_written(value, source, schema, standard.switches)
         value = patched.value
-        found = patched.violations
+        violations = patched.violations
     candidate, text = _encoded(value)
     if candidate == loaded.source and "\\" not in candidate:
         # What reads the same when it is written again has no key twice, and this one no escape.
@@ -509,24 +509,28 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
         notes = loaded.warnings_for(text if value is loaded.value else None)
     notes = (*notes, *dropped_data(patched)) if patched is not None else notes
     typed = NOT_TYPED
-    if not found:
-        typed, said = schema.read(value, text)
-        if said and standard.switches.coerce and (mended := patch_for_type(value, schema, said)) is not None:
+    if not violations:
+        typed, type_violations = schema.read(value, text)
+        if (
+            type_violations
+            and standard.switches.coerce
+            and (mended := patch_for_type(value, schema, type_violations)) is not None
+        ):
             value = mended.value
             patched = mended if patched is None else Patched(value, (*patched.edits, *mended.edits))
             candidate, text = _encoded(value)
-            typed, said = schema.read(value, text)
-        found = said or _own_checks(value, typed, standard)
+            typed, type_violations = schema.read(value, text)
+        violations = type_violations or _own_checks(value, typed, standard)
     return Verdict(
         value,
         candidate,
         loaded.edits,
         patched if patched is not None and patched.edits else None,
-        tuple(found),
+        tuple(violations),
         tuple([ModelWarning(note.kind, note.message) for note in notes]) if notes else (),
-        violation_error(found) if found else None,
-        None if found or not notes else first_doubt(notes, loaded.source, patched),
-        NOT_TYPED if found else typed,
+        violation_error(violations) if violations else None,
+        None if violations or not notes else first_doubt(notes, loaded.source, patched),
+        NOT_TYPED if violations else typed,
     )
 
 
@@ -534,8 +538,8 @@ def _own_checks(value: Any, typed: Any, standard: Requirement) -> list[Violation
     """What slipform's checks and the caller's validators say of a value that fits the schema and its Python type."""
     if not standard.checks and not standard.validators:
         return []
-    found = [violation for check in standard.checks for violation in check(value)]
-    return found or complaints(standard.validators, typed, value)
+    violations = [violation for check in standard.checks for violation in check(value)]
+    return violations or complaints(standard.validators, typed, value)
 
 
 def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: Requirement) -> Verdict:
@@ -549,8 +553,8 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
         if call.name not in standard.tools:
             mended.append(call)
             if standard.tools:
-                known = ", ".join(standard.tools)
-                wrong[call.id] = (Violation("", "", "tool", f"there is no tool {call.name!r}; the tools are {known}"),)
+                names = ", ".join(standard.tools)
+                wrong[call.id] = (Violation("", "", "tool", f"there is no tool {call.name!r}; the tools are {names}"),)
             continue
         # The token limit cuts the last call only.
         verdict = judge_arguments(call.name, call.arguments, standard, response.finish if call is calls[-1] else "stop")
@@ -561,16 +565,16 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
                 doubtful[call.id] = (verdict.doubt,)
             mended.append(dataclasses.replace(call, arguments=verdict.candidate, arguments_resolved=verdict.value))
         else:
-            found = verdict.violations or (Violation("", "", "json", str(verdict.error), steps=()),)
-            wrong[call.id] = found
+            violations = verdict.violations or (Violation("", "", "json", str(verdict.error), steps=()),)
+            wrong[call.id] = violations
             mended.append(call)
-    found = tuple(violation for each in wrong.values() for violation in each)
-    error = violation_error(found, what="A tool call's arguments are") if found else None
+    violations = tuple(violation for each in wrong.values() for violation in each)
+    error = violation_error(violations, what="A tool call's arguments are") if violations else None
     cut = response.finish == "length" and error is not None
     return Verdict(
         candidate=response.text,
         repairs=repairs,
-        violations=found,
+        violations=violations,
         warnings=warnings,
         error=was_truncated() if cut else error,
         doubt=next(iter(doubtful.values()))[0] if doubtful and error is None else None,
@@ -582,8 +586,8 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
 
 def judge_arguments(name: str, arguments: str, standard: Requirement, finish: FinishReason = "stop") -> Verdict:
     """Hold the arguments of one call to its tool's schema; none at all are an empty object."""
-    held = dataclasses.replace(standard, validators=(), checks=())
-    return _judge_text(arguments or "{}", ModelResponse(finish=finish), held, standard.tools[name])
+    plain = dataclasses.replace(standard, validators=(), checks=())
+    return _judge_text(arguments or "{}", ModelResponse(finish=finish), plain, standard.tools[name])
 
 
 def _judge_missing_call(text: str, response: ModelResponse, standard: Requirement) -> Verdict:
@@ -597,21 +601,23 @@ def _judge_missing_call(text: str, response: ModelResponse, standard: Requiremen
 
 def _find_call(text: str, response: ModelResponse, standard: Requirement) -> Verdict:
     plain = dataclasses.replace(standard, validators=(), checks=())
-    said = response.replace(lift=None)
-    held = {name: _judge_text(text, said, plain, standard.tools[name]) for name in standard.must_call}
-    fitting = {name: verdict for name, verdict in held.items() if verdict.ok} or _spelt_out(text, plain)
+    unlifted = response.replace(lift=None)
+    verdicts = {name: _judge_text(text, unlifted, plain, standard.tools[name]) for name in standard.must_call}
+    fitting = {name: verdict for name, verdict in verdicts.items() if verdict.ok} or _spelt_out(text, plain)
     if len(fitting) == 1:
         name, verdict = next(iter(fitting.items()))
         call = ToolCall("call_1", name, verdict.candidate, arguments_resolved=verdict.value)
-        told = ModelWarning("tool_call_from_text", f"The model wrote the arguments of {name!r} instead of calling it.")
-        warnings = (*verdict.warnings, told)
+        warning = ModelWarning(
+            "tool_call_from_text", f"The model wrote the arguments of {name!r} instead of calling it."
+        )
+        warnings = (*verdict.warnings, warning)
         return msgspec.structs.replace(verdict, value=None, candidate="", warnings=warnings, tool_calls=(call,))
-    first = next(iter(held.values()))
-    if response.finish == "length" or len(held) == 1:
+    first = next(iter(verdicts.values()))
+    if response.finish == "length" or len(verdicts) == 1:
         return first
     names = " or ".join(standard.must_call)
-    found = (Violation("", "", "tool", f"no tool was called; {names} has to be", steps=()),)
-    return Verdict(candidate=text, violations=found, error=violation_error(found, what="The answer is"))
+    violations = (Violation("", "", "tool", f"no tool was called; {names} has to be", steps=()),)
+    return Verdict(candidate=text, violations=violations, error=violation_error(violations, what="The answer is"))
 
 
 def _spelt_out(text: str, standard: Requirement) -> dict[str, Verdict]:
@@ -628,15 +634,15 @@ def _spelt_out(text: str, standard: Requirement) -> dict[str, Verdict]:
     return {name: verdict} if verdict.ok else {}
 
 
-def violation_error(found: Sequence[Violation], what: str = "The answer is JSON but") -> SchemaViolationError:
+def violation_error(violations: Sequence[Violation], what: str = "The answer is JSON but") -> SchemaViolationError:
     """The error for JSON that breaks its schema."""
-    first = found[0]
-    rest = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    first = violations[0]
+    rest = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
     return SchemaViolationError(
         f"{what} not valid: {first.message}{rest}",
         where=first.json_path,
         hint="Allow more attempts, relax the schema, or ask a stronger model.",
-        details={"validation_errors": [violation.to_dict() for violation in found]},
+        details={"validation_errors": [violation.to_dict() for violation in violations]},
     )
 
 

@@ -25,21 +25,21 @@ def with_kept_calls(before: ModelResponse, wrong: Collection[str], again: ModelR
     [('a', '{"at":1}'), ('b', '{"at":2}')]
     """
     calls = before.tool_calls
-    kept = [call for call in calls if call.id not in wrong]
-    if not kept or not (again.tool_calls or again.text.strip()) or len({call.id for call in calls}) < len(calls):
+    valid = [call for call in calls if call.id not in wrong]
+    if not valid or not (again.tool_calls or again.text.strip()) or len({call.id for call in calls}) < len(calls):
         return again
     new = list(again.tool_calls)
     if [call.name for call in new] == [call.name for call in calls]:
         made = {call.id: each for call, each in zip(calls, new, strict=True)}
         new = []
     else:
-        known = {_meaning(call) for call in kept}
-        new = [call for call in new if _meaning(call) not in known]
+        meanings = {_meaning(call) for call in valid}
+        new = [call for call in new if _meaning(call) not in meanings]
         made = _by_name([call for call in calls if call.id in wrong], new)
-    final = {call.id: call for call in kept}
+    final = {call.id: call for call in valid}
     final |= {identity: dataclasses.replace(call, id=identity) for identity, call in made.items() if identity in wrong}
-    said = "" if again.tool_calls else again.text
-    text = before.text + (_BETWEEN if before.text and said else "") + said
+    new_text = "" if again.tool_calls else again.text
+    text = before.text + (_BETWEEN if before.text and new_text else "") + new_text
     merged = (*[final[call.id] for call in calls if call.id in final], *renamed(new, final))
     parts = with_content(before.parts, text, merged) if before.parts else ()
     return again.replace(text=text, tool_calls=merged, reasoning=before.reasoning, parts=parts)
@@ -68,10 +68,10 @@ def _by_name(calls: Sequence[ToolCall], new: list[ToolCall]) -> dict[str, ToolCa
     """Take from `new` what stands for each of these calls, by its id."""
     made: dict[str, ToolCall] = {}
     for call in calls:
-        found = next((each for each in new if each.name == call.name), None)
-        if found is not None:
-            made[call.id] = found
-            new.remove(found)
+        match = next((each for each in new if each.name == call.name), None)
+        if match is not None:
+            made[call.id] = match
+            new.remove(match)
     return made
 
 

@@ -118,12 +118,12 @@ class LiveCalls:
         for live in self._calls:
             if live.is_over or live is but or not live.id:
                 continue
-            found = self._judged(live)
-            if found is None:
+            last_piece = self._judged(live)
+            if last_piece is None:
                 self.any_open = True
             else:
                 live.is_over = True
-                out.append(self._delta(live, found, done=True))
+                out.append(self._delta(live, last_piece, done=True))
         return out
 
     def closed(self, response: ModelResponse) -> ModelResponse:
@@ -157,18 +157,18 @@ class LiveCalls:
         rest: dict[str, ToolDelta | None] = {}
         final: list[ToolCall] = []
         for live in self._left:
-            found: tuple[str, str] | None = None
+            ending: tuple[str, str] | None = None
             same = [call for call in waiting if call.name == live.call.name]
             for call in sorted(same, key=lambda call: call.id != live.id):
-                found = live.rest(call.arguments)
-                if found is not None:
+                ending = live.rest(call.arguments)
+                if ending is not None:
                     waiting.remove(call)
                     self.replaced.update(_replaced_ids(live, call))
-                    final.append(dataclasses.replace(call, id=live.id, arguments=found[1]))
+                    final.append(dataclasses.replace(call, id=live.id, arguments=ending[1]))
                     break
-            if found is None:
+            if ending is None:
                 return None
-            rest[live.id] = None if live.is_over else self._delta(live, found[0], done=True)
+            rest[live.id] = None if live.is_over else self._delta(live, ending[0], done=True)
         for call in renamed(waiting, rest.keys()):
             rest[call.id] = ToolDelta(len(final), call.id, call.name, call.arguments, call.extra, True)
             final.append(call)
@@ -192,10 +192,10 @@ class LiveCalls:
             return piece
         certain = gate.feed(piece)
         if gate.fault is not None:
-            held = Requirement(
+            requirement = Requirement(
                 self._standard.tools[str(live.call.name)], {}, self._standard.switches, self._standard.repair
             )
-            if gate.confirmed(held):
+            if gate.confirmed(requirement):
                 self.fault = live
         return certain
 
@@ -216,10 +216,10 @@ class LiveCalls:
             return None
         if any(edit.kind in ("missing_bracket", "truncated") for edit in verdict.repairs):
             return None  # it may go on
-        found = live.rest(verdict.candidate)
-        if found is not None and live.gate is not None:
-            live.gate.release(found[1])
-        return None if found is None else found[0]
+        ending = live.rest(verdict.candidate)
+        if ending is not None and live.gate is not None:
+            live.gate.release(ending[1])
+        return None if ending is None else ending[0]
 
     def _delta(self, live: LiveCall, arguments: str, *, done: bool = False) -> ToolDelta:
         if live.index >= 0:
@@ -236,4 +236,4 @@ def _replaced_ids(live: LiveCall, call: ToolCall) -> dict[str, str]:
         other = call.extra.get(vendor)
         if isinstance(own, Mapping) and isinstance(other, Mapping) and own.get("id") and other.get("id"):
             pairs[str(own["id"])] = str(other["id"])
-    return {seen: kept for seen, kept in pairs.items() if seen != kept}
+    return {shown_id: vendor_id for shown_id, vendor_id in pairs.items() if shown_id != vendor_id}

@@ -72,13 +72,13 @@ def loads(text: str, schema: Any = None, *, strict: bool = False, nan: Literal["
             loaded = load(text, strict=strict, nan=nan)
         log_doubts("loads", [(note.kind, note.message) for note in loaded.notes if note.is_doubt])
         return loaded.value
-    wanted: Schema[Any] = Schema.of(schema)
-    report = loads_report(text, wanted, strict=strict, nan=nan)
+    target: Schema[Any] = Schema.of(schema)
+    report = loads_report(text, target, strict=strict, nan=nan)
     log_doubts("loads", [(note.kind, note.message) for note in report.warnings if note.is_doubt])
     value = report.value
-    _, said = wanted.read(value, encode_answer(value).encode()) if not strict else (None, ())
-    mended = patch_for_type(value, wanted, said) if said else None
-    return wanted.to_python(value if mended is None else mended.value)
+    _, type_violations = target.read(value, encode_answer(value).encode()) if not strict else (None, ())
+    mended = patch_for_type(value, target, type_violations) if type_violations else None
+    return target.to_python(value if mended is None else mended.value)
 
 
 def loads_report(
@@ -89,13 +89,13 @@ def loads_report(
     >>> [edit.kind for edit in loads_report("[1, 2,]").edits]
     ['trailing_comma']
     """
-    wanted: Schema[Any] | None = None if schema is None else Schema.of(schema)
-    loaded = load(text, None if wanted is None else SchemaHint(wanted), strict=strict, nan=nan)
+    target: Schema[Any] | None = None if schema is None else Schema.of(schema)
+    loaded = load(text, None if target is None else SchemaHint(target), strict=strict, nan=nan)
     spans = left_out(text, loaded.start, loaded.end)
-    if wanted is None:
+    if target is None:
         warnings = (*loaded.warnings, *_json_in_string(loaded.value))
         return LoadReport(loaded.value, loaded.start, loaded.end, loaded.edits, warnings, left_out=spans)
-    patched = patch_as_written(loaded.value, loaded.source, wanted, Switches.none() if strict else None)
+    patched = patch_as_written(loaded.value, loaded.source, target, Switches.none() if strict else None)
     if patched.violations:
         raise violation_error(patched.violations)
     made = patched if patched.edits else None

@@ -227,16 +227,16 @@ def _with_own_logprobs(
 ) -> tuple[ModelResponse, Report]:
     """The answer with the probabilities of those tokens that its JSON is made of; with none where it was changed."""
     text = answer_text(response, standard.answer_tool)
-    kept = None
+    own_logprobs = None
     if verdict.candidate == text:
         return response, report
     is_own = turn.parts is None and response.lift is None and not verdict.repairs and verdict.patched is None
     if is_own and standard.schema is not None:
         loaded = load(text, SchemaHint(standard.schema, switches=standard.switches))
-        kept = cut_logprobs(response.extra[LOGPROBS], text, loaded.start, loaded.end)
+        own_logprobs = cut_logprobs(response.extra[LOGPROBS], text, loaded.start, loaded.end)
     extra = {name: value for name, value in response.extra.items() if name not in (LOGPROBS, "avgLogprobs")}
-    if kept is not None and fit_logprobs(kept, verdict.candidate) is not None:
-        return response.replace(extra={**extra, LOGPROBS: kept}), report
+    if own_logprobs is not None and fit_logprobs(own_logprobs, verdict.candidate) is not None:
+        return response.replace(extra={**extra, LOGPROBS: own_logprobs}), report
     return response.replace(extra=extra), report.replace(warnings=(*report.warnings, LOGPROBS_LEFT_OUT))
 
 
@@ -269,10 +269,10 @@ def _guarded(request: ModelRequest, plan: Plan) -> tuple[ModelRequest, tuple[Mod
     if not request.extra and plan.strategy is not OutputStrategy.PROMPTED:
         return request, ()
     extra = Guard.without(request.extra) if request.extra else {}
-    wanted = plan.guard.to_extra() if plan.strategy is OutputStrategy.PROMPTED else {}
-    warnings = () if plan.guarded_decoding or "force_json_start" not in wanted else (_NOT_FORCED,)
+    guard_fields = plan.guard.to_extra() if plan.strategy is OutputStrategy.PROMPTED else {}
+    warnings = () if plan.guarded_decoding or "force_json_start" not in guard_fields else (_NOT_FORCED,)
     if plan.guarded_decoding:
-        extra = {**extra, **wanted}
+        extra = {**extra, **guard_fields}
     return (request if extra == request.extra else request.replace(extra=extra)), warnings
 
 
@@ -317,8 +317,8 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
         and not verdict.wrong_calls
     ):
         formatter = plan.formatter
-        asked = formatter_request(request, formatter.model, verdict.candidate)
-        return _Turn(first_request(asked, formatter.strategy, formatter.wording).request, formatter.strategy)
+        reshaping = formatter_request(request, formatter.model, verdict.candidate)
+        return _Turn(first_request(reshaping, formatter.strategy, formatter.wording).request, formatter.strategy)
     strategy = plan.strategy
     endless = isinstance(verdict.error, RunawayError)
     if attempts > 1 and plan.stronger:
@@ -379,9 +379,9 @@ def _recorded(
 ) -> Report:
     used = next((each.strategy for each in response.warnings if isinstance(each, DowngradeWarning)), None)
     model = turn.request.model
-    asked = None
+    question = None
     if turn.request.messages and (report.attempts or plan.keep_text):
-        asked = turn.request.messages[-1].text
+        question = turn.request.messages[-1].text
     attempt = Attempt(
         "ok" if verdict.error is None else verdict.error.code,
         used or turn.strategy,
@@ -394,18 +394,18 @@ def _recorded(
         response.usage,
         seconds,
         _price(turn.request.calls, plan),
-        asked,
+        question,
         response.stream,
     )
     if plan.evidence is not None:
         attempt = msgspec.structs.replace(attempt, response=response, parts=turn.parts)
     attempts = (*report.attempts, attempt)
-    said = (*report.warnings, *response.warnings, *verdict.warnings)
-    if not said and not report.notes:
+    messages = (*report.warnings, *response.warnings, *verdict.warnings)
+    if not messages and not report.notes:
         return Report(attempts)
-    known = dict.fromkeys(said)
-    warnings = tuple(each for each in known if not each.informs)
-    return Report(attempts, warnings, 0, (*report.notes, *(each for each in known if each.informs)))
+    distinct = dict.fromkeys(messages)
+    warnings = tuple(each for each in distinct if not each.informs)
+    return Report(attempts, warnings, 0, (*report.notes, *(each for each in distinct if each.informs)))
 
 
 def _as_it_is(response: ModelResponse, error: EnforcementError, report: Report, plan: Plan) -> Outcome:
@@ -426,11 +426,11 @@ def _failure(
     count = len(report.attempts)
     if not isinstance(error, RefusalError):
         tried = "1 attempt" if count == 1 else f"{count} attempts"
-        wanted = "schema-valid JSON"
+        expected = "schema-valid JSON"
         if request.response_format is None and request.json_mode:
-            wanted = "JSON"
+            expected = "JSON"
             error.hint = (error.hint or "").replace(" relax the schema,", "")
-        error.message = f"Failed to produce {wanted} after {tried}: {error.message}"
+        error.message = f"Failed to produce {expected} after {tried}: {error.message}"
     if ended is not None and ended != "attempts":
         error.hint = f"The budget of {ended} is spent; allow more of it. {error.hint or ''}".strip()
     error.details.setdefault("attempts", count)

@@ -66,63 +66,63 @@ def fixes(violation: Violation, context: PatchContext) -> Iterator[Fix]:
     steps = violation.steps or ()
     switches = context.switches
     document = context.reader.document
-    found = at(context.value, steps)
+    current = at(context.value, steps)
     if violation.keyword in ("additionalProperties", "unevaluatedProperties", "falseSchema"):
         if switches.drop_extra:
-            yield from _drop(violation, steps, found, context.reader)
+            yield from _drop(violation, steps, current, context.reader)
         return
     path = violation.schema_path.rpartition("/")[0]
     holder = locate(document, path)
-    if found is ABSENT or not isinstance(holder, Mapping):
+    if current is ABSENT or not isinstance(holder, Mapping):
         return
     if violation.keyword == "required":
-        yield from _missing(violation, found, holder, context)
+        yield from _missing(violation, current, holder, context)
         return
-    is_null_member = found is None and steps and isinstance(steps[-1], str)
+    is_null_member = current is None and steps and isinstance(steps[-1], str)
     if is_null_member and switches.drop_nulls and _is_optional(violation, document):
         yield (PatchEdit("remove", steps, "null for an optional key"),)
     accepted = context.reader.accepted(path)
     if switches.coerce:
-        yield from _members(steps, found, accepted)
-        for each in coercions(found, accepted.types, units=switches.units):
+        yield from _members(steps, current, accepted)
+        for each in coercions(current, accepted.types, units=switches.units):
             yield (PatchEdit("replace", steps, each.reason, each.risk, each.value),)
-    if switches.wrap_scalars and "array" in accepted.types and not isinstance(found, list):
-        yield (PatchEdit("replace", steps, "one value as an array", "medium", [found]),)
+    if switches.wrap_scalars and "array" in accepted.types and not isinstance(current, list):
+        yield (PatchEdit("replace", steps, "one value as an array", "medium", [current]),)
 
 
-def _drop(violation: Violation, steps: Steps, found: Any, reader: SchemaReader) -> Iterator[Fix]:
+def _drop(violation: Violation, steps: Steps, current: Any, reader: SchemaReader) -> Iterator[Fix]:
     if violation.keyword == "additionalProperties":
-        yield (_dropped(steps, found),)
-    elif isinstance(found, dict):
+        yield (_dropped(steps, current),)
+    elif isinstance(current, dict):
         # The validator names the object, not its keys: those that the schema nowhere speaks of go.
-        extra = [key for key in found if key not in reader.property_names]
+        extra = [key for key in current if key not in reader.property_names]
         if extra:
-            yield tuple(_dropped((*steps, key), found[key]) for key in extra)
+            yield tuple(_dropped((*steps, key), current[key]) for key in extra)
 
 
-def _dropped(steps: Steps, found: Any) -> PatchEdit:
+def _dropped(steps: Steps, dropped: Any) -> PatchEdit:
     """The edit that drops a key; one that holds records loses more than a value."""
-    if isinstance(found, dict | list) and found:
+    if isinstance(dropped, dict | list) and dropped:
         return PatchEdit("remove", steps, "a key the schema forbids, with the data it holds", "high")
     return PatchEdit("remove", steps, "a key the schema forbids")
 
 
-def _missing(violation: Violation, found: Any, holder: Mapping[str, Any], context: PatchContext) -> Iterator[Fix]:
-    if not isinstance(found, Mapping):
+def _missing(violation: Violation, current: Any, holder: Mapping[str, Any], context: PatchContext) -> Iterator[Fix]:
+    if not isinstance(current, Mapping):
         return
     steps = violation.steps or ()
     switches = context.switches
     properties = holder.get("properties")
-    known = properties if isinstance(properties, Mapping) else {}
-    absent = [name for name in holder.get("required", ()) if name not in found]
+    declared = properties if isinstance(properties, Mapping) else {}
+    absent = [name for name in holder.get("required", ()) if name not in current]
     for name in absent:
         if f'"{name}"' not in violation.message:
             continue
-        alike = [key for key in context.keys_like(name, found) if key not in known]
+        alike = [key for key in context.keys_like(name, current) if key not in declared]
         if switches.rename_keys and len(alike) == 1:
             reason = "a key spelled another way"
             yield (PatchEdit("move", (*steps, name), reason, "medium", source=(*steps, alike[0])),)
-        yield from _given_by_the_schema((*steps, name), known.get(name), switches)
+        yield from _given_by_the_schema((*steps, name), declared.get(name), switches)
 
 
 def _given_by_the_schema(steps: Steps, shape: Any, switches: Switches) -> Iterator[Fix]:
@@ -146,11 +146,11 @@ def _is_optional(violation: Violation, document: Mapping[str, Any]) -> bool:
     return name[0] not in holder.get("required", ())
 
 
-def _members(steps: Steps, found: Any, accepted: Accepted) -> Iterator[Fix]:
+def _members(steps: Steps, current: Any, accepted: Accepted) -> Iterator[Fix]:
     """A listed member in another case, with blanks around it, or with a number written as text."""
-    if not isinstance(found, str):
+    if not isinstance(current, str):
         return
-    fitting = accepted.meant(found)
+    fitting = accepted.meant(current)
     if len(fitting) == 1:
         yield (PatchEdit("replace", steps, "a listed value, spelled as listed", "medium", fitting[0]),)
 
@@ -189,11 +189,11 @@ def patch(value: Any, schema: Schema[Any], switches: Switches | None = None) -> 
     may reach it (a key renamed, whose value is a number written as text), counts if the whole then becomes valid. What
     would take too much work to try is left as it is.
     """
-    found = schema.validate(value)
-    if not found:
+    violations = schema.validate(value)
+    if not violations:
         return Patched(value)
     with bounded_work(json_size(value)):
-        return _patch_invalid(Patched(value, (), tuple(found)), schema, switches or Switches(), 0)
+        return _patch_invalid(Patched(value, (), tuple(violations)), schema, switches or Switches(), 0)
 
 
 def patch_as_written(value: Any, source: str, schema: Schema[Any], switches: Switches | None = None) -> Patched:
@@ -258,15 +258,17 @@ def _patch_invalid(start: Patched, schema: Schema[Any], allowed: Switches, wrapp
     return trials.best
 
 
-def patch_for_type(value: Any, schema: Schema[Any], said: Sequence[Violation]) -> Patched | None:
+def patch_for_type(value: Any, schema: Schema[Any], violations: Sequence[Violation]) -> Patched | None:
     """Mend what fits the schema and not its Python type; None where that cannot be.
 
     A `Decimal` may be a number or any text in JSON Schema: grouped digits in a text are read as for a number.
     """
     edits = []
-    for violation in said:
-        found = at(value, violation.steps or ())
-        plain = without_grouping(found) if isinstance(found, str) and violation.keyword.startswith("decimal") else None
+    for violation in violations:
+        current = at(value, violation.steps or ())
+        plain = (
+            without_grouping(current) if isinstance(current, str) and violation.keyword.startswith("decimal") else None
+        )
         if plain is None:
             return None
         edits.append(PatchEdit("replace", violation.steps or (), "grouped digits as number", "medium", plain))
@@ -291,11 +293,11 @@ def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches, wrapped: int)
     properties = followed(document, document).get("properties")
     if not isinstance(inner, dict | list) or (isinstance(properties, dict) and key in properties):
         return None
-    found = schema.validate(inner)
+    violations = schema.validate(inner)
     edit = PatchEdit("replace", (), f"the whole answer stood under the key {key!r}", "medium", inner, (key,))
-    if not found:
+    if not violations:
         return Patched(inner, (edit,))
-    mended = _patch_invalid(Patched(inner, (), tuple(found)), schema, allowed, wrapped + 1)
+    mended = _patch_invalid(Patched(inner, (), tuple(violations)), schema, allowed, wrapped + 1)
     return None if mended.violations else Patched(mended.value, (edit, *mended.edits))
 
 
@@ -376,9 +378,9 @@ def _helps(before: Sequence[Violation], after: Sequence[Violation], choices: Seq
     still = set(after)
     if any(violation in still for violation, _ in choices):
         return False
-    known = set(before)
+    earlier = set(before)
     below = {edit.steps for _, fix in choices for edit in fix if edit.op != "remove"}
-    new = [violation.steps or () for violation in after if violation not in known]
+    new = [violation.steps or () for violation in after if violation not in earlier]
     return all(any(steps[:length] in below for length in range(len(steps) + 1)) for steps in new)
 
 

@@ -252,15 +252,15 @@ class Plan:
         )
         object.__setattr__(self, "standard", standard)
 
-    def watch(self, asked: ModelRequest) -> EarlyStop | None:
+    def watch(self, request: ModelRequest) -> EarlyStop | None:
         """What looks at the answer to this request while it is written, if anything does."""
-        if not self.guard.watches or self.schema is None or asked.tools:
+        if not self.guard.watches or self.schema is None or request.tools:
             return None
-        wanted = asked.response_format
-        strategy = OutputStrategy.AUTO if wanted is None else wanted.strategy
+        response_format = request.response_format
+        strategy = OutputStrategy.AUTO if response_format is None else response_format.strategy
         if (self.strategy if strategy is OutputStrategy.AUTO else strategy) is OutputStrategy.TOOL:
             return None  # the answer is the call's arguments, which end by themselves
-        schema = self.schema if wanted is None else Schema.of(wanted.json_schema)
+        schema = self.schema if response_format is None else Schema.of(response_format.json_schema)
         return EarlyStop(self.guard, schema, self.switches)
 
 
@@ -282,9 +282,9 @@ class Outcome(msgspec.Struct, frozen=True):
     @property
     def _finish(self) -> FinishReason:
         """Why an answer without calls ended: one that is valid JSON has ended well, even at a token limit."""
-        said = self.response.finish
+        finish = self.response.finish
         is_any_text = isinstance(self.value, str) and self.value == self.text
-        return said if said == "pause" or (said == "length" and is_any_text) else "stop"
+        return finish if finish == "pause" or (finish == "length" and is_any_text) else "stop"
 
     @property
     def _has_value(self) -> bool:
@@ -294,30 +294,30 @@ class Outcome(msgspec.Struct, frozen=True):
     @property
     def answer(self) -> ModelResponse:
         """The last answer with its text in the caller's shape, and with the usage of all attempts."""
-        said = self.response
-        calls = said.tool_calls
+        response = self.response
+        calls = response.tool_calls
         return ModelResponse(
             self.text,
             calls,
-            said.reasoning,
-            said.refusal,
+            response.reasoning,
+            response.refusal,
             "tool_calls" if calls else self._finish,
-            said.raw_finish,
+            response.raw_finish,
             self.report.usage,
-            said.model,
-            said.id,
-            said.warnings,
-            _extra(said, self.text) if LOGPROBS in said.extra else said.extra,
-            with_content(said.parts, self.text, calls) if said.parts else (),
-            content_resolved=said.content_resolved if calls or not self._has_value else self.value,
-            stopped=said.stopped,
+            response.model,
+            response.id,
+            response.warnings,
+            _extra(response, self.text) if LOGPROBS in response.extra else response.extra,
+            with_content(response.parts, self.text, calls) if response.parts else (),
+            content_resolved=response.content_resolved if calls or not self._has_value else self.value,
+            stopped=response.stopped,
         )
 
 
-def _extra(said: ModelResponse, text: str) -> Mapping[str, Any]:
+def _extra(response: ModelResponse, text: str) -> Mapping[str, Any]:
     """What else is said of an answer, with the probabilities of the tokens of the text that is given back."""
-    fitted = said.extra[LOGPROBS] if text == said.text else fit_logprobs(said.extra[LOGPROBS], text)
-    return {**said.extra, LOGPROBS: fitted or said.extra[LOGPROBS]}
+    fitted = response.extra[LOGPROBS] if text == response.text else fit_logprobs(response.extra[LOGPROBS], text)
+    return {**response.extra, LOGPROBS: fitted or response.extra[LOGPROBS]}
 
 
 Steps: TypeAlias = Generator[ModelRequest, ModelResponse, Outcome]

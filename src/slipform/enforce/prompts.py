@@ -59,10 +59,10 @@ def parts_of(value: Any, violations: Sequence[Violation], document: Mapping[str,
     places: dict[str, Steps] = {}
     shapes: dict[str, Any] = {}
     for violation in violations:
-        found = _place(violation, value, document)
-        if found is None:
+        place = _place(violation, value, document)
+        if place is None:
             return None
-        steps, shape = found
+        steps, shape = place
         places[json_path(steps)] = steps
         shapes[json_path(steps)] = shape
     if not places or len(places) > _MOST_PARTS:
@@ -96,13 +96,13 @@ def parts_request(first: ModelRequest, answer: str, parts: Parts, violations: Se
     """Ask for the offending parts only, each under its path."""
     wrong = "\n".join(f"- {violation.json_path}: {violation.message}" for violation in violations)
     names = ", ".join(f'"{name}"' for name in parts.places)
-    said = (
+    question = (
         f"Parts of that JSON are not valid:\n{wrong}\n"
         f"Return one JSON object with only the corrected values, under the keys {names}. No prose. No code fences."
     )
-    wanted = None if first.response_format is None else parts.format(first.response_format)
+    response_format = None if first.response_format is None else parts.format(first.response_format)
     return first.replace(
-        messages=(*first.messages, Message.assistant(answer), Message.user(said)), response_format=wanted
+        messages=(*first.messages, Message.assistant(answer), Message.user(question)), response_format=response_format
     )
 
 
@@ -136,8 +136,8 @@ def worked_examples() -> tuple[Message, ...]:
     '{"child": "Ottilie", "years": 7, "swims": true}'
     """
     turns: list[Message] = []
-    for said, keys, answer in _WORKED:
-        turns += (Message.user(f"{said}\n{KEYS_AND_KINDS.format(keys=keys)}"), Message.assistant(answer))
+    for question, keys, answer in _WORKED:
+        turns += (Message.user(f"{question}\n{KEYS_AND_KINDS.format(keys=keys)}"), Message.assistant(answer))
     return tuple(turns)
 
 
@@ -149,8 +149,8 @@ def repeats_prompt(value: Any, messages: Sequence[Message]) -> Sequence[Violatio
     """
     answer = json.dumps(value, ensure_ascii=False).casefold()
     words = [word for word in _THEIR_WORDS if word in answer]
-    said = "".join(message.text for message in messages).casefold() if words else ""
-    word = next((word for word in words if word not in said), None)
+    prompt_text = "".join(message.text for message in messages).casefold() if words else ""
+    word = next((word for word in words if word not in prompt_text), None)
     if word is None:
         return ()
     return (Violation("", "", "validator", f'the answer copies "{word}" from an example that was shown', steps=()),)
@@ -302,12 +302,12 @@ def reask_request(
     `unseen` is the schema where the model may not have been shown it yet. It goes after the conversation, whose
     beginning the vendor may have cached.
     """
-    said = f"That JSON is not valid:\n{faults(violations)}\n{REASK}" if violations else REPAIR
-    told = wording is None or wording.schema_in_prompt or wording.list_keys or wording.shown
-    if unseen is not None and wording is not None and not told:
-        said = f"{SCHEMA.format(schema=_summary(unseen.document, wording).text)}\n{said}"
+    correction = f"That JSON is not valid:\n{faults(violations)}\n{REASK}" if violations else REPAIR
+    shows_schema = wording is None or wording.schema_in_prompt or wording.list_keys or wording.shown
+    if unseen is not None and wording is not None and not shows_schema:
+        correction = f"{SCHEMA.format(schema=_summary(unseen.document, wording).text)}\n{correction}"
     previous = (Message.assistant(answer),) if answer.strip() else ()
-    return base.replace(messages=(*base.messages, *previous, Message.user(said)))
+    return base.replace(messages=(*base.messages, *previous, Message.user(correction)))
 
 
 def shorter_request(base: ModelRequest) -> ModelRequest:
@@ -361,19 +361,19 @@ def _call_result(violations: Sequence[Violation]) -> str:
 
 
 def _prompted(request: ModelRequest, schema: Mapping[str, Any] | None, wording: Wording) -> Worded:
-    said = FIRST_WITHOUT_SCHEMA
+    instruction = FIRST_WITHOUT_SCHEMA
     warnings = tuple[ModelWarning, ...]()
     if schema is not None:
         if wording.wraps_root:
             schema = wrapped_root(schema)
         summary = _summary(schema, wording)
-        said = FIRST_WITH_SCHEMA.format(schema=summary.text)
+        instruction = FIRST_WITH_SCHEMA.format(schema=summary.text)
         warnings = (_CUT,) if summary.cut else ()
     if wording.list_keys and schema is not None:
-        return Worded(_for_a_small_model(request, schema, said), warnings)
+        return Worded(_for_a_small_model(request, schema, instruction), warnings)
     if schema is not None and (example := _short_example(schema)) is not None:
-        said = f"{said}\n{EXAMPLE.format(example=example)}"
-    return Worded(request.replace(messages=_with_system(said, request.messages), tells_schema=True), warnings)
+        instruction = f"{instruction}\n{EXAMPLE.format(example=example)}"
+    return Worded(request.replace(messages=_with_system(instruction, request.messages), tells_schema=True), warnings)
 
 
 def wrapped_root(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -409,23 +409,23 @@ _EXAMPLES = BoundedCache[bytes, str]("examples in prompts", entries=256, max_byt
 """By the schema's text."""
 
 
-def _with_system(said: str, messages: Sequence[Message]) -> tuple[Message, ...]:
+def _with_system(instruction: str, messages: Sequence[Message]) -> tuple[Message, ...]:
     """The messages with this said first, in the system message there is: many chat templates take only one."""
     if not messages or messages[0].role != "system":
-        return (Message.system(said), *messages)
+        return (Message.system(instruction), *messages)
     parts: tuple[Part, ...] = messages[0].parts
     if parts and isinstance(parts[0], Text) and not parts[0].extra:  # one text: not every server takes a list of parts
-        parts = (Text(f"{said}\n\n{parts[0].text}"), *parts[1:])
+        parts = (Text(f"{instruction}\n\n{parts[0].text}"), *parts[1:])
     else:
-        parts = (Text(f"{said}\n\n" if parts else said), *parts)
+        parts = (Text(f"{instruction}\n\n" if parts else instruction), *parts)
     return (messages[0].replace(parts=parts), *messages[1:])
 
 
-def _for_a_small_model(request: ModelRequest, schema: Mapping[str, Any], said: str) -> ModelRequest:
+def _for_a_small_model(request: ModelRequest, schema: Mapping[str, Any], instruction: str) -> ModelRequest:
     """What is said first, then how such questions are answered well, then the question with the keys it asks for."""
     own = next((at for at, message in enumerate(request.messages) if message.role != "system"), len(request.messages))
-    told = _append_to_last_user(request, wanted_keys(schema)).messages
-    messages = (Message.system(said), *told[:own], *worked_examples(), *told[own:])
+    with_keys = _append_to_last_user(request, wanted_keys(schema)).messages
+    messages = (Message.system(instruction), *with_keys[:own], *worked_examples(), *with_keys[own:])
     return request.replace(messages=messages, tells_schema=True)
 
 

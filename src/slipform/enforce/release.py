@@ -85,8 +85,8 @@ def _tail(scanner: JsonScanner, value: Any, half: str) -> str:
     key = scanner.key
     out = ":" if scanner.state == COLON else ""
     if STRING <= scanner.state <= HIGH_ESCAPE and scanner.in_key:
-        begun = "".join(scanner.pieces)
-        endings = {name: compact_json(name[len(begun) :])[1:] for name in left if name.startswith(begun)}
+        prefix = "".join(scanner.pieces)
+        endings = {name: compact_json(name[len(prefix) :])[1:] for name in left if name.startswith(prefix)}
         names = [name for name in endings if endings[name].startswith(half)]
         _must(bool(names))
         key = names[0]
@@ -115,17 +115,17 @@ def _take(left: Any, key: str) -> Any:
 def _missing(scanner: JsonScanner, value: Any) -> str:
     """What is missing of the string, number or literal that is open, or of all of the value where none is."""
     if scanner.in_text():
-        begun = scanner.open_text()
-        _must(isinstance(value, str) and value.startswith(begun))
-        return compact_json(value[len(begun) :])[1:]
+        prefix = scanner.open_text()
+        _must(isinstance(value, str) and value.startswith(prefix))
+        return compact_json(value[len(prefix) :])[1:]
     text = compact_json(value)
-    begun = ""
+    prefix = ""
     if scanner.state == NUMBER:
-        begun = "".join(scanner.digits)
+        prefix = "".join(scanner.digits)
     elif scanner.state == LITERAL:
-        begun = scanner.word[: scanner.matched]
-    _must(text.startswith(begun))
-    return text[len(begun) :]
+        prefix = scanner.word[: scanner.matched]
+    _must(text.startswith(prefix))
+    return text[len(prefix) :]
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -226,7 +226,7 @@ class ReleaseGate:
         self._direct = True
         self._blind = False
         self._pieces: list[str] = []
-        self._held: list[str] = []
+        self._waiting: list[str] = []
         self._left = 0
         self._received = 0
         self._json_at = 0
@@ -290,10 +290,10 @@ class ReleaseGate:
         if self._scanner.complete:
             return ""  # what follows may be another answer: the judge looks at all of it
         if self._finder is not None:
-            found = self._start(text)
-            if found is None:
+            start = self._start(text)
+            if start is None:
                 return ""
-            text = found
+            text = start
             self._json_at = self._received - len(text)
         if self._lifted is not None:
             return self._feed_lifted(text, self._lifted)
@@ -400,8 +400,8 @@ class ReleaseGate:
                 return text
         if self._finder is None:
             return text
-        found = self._finder.feed(text)
-        if found is None:
+        start = self._finder.feed(text)
+        if start is None:
             return None
         prose = prose_before(self._finder.text)
         self._direct = not prose
@@ -409,7 +409,7 @@ class ReleaseGate:
         if not self._after_prose and not is_lead_in(prose):
             self.give_up()
             return None
-        return found
+        return start
 
     def _stopped(self) -> None:
         fault = self._tracker.mismatch
@@ -425,16 +425,16 @@ class ReleaseGate:
         certain = self._certain()
         cut = certain - self._left
         if cut <= 0:
-            self._held.append(added)
+            self._waiting.append(added)
             return ""
         self._left = certain
-        if self._held:
-            self._held.append(added)
-            added = "".join(self._held)
-            self._held.clear()
+        if self._waiting:
+            self._waiting.append(added)
+            added = "".join(self._waiting)
+            self._waiting.clear()
         if cut == len(added):
             return added
-        self._held.append(added[cut:])
+        self._waiting.append(added[cut:])
         return added[:cut]
 
     def _certain(self) -> int:
@@ -476,8 +476,8 @@ def half_escape(scanner: JsonScanner) -> int:
     state = scanner.stopped_in if scanner.stopped else scanner.state
     if not ESCAPE <= state <= HIGH_ESCAPE:
         return 0
-    begun = 2 + len(scanner.hex) if state == HEX else 0 if state == HIGH else 1
-    return begun + (scanner.high_length if scanner.high else 0)
+    length = 2 + len(scanner.hex) if state == HEX else 0 if state == HIGH else 1
+    return length + (scanner.high_length if scanner.high else 0)
 
 
 def closers(scanner: JsonScanner) -> str:

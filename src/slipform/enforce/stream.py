@@ -119,7 +119,7 @@ class EnforcedStream:
         self._model: Any = None
         self.stopped = False
         self._broke_off = False
-        self._asked = NO_REQUEST
+        self._request = NO_REQUEST
         self.watch = StreamWatch()
         self.attempts = 0
         """How many answers have begun, this one included."""
@@ -148,15 +148,15 @@ class EnforcedStream:
         """The answer ended without its end."""
         self._broke_off = True
 
-    def begin(self, asked: ModelRequest) -> None:
+    def begin(self, request: ModelRequest) -> None:
         """The answer to this request begins."""
         self._reducer.start(Snapshot(emulated=None if self._plan.answer_tool else False))
         self._leads = self._live and self._first
-        watch = None if self._leads else self._plan.watch(asked)
+        watch = None if self._leads else self._plan.watch(request)
         self._watched = None if watch is None else GuardedAnswer(watch)
         self._runaway = RunawayStop(self._plan.schema)
         self._first = self.stopped = self._broke_off = False
-        self._asked = asked
+        self._request = request
         self.attempts += 1
 
     def push(self, batch: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
@@ -172,7 +172,7 @@ class EnforcedStream:
         return self._sink.push(certain) if certain else None
 
     def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
-        """`push`, for chunks that are no more than text, or arguments of one call, by who spoke last."""
+        """`push`, for chunks that are no more than text, or arguments of one call."""
         live = self._calls.begun(call) if call >= 0 and self._leads and self._calls is not None else None
         pieces: list[str] | None = None
         if live is not None:
@@ -209,9 +209,9 @@ class EnforcedStream:
         return pieces
 
     def _observed(self, received: str, released: str) -> None:
-        held = self._gate.held if self._leads and self._gate is not None and not self._prose else 0
+        waiting = self._gate.held if self._leads and self._gate is not None and not self._prose else 0
         if self.watch.tell is not None and (received or released):
-            self.watch.tell(self.attempts, received, released, held)
+            self.watch.tell(self.attempts, received, released, waiting)
 
     def _grown(self, texts: list[str]) -> list[str] | None:
         """What may leave of these texts; None where that takes more than a look at them."""
@@ -304,9 +304,9 @@ class EnforcedStream:
 
     def _not_a_call(self, text: str) -> str:
         """What leaves of a text where a call is required: a call may have been written as text."""
-        found = None if self._withholds else _MAY_BE_A_CALL.search(text)
-        if found is not None:
-            text = text[: found.start()]
+        bracket = None if self._withholds else _MAY_BE_A_CALL.search(text)
+        if bracket is not None:
+            text = text[: bracket.start()]
             self._withholds = True
         elif self._withholds:
             text = ""
@@ -412,7 +412,7 @@ class EnforcedStream:
             self._fold()
             response = self._reducer.finish(check=False)
         if self.stopped or self._broke_off:
-            response = with_estimated_usage(response, self._asked)
+            response = with_estimated_usage(response, self._request)
         gate = self._gate
         if gate is not None and self._leads and not self._prose and not self._by_tool:
             response = response.replace(stream=gate.figures("".join(self._texts)))
@@ -457,7 +457,7 @@ class EnforcedStream:
     ) -> list[CompletionChunk]:
         """What has not left yet, why the answer ended, and what it cost; first the ends of calls that have begun."""
         sent = {id(part) for part in self._asides}
-        begun = [delta for delta in calls.values() if delta is not None and delta.id is None]
+        open_calls = [delta for delta in calls.values() if delta is not None and delta.id is None]
         more = {identity: None if delta is None or delta.id is None else delta for identity, delta in calls.items()}
         parts = answer.message.parts
         if self._thought and self._leads:
@@ -469,7 +469,7 @@ class EnforcedStream:
         last = CompletionChunk(
             finish=answer.finish, raw_finish=answer.raw_finish, usage=answer.usage, id=answer.id, extra=answer.extra
         )
-        closing = [CompletionChunk(tool_calls=(delta,)) for delta in begun]
+        closing = [CompletionChunk(tool_calls=(delta,)) for delta in open_calls]
         closing += [*part_chunks(parts, sent_text=sent_text, sent=sent, calls=more), last]
         if not self.has_shown:
             closing[0] = closing[0]._replace(id=answer.id, model=answer.model)
@@ -539,9 +539,9 @@ class EnforcedCall:
         opened = self._opened
         reader = opened.reader
         if reader is None or (self._asks_anew and not reader.has_shown):
-            begun = 0 if reader is None else reader.attempts
+            attempts = 0 if reader is None else reader.attempts
             reader = opened.reader = EnforcedStream(self._plan, self._release, opened.sink)
-            reader.attempts = begun
+            reader.attempts = attempts
             if opened.watch is not None:
                 reader.watch = opened.watch
         elif self._asks_anew:
@@ -576,10 +576,10 @@ class EnforcedCall:
 
     def _advance(self, step: Callable[[], ModelRequest]) -> None:
         try:
-            asked = step()
+            request = step()
         except StopIteration as done:
             self.outcome = done.value
         else:
-            self._asks_anew = asked.messages is self.asked.messages
-            self.asked = asked
+            self._asks_anew = request.messages is self.asked.messages
+            self.asked = request
             self.attempt += 1

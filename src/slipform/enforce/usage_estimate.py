@@ -35,9 +35,9 @@ def with_estimated_usage(response: ModelResponse, request: ModelRequest) -> Mode
 def _prompt(request: ModelRequest) -> bytes:
     """The words of a request: its messages, its schema, its tools."""
     words = [message.text.encode("utf-8", "surrogatepass") for message in request.messages]
-    wanted = request.response_format
-    if wanted is not None:
-        words.append(wanted.json_schema.text or json_text(wanted.json_schema.schema))
+    response_format = request.response_format
+    if response_format is not None:
+        words.append(response_format.json_schema.text or json_text(response_format.json_schema.schema))
     for tool in request.tools:
         words += [f"{tool.name} {tool.description or ''}".encode("utf-8", "surrogatepass"), json_text(tool.parameters)]
     return b"".join(words)

@@ -51,37 +51,37 @@ def complaints(validators: Sequence[Validator], typed: Any, value: Any) -> list[
     >>> [found.json_path for found in complaints([lambda age: ("$", "too young")], 3, 3)]
     ['$']
     """
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for validator in validators:
         try:
-            said = validator(typed)
+            returned = validator(typed)
         except (ValueError, AssertionError) as error:
-            said = str(error) or type(error).__name__
+            returned = str(error) or type(error).__name__
         except Exception as error:
             error.add_note(f"It was raised by the validator {_name(validator)}, which gets a {type(typed).__name__}.")
             raise
-        found += [_violation(each, validator, value) for each in _listed(said)]
-    return found
+        violations += [_violation(each, validator, value) for each in _listed(returned)]
+    return violations
 
 
-def _listed(said: Any) -> Sequence[Any]:
-    if said is None:
+def _listed(returned: Any) -> Sequence[Any]:
+    if returned is None:
         return ()
-    if isinstance(said, list):
-        return said
-    pair = isinstance(said, tuple) and len(said) == 2 and isinstance(said[1], str)
-    return said if isinstance(said, tuple) and not pair else (said,)
+    if isinstance(returned, list):
+        return returned
+    pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], str)
+    return returned if isinstance(returned, tuple) and not pair else (returned,)
 
 
-def _violation(said: Any, validator: Validator, value: Any) -> Violation:
-    if isinstance(said, str):
-        return violation_at((), "validator", said, value)
-    place, message = said if isinstance(said, tuple) and len(said) == 2 else (None, None)
+def _violation(complaint: Any, validator: Validator, value: Any) -> Violation:
+    if isinstance(complaint, str):
+        return violation_at((), "validator", complaint, value)
+    place, message = complaint if isinstance(complaint, tuple) and len(complaint) == 2 else (None, None)
     if isinstance(place, str | tuple | list) and isinstance(message, str):
         steps = path_steps(place) if isinstance(place, str) else tuple(place)
         return violation_at(steps, "validator", message, value)
     raise TypeError(
-        f"The validator {_name(validator)} returned {said!r:.80}; "
+        f"The validator {_name(validator)} returned {complaint!r:.80}; "
         "return None, a text that says what is wrong, or a pair of the place and the text"
     )
 

@@ -250,11 +250,10 @@ def _release(request: ModelRequest, plan: Plan, mode: Mode) -> Release:
     if mode == "buffer" or (evidence is not None and (evidence.samples or evidence.require_grounded)):
         return NOTHING_EARLY
     response_format = request.response_format
-    size = (
-        0
-        if response_format is None
-        else len(response_format.json_schema.text or json_text(response_format.json_schema.schema))
-    )
+    size = 0
+    if response_format is not None:
+        spec = response_format.json_schema
+        size = len(spec.text or json_text(spec.schema))
     answer = plan.schema is not None and plan.on_failure != "raw" and size <= MOST_FOLLOWED
     if mode == "auto" and (plan.validators or (plan.guard.watches and plan.strategy is OutputStrategy.PROMPTED)):
         answer = False  # whether it is accepted, only the caller's own check of the whole can tell

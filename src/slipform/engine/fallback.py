@@ -153,7 +153,7 @@ async def stream_first(
 
 
 class FallbackCall:
-    """An `EnforcedCall` whose attempts go over a list of models, for who shows an answer while it grows.
+    """An `EnforcedCall` whose attempts go over a list of models, for callers that show an answer while it grows.
 
     It moves on whatever has been shown, because those streams start again with every attempt, and say so.
     """

@@ -162,15 +162,15 @@ def traced(steps: Steps, request: ModelRequest, strategy: str, *, streaming: boo
     """The same steps, with one span per attempt; its length is the vendor's, its verdict the judge's."""
     if not is_tracing():
         return (yield from steps)
-    asked, outcome = _advance(lambda: next(steps))
+    next_request, outcome = _advance(lambda: next(steps))
     attempt = 0
-    while asked is not None:
+    while next_request is not None:
         attempt += 1
-        provider, _, model = asked.model.partition("/")
+        provider, _, model = next_request.model.partition("/")
         span = start_call(request, provider, model or provider, streaming=streaming, attempt=attempt)
         if span is not None:
             span.set_attribute("slipform.strategy", strategy)
-        asked, outcome = yield from _attempt(steps, asked, span)
+        next_request, outcome = yield from _attempt(steps, next_request, span)
     assert outcome is not None  # noqa: S101 — steps end with an outcome or an error
     return outcome
 
@@ -333,7 +333,7 @@ def _watched(steps: Steps, request: ModelRequest, plan: Plan, streaming: bool) -
     except SlipformError as error:
         _record_call(request, plan, error.report, streaming, error.code, plan.clock() - began)
         raise
-    except BaseException:  # cancelled, or given up by who reads the stream
+    except BaseException:  # cancelled, or given up by the reader of the stream
         _record_call(request, plan, None, streaming, "cancelled", plan.clock() - began)
         raise
     _record_call(request, plan, outcome.report, streaming, "ok")

@@ -174,5 +174,5 @@ class FieldEvidence:
         """
         spans = tuple(Span(**span) for span in fields_by_name.get("spans", ()))
         if wrong := next((span for span in spans if span.how not in get_args(How)), None):
-            raise ValueError(f"{wrong.how!r} is no way to stand in a source")
+            raise ValueError(f"{wrong.how!r} is not a kind of match in a source")
         return cls(**{**fields_by_name, "spans": spans, "touched": tuple(fields_by_name.get("touched", ()))})

@@ -120,13 +120,13 @@ def _entries_at(logprobs: Any, places: Sequence[int]) -> dict[str, Any]:
     """The entries that have bytes at these places of all, with no other bytes; the tokens in between go."""
     entries = _entries(logprobs)
     pieces = [_bytes_of(entry) or b"" for entry in entries]
-    kept = []
+    chosen_entries = []
     chosen = set(places)
     for entry, piece, end in zip(entries, pieces, accumulate(map(len, pieces)), strict=True):
         begin = end - len(piece)
         left = bytes(byte for at, byte in enumerate(piece, begin) if at in chosen)
         if left == piece and left:
-            kept.append(entry)
+            chosen_entries.append(entry)
         elif left:
-            kept.append({**entry, "token": left.decode("utf-8", "replace"), "bytes": list(left)})
-    return {"content": kept}
+            chosen_entries.append({**entry, "token": left.decode("utf-8", "replace"), "bytes": list(left)})
+    return {"content": chosen_entries}

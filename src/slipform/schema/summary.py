@@ -176,8 +176,8 @@ def _stripped(node: Any, *, descriptions: bool) -> Any:
     def strip(sub: Any, _: Pointer = ()) -> Any:
         if not isinstance(sub, Mapping):
             return sub
-        kept = {key: value for key, value in sub.items() if descriptions or key != "description"}
-        return with_children({key: kept[key] for key in kept if not _is_annotation(key)}, strip)
+        remaining = {key: value for key, value in sub.items() if descriptions or key != "description"}
+        return with_children({key: remaining[key] for key in remaining if not _is_annotation(key)}, strip)
 
     return strip(node)
 

@@ -79,37 +79,37 @@ class StartFinder:
         self._passed: list[str] = []
         self._first = ""
         """The first character that is not a blank."""
-        self._held = ""
+        self._pending = ""
         self._block: Block | None = None
 
     @property
     def text(self) -> str:
         """Everything seen before the start."""
-        return "".join(self._passed) + self._held
+        return "".join(self._passed) + self._pending
 
     def feed(self, chunk: str, *, last: bool = False) -> str | None:
         """The JSON's beginning, once it is sure; None while it is not. With `last` nothing is held back any more."""
-        text = self._held + chunk
+        text = self._pending + chunk
         i = 0
         while True:
             if self._block is not None:
                 i = self._skip_reasoning(text, i, self._block, last=last)
                 if self._block is not None:
                     return None
-            found = _NOTABLE.search(text, i)
-            if found is None:
+            notable = _NOTABLE.search(text, i)
+            if notable is None:
                 self._pass(text, i, len(text))
                 return None
-            self._pass(text, i, found.start())
-            i = found.start()
+            self._pass(text, i, notable.start())
+            i = notable.start()
             verdict = self._reasoning(text, i)
             if verdict is False and text[i] in "{[":
                 verdict = self._bracket(text, i)
             if verdict is None and not last:
-                self._held = text[i:]
+                self._pending = text[i:]
                 return None
             if verdict and self._block is None:
-                self._held = ""
+                self._pending = ""
                 return text[i:]
             if not verdict:
                 self._pass(text, i, i + 1)
@@ -121,7 +121,7 @@ class StartFinder:
             self._first = self._first or text[start:stop].lstrip()[:1]
             if self._block is None:
                 self.prefix_chars += stop - start
-        self._held = ""
+        self._pending = ""
 
     def _reasoning(self, text: str, i: int) -> bool | None:
         """Whether a reasoning block opens at `i`; if so the finder is inside it."""
@@ -140,7 +140,7 @@ class StartFinder:
             return end
         keep = len(text) if last else max(i, len(text) - block.longest_closing + 1)
         self._pass(text, i, keep)
-        self._held = text[keep:]
+        self._pending = text[keep:]
         return keep
 
     def _bracket(self, text: str, i: int) -> bool | None:

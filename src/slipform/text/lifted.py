@@ -260,20 +260,20 @@ class LiftedText(ScanListener):
         begin()
         self._write("{")
         container = _Container()
-        held: dict[str, str] = {}
+        waiting: dict[str, str] = {}
         others = plan.values if plan.extra is None else SAME
         while (event := (yield from self._next())) is not _CLOSED:
             name: str = event.value
             first = yield from self._next()
             if name == plan.extra and first.kind == ARRAY:
-                yield from self._extra_pairs(plan, container, held)
+                yield from self._extra_pairs(plan, container, waiting)
                 continue
             if name == plan.extra and first.kind == OBJECT:
                 raise _NotLiftable
             member = self._member(container, plan.names.get(name, name))
             entry = plan.fields.get(name)
             yield from self._value(others, first, member) if entry is None else self._field(entry, first, member)
-        for name, text in held.items():
+        for name, text in waiting.items():
             if name not in container.keys:
                 self._member(container, name)()
                 self._write(text)
@@ -316,11 +316,11 @@ class LiftedText(ScanListener):
             self._waiting.appendleft(item)
         yield from self._value(entry.plan, first, begin)
 
-    def _extra_pairs(self, plan: Record, container: _Container, held: dict[str, str]) -> ValueSteps:
+    def _extra_pairs(self, plan: Record, container: _Container, waiting: dict[str, str]) -> ValueSteps:
         """Write pairs as members of the object they belong to; one that names a listed property waits for the end."""
         listed = {plan.names.get(name, name) for name in plan.fields}
         while (event := (yield from self._next())) is not _CLOSED:
-            yield from self._pair(plan.values, event, container, listed, held)
+            yield from self._pair(plan.values, event, container, listed, waiting)
 
     def _pairs(self, plan: Pairs, begin: Begin) -> ValueSteps:
         begin()
@@ -336,7 +336,7 @@ class LiftedText(ScanListener):
         first: ScanEvent,
         container: _Container,
         listed: set[str] | frozenset[str],
-        held: dict[str, str],
+        waiting: dict[str, str],
     ) -> ValueSteps:
         """Write one pair as a member: as it grows where its key comes first. The first pair of a key counts."""
         if first.kind != OBJECT:
@@ -363,7 +363,7 @@ class LiftedText(ScanListener):
         if key is None or text is None or is_written or key in container.keys:
             return
         if key in listed:
-            held.setdefault(key, text)
+            waiting.setdefault(key, text)
             return
         self._member(container, key)()
         self._write(text)
@@ -469,22 +469,22 @@ class LiftedText(ScanListener):
     def _choose(self, table: Table, chosen: list[Plan | None]) -> ValueSteps:
         """Read an object until it is known which alternative it is; what was read is followed again."""
         read: list[ScanEvent] = []
-        known: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         open_key: str | None = None
         depth = 0
         while True:
-            decided, plan = _alternative(table, known, open_key)
+            decided, plan = _alternative(table, members, open_key)
             if decided:
                 break
             event = yield from self._next()
             read.append(event)
             if depth == 0 and event is _CLOSED:
-                plan = next((plan for tests, plan in table.objects if holds(tests, known)), None)
+                plan = next((plan for tests, plan in table.objects if holds(tests, members)), None)
                 break
             if event.kind == KEY and depth == 0:
                 open_key = event.value
             elif depth == 0 and open_key is not None:
-                known[open_key] = _PLACEHOLDERS.get(event.kind, event.value)
+                members[open_key] = _PLACEHOLDERS.get(event.kind, event.value)
                 if event.kind == SCALAR:
                     open_key = None
             if event.kind in (OBJECT, ARRAY):
@@ -538,18 +538,18 @@ _ANY_ITEMS: Final = Items((), SAME)
 _PLACEHOLDERS: Final[Mapping[str, Any]] = {OBJECT: {}, ARRAY: [], TEXT_OPENED: ""}
 
 
-def _alternative(table: Table, known: dict[str, Any], open_key: str | None) -> tuple[bool, Plan | None]:
+def _alternative(table: Table, members: dict[str, Any], open_key: str | None) -> tuple[bool, Plan | None]:
     """Return whether the keys so far decide which alternative an open object is, and its plan."""
     for tests, plan in table.objects:
-        if any(_is_sure(test, known, open_key) and not passes(test, known) for test in tests):
+        if any(_is_sure(test, members, open_key) and not passes(test, members) for test in tests):
             continue
-        if all(_is_sure(test, known, open_key) for test in tests):
+        if all(_is_sure(test, members, open_key) for test in tests):
             return True, plan
         return False, None
     return False, None
 
 
-def _is_sure(test: Test, known: dict[str, Any], open_key: str | None) -> bool:
+def _is_sure(test: Test, members: dict[str, Any], open_key: str | None) -> bool:
     """Whether an open object already answers a test for good: the key is there, and its value, if asked, is whole."""
     word, key, _ = test
-    return key in known and (word in ("has", "lacks", "kind", "other_kind") or key != open_key)
+    return key in members and (word in ("has", "lacks", "kind", "other_kind") or key != open_key)

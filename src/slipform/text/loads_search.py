@@ -359,7 +359,7 @@ def _notes(candidate: RepairedCandidate, repaired: Repaired) -> tuple[LoadWarnin
     notes: list[LoadWarning] = []
     start = repaired.start
     if candidate.kind in ("weak", "cited"):
-        notes.append(LoadWarning("weak", start, "The JSON stands in a sentence and may be part of it."))
+        notes.append(LoadWarning("weak", start, "The JSON is inside a sentence and may be part of it."))
     if repaired.hinted:
         notes.append(
             LoadWarning("schema_hint", start, "The text can be read in several ways; the schema settled which.")

@@ -154,7 +154,17 @@ class Parser:
     Threads may read one snapshot, but must take turns to feed and to read snapshots of the same text.
     """
 
-    __slots__ = ("_after", "_before", "_cell", "_complete", "_error", "_note_count", "_notes", "_seen", "_source")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_cell",
+        "_chunk_count",
+        "_complete",
+        "_error",
+        "_note_count",
+        "_notes",
+        "_source",
+    )
 
     def __init__(
         self, *, max_depth: int = DEFAULT_MAX_DEPTH, lenient: bool = False, _source: GrowingText | None = None
@@ -164,7 +174,7 @@ class Parser:
             source = GrowingText(LenientScanner(max_depth) if lenient else JsonScanner(max_depth))
         scanner = source.scanner
         self._source: GrowingText = source
-        self._seen: int = len(source.chunks)
+        self._chunk_count: int = len(source.chunks)
         self._complete: bool = scanner.complete
         self._error: ParseError | None = scanner.error
         self._notes: list[Note] = scanner.notes
@@ -231,7 +241,7 @@ class Parser:
     @property
     def cursor(self) -> tuple[GrowingText, int, Position]:
         """For `resolve`: the source, how many chunks of it this snapshot has seen, and where in the tree it stands."""
-        return self._source, self._seen, self._after
+        return self._source, self._chunk_count, self._after
 
     def __repr__(self) -> str:
         # Without the value: it may be long, and deeper than `repr` can go.
@@ -242,4 +252,8 @@ class Parser:
     def _current(self) -> GrowingText:
         """The source if it stands where this snapshot was taken, else one of its own that does."""
         source = self._source
-        return source if len(source.chunks) == self._seen else source.fork(self._seen, self.value, self._cell)
+        return (
+            source
+            if len(source.chunks) == self._chunk_count
+            else source.fork(self._chunk_count, self.value, self._cell)
+        )

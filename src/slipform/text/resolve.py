@@ -81,11 +81,11 @@ def resolve(schema: Any, parser: Parser, cache: ResolveCache) -> Match | NoMatch
 
     The cost per chunk is that of what is new: closed parts are looked at once.
     """
-    source, seen, position = parser.cursor
-    tracker = _tracker(schema, source, seen, cache)
+    source, chunk_count, position = parser.cursor
+    tracker = _tracker(schema, source, chunk_count, cache)
     if cache.position is position:
         return cache.result
-    cache.seen = seen
+    cache.seen = chunk_count
     cache.position = position
     if tracker.mismatch is None:
         _advance(tracker, cache.frames, source.scanner, position)
@@ -97,19 +97,19 @@ def resolve(schema: Any, parser: Parser, cache: ResolveCache) -> Match | NoMatch
         cache.result = NO_MATCH
         cache.shown = None
     elif cache.shown is None or not _same_place(cache.shown, shown):
-        cache.result = _show(parser, source, seen, position, shown)
+        cache.result = _show(parser, source, chunk_count, position, shown)
         cache.shown = shown
     return cache.result
 
 
-def _tracker(schema: Any, source: GrowingText, seen: int, cache: ResolveCache) -> Tracker:
+def _tracker(schema: Any, source: GrowingText, chunk_count: int, cache: ResolveCache) -> Tracker:
     """The tracker to go on with; a new one if the cache belongs to something else."""
     plan = cache.plan
     if plan is None or (plan.schema is not schema and not _is_same(plan.schema, schema)):
         plan = cache.plan = NormalForm(schema)
         cache.tracker = None
     tracker = cache.tracker
-    if tracker is None or cache.source is not source or seen < cache.seen:
+    if tracker is None or cache.source is not source or chunk_count < cache.seen:
         tracker = cache.tracker = Tracker(plan)
         cache.frames = []
         cache.source = source
@@ -119,11 +119,11 @@ def _tracker(schema: Any, source: GrowingText, seen: int, cache: ResolveCache) -
     return tracker
 
 
-def _is_same(known: Any, schema: Any) -> bool:
+def _is_same(cached: Any, schema: Any) -> bool:
     """Whether a schema that is made anew for each call is the one the cache was made for."""
-    if not isinstance(known, dict) or not isinstance(schema, dict) or known != schema:
+    if not isinstance(cached, dict) or not isinstance(schema, dict) or cached != schema:
         return False
-    return to_text(known) == to_text(schema)  # 1 and True are equal, and are not the same
+    return to_text(cached) == to_text(schema)  # 1 and True are equal, and are not the same
 
 
 def _advance(tracker: Tracker, frames: list[Frame], scanner: JsonScanner, position: Position) -> None:
@@ -198,11 +198,13 @@ def _before(frame: Frame) -> Position | None:
     return None if parent is None or parent.parent is None else Position(parent, frame.slot, -1)
 
 
-def _show(parser: Parser, source: GrowingText, seen: int, position: Position, shown: Position) -> Match | NoMatch:
+def _show(
+    parser: Parser, source: GrowingText, chunk_count: int, position: Position, shown: Position
+) -> Match | NoMatch:
     if shown is position:
         value = parser.value
         return NO_MATCH if value is PENDING else Match(value)
-    if seen == len(source.chunks):
+    if chunk_count == len(source.chunks):
         return Match(show_cut(source.scanner, shown.frame))
     return Match(show_past(source.scanner, shown))
 
@@ -210,12 +212,12 @@ def _show(parser: Parser, source: GrowingText, seen: int, position: Position, sh
 def _same_place(left: Position, right: Position) -> bool:
     if left.frame is right.frame and left.count == right.count and min(left.length, right.length) >= 0:
         return left.length == right.length  # one string, which may have grown
-    a = _settled(left)
-    b = _settled(right)
+    a = _outermost_alike(left)
+    b = _outermost_alike(right)
     return a.frame is b.frame and a.count == b.count and a.length == b.length
 
 
-def _settled(position: Position) -> Position:
+def _outermost_alike(position: Position) -> Position:
     """The outermost position that shows the same: a string or container that closed as it was adds nothing."""
     frame = position.frame
     count = position.count

@@ -224,9 +224,9 @@ class Alternative:
 
     def property(self, key: str) -> Node | None:
         """What the property of that name must be; None when it is not allowed."""
-        known = self.known_properties.get(key)
-        if known is not None or key in self.known_properties:
-            return known
+        cached = self.known_properties.get(key)
+        if cached is not None or key in self.known_properties:
+            return cached
         declared = key in self.declared
         if not declared and self.knows_others:
             return self.others
@@ -244,9 +244,9 @@ class Alternative:
     def item(self, index: int) -> Node | None:
         """What the item at that index must be; None when there may be none."""
         index = min(index, self.max_prefix)
-        known = self.known_items.get(index)
-        if known is not None or index in self.known_items:
-            return known
+        cached = self.known_items.get(index)
+        if cached is not None or index in self.known_items:
+            return cached
         schemas: list[Any] = []
         node: Node | None = None
         if all(leaf.item_schemas(index, schemas) for leaf in self.leaves):
@@ -306,10 +306,10 @@ class NormalForm:
         key = tuple(id(schema) for schema in schemas if schema is not True)
         node = self.nodes.get(key)
         if node is None:
-            ways: list[tuple[Leaf, ...]] = [()]
+            alternatives: list[tuple[Leaf, ...]] = [()]
             for schema in schemas:
-                ways = self.both(ways, self.expand(schema, (), 0))
-            node = Node([Alternative(self, leaves) for leaves in ways])
+                alternatives = self.both(alternatives, self.expand(schema, (), 0))
+            node = Node([Alternative(self, leaves) for leaves in alternatives])
             self.nodes[key] = node
         return node
 
@@ -324,22 +324,22 @@ class NormalForm:
         reference = reference_of(schema)
         if reference is not None and self.reference_hides_siblings:
             return self.referenced(reference, targets, nesting)
-        ways: list[tuple[Leaf, ...]] = [self.leaf(schema)]
+        alternatives: list[tuple[Leaf, ...]] = [self.leaf(schema)]
         if reference is not None:
-            ways = self.both(ways, self.referenced(reference, targets, nesting))
+            alternatives = self.both(alternatives, self.referenced(reference, targets, nesting))
         parts = schema.get("allOf")
         if isinstance(parts, list):
             for part in parts:
-                ways = self.both(ways, self.expand(part, targets, nesting + 1))
+                alternatives = self.both(alternatives, self.expand(part, targets, nesting + 1))
         for keyword in ("anyOf", "oneOf"):
             branches = schema.get(keyword)
             if isinstance(branches, list):
                 choice: list[tuple[Leaf, ...]] = []
                 for branch in branches:
-                    found = self.expand(branch, targets, nesting + 1)
-                    choice.extend(found if keyword == "anyOf" or len(branches) < 2 else self.marked(found))
-                ways = self.both(ways, choice)
-        return ways
+                    expanded = self.expand(branch, targets, nesting + 1)
+                    choice.extend(expanded if keyword == "anyOf" or len(branches) < 2 else self.marked(expanded))
+                alternatives = self.both(alternatives, choice)
+        return alternatives
 
     def referenced(self, reference: str, targets: tuple[int, ...], nesting: int) -> list[tuple[Leaf, ...]]:
         """The alternatives of the schema that a reference leads to."""
@@ -350,14 +350,14 @@ class NormalForm:
             return [()]
         return self.expand(target, (*targets, id(target)), nesting + 1)
 
-    def marked(self, ways: list[tuple[Leaf, ...]]) -> list[tuple[Leaf, ...]]:
+    def marked(self, alternatives: list[tuple[Leaf, ...]]) -> list[tuple[Leaf, ...]]:
         """The same, in an exact form known to be of one branch of a `oneOf`."""
         if not self.exact:
-            return ways
+            return alternatives
         self.choices += 1
         mark = Leaf({})
         mark.choice = self.choices
-        return [(*leaves, mark) for leaves in ways]
+        return [(*leaves, mark) for leaves in alternatives]
 
     def both(self, left: list[tuple[Leaf, ...]], right: list[tuple[Leaf, ...]]) -> list[tuple[Leaf, ...]]:
         """The alternatives of a value that must follow one of each."""
@@ -380,11 +380,11 @@ def form_of(schema: Schema[Any]) -> NormalForm:
     >>> form_of(Schema.of({"type": "integer"})) is form_of(Schema.of({"type": "integer"}))
     True
     """
-    known = _FORMS.use(schema.fingerprint)
-    if known is None:
-        known = NormalForm(schema.document, exact=True)
-        _FORMS.put(schema.fingerprint, known, 10_000 + schema.size)
-    return known
+    form = _FORMS.use(schema.fingerprint)
+    if form is None:
+        form = NormalForm(schema.document, exact=True)
+        _FORMS.put(schema.fingerprint, form, 10_000 + schema.size)
+    return form
 
 
 _FORMS = BoundedCache[str, NormalForm]("followed schemas", entries=128, max_bytes=48_000_000)

@@ -131,7 +131,7 @@ class JsonScanner:
         self.stopped_in: int = VALUE
         """The state in which the listener stopped it."""
         self.blanks: list[int] = []
-        """Where in the piece at hand there are blanks between tokens, for who takes them out and clears the list.
+        """Where this piece has blanks between tokens; the reader that takes them out clears the list.
 
         Only with a listener, like the next two.
         """

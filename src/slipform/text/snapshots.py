@@ -179,10 +179,10 @@ class GrowingText:
         if scanner.error is None:
             scanner.fail("", 0, "invalid_utf8", "The bytes are not UTF-8")
 
-    def fork(self, seen: int, value: Any, cell: SnapshotCell) -> GrowingText:
+    def fork(self, chunk_count: int, value: Any, cell: SnapshotCell) -> GrowingText:
         """Another source that stands after the first `seen` chunks and shares the closed parts of `value`."""
         other = GrowingText(self.scanner.anew())
-        for chunk in self.chunks[:seen]:
+        for chunk in self.chunks[:chunk_count]:
             if chunk is None:
                 other.finish()
             else:

@@ -169,17 +169,17 @@ class Tracker(ScanListener):
         kind = "object" if is_object else "array"
         depth = len(self.tracks)
         # Threads that follow the same alternative are one: otherwise a recursive choice doubles them at every level.
-        known: dict[Alternative, Thread] | None = {} if len(self._nodes) > 1 else None
+        by_alternative: dict[Alternative, Thread] | None = {} if len(self._nodes) > 1 else None
         threads: list[Thread] = []
         for index in range(len(self._nodes)):
             for alternative in self._nodes[index].alternatives:
                 if alternative.admits(kind):
-                    thread = None if known is None else known.get(alternative)
+                    thread = None if by_alternative is None else by_alternative.get(alternative)
                     if thread is None:
                         thread = Thread(alternative)
                         threads.append(thread)
-                        if known is not None:
-                            known[alternative] = thread
+                        if by_alternative is not None:
+                            by_alternative[alternative] = thread
                     if depth:
                         thread.parents.append(self.tracks[depth - 1].threads[index])
         if not threads:
@@ -195,21 +195,21 @@ class Tracker(ScanListener):
         """The innermost container has closed; `container` is what it holds."""
         closing = self.tracks.pop()
         problem = ""
-        kept: list[Thread] = []
+        remaining: list[Thread] = []
         for thread in closing.threads:
-            found = closing_fault(container, thread.alternative)
-            if found is None and not thread.alternative.accepts_container(container):
-                found = "does not fit as a whole"
-            if found is None:
-                kept.append(thread)
+            fault = closing_fault(container, thread.alternative)
+            if fault is None and not thread.alternative.accepts_container(container):
+                fault = "does not fit as a whole"
+            if fault is None:
+                remaining.append(thread)
             else:
-                problem = found
-        if not kept:
+                problem = fault
+        if not remaining:
             return self._wrong(problem, self._changes is not None and self._changes.of_closed_container())
-        if self._held_from < 0 and (_is_untold(kept) or (closing.exclusive and len(kept) > 1)):
+        if self._held_from < 0 and (_is_untold(remaining) or (closing.exclusive and len(remaining) > 1)):
             self._held_from = closing.start
-        if len(kept) < len(closing.threads):
-            self._prune(kept, len(self.tracks))
+        if len(remaining) < len(closing.threads):
+            self._prune(remaining, len(self.tracks))
         return self._ended()
 
     def key(self, key: str) -> bool:
@@ -226,7 +226,7 @@ class Tracker(ScanListener):
                 if self._changes is not None:
                     top.keys.append(key)
                 return True
-        kept: list[Thread] = []
+        remaining: list[Thread] = []
         nodes: list[Node] = []
         full = top.limited and key not in top.keys
         most = -1.0
@@ -236,14 +236,14 @@ class Tracker(ScanListener):
                 continue
             node = thread.alternative.property(key)
             if node is not None:
-                kept.append(thread)
+                remaining.append(thread)
                 nodes.append(node)
-        if not kept:
+        if not remaining:
             patchable = self._changes is not None and self._changes.of_key()
             if most >= 0:
                 return self._wrong(f"has more than {most:g} properties", patchable, self._path()[:-1])
             return self._wrong("is not allowed here", patchable)
-        self._narrow(kept, nodes)
+        self._narrow(remaining, nodes)
         if self._changes is not None and self._is_undeclared(top, key):
             if self._changes.of_spelling(key, self._missing(top)):
                 return self._wrong("may be another spelling of a key", True)
@@ -268,8 +268,8 @@ class Tracker(ScanListener):
         self._unmatched = set()
         for node in self._nodes:
             for each in node.strings:
-                found = [matcher_for(pattern) for pattern in each.patterns]
-                self._matchers[each] = [matcher for matcher in found if matcher is not None]
+                matchers = [matcher_for(pattern) for pattern in each.patterns]
+                self._matchers[each] = [matcher for matcher in matchers if matcher is not None]
         return self.text("")
 
     def text(self, text: str) -> bool:
@@ -279,12 +279,12 @@ class Tracker(ScanListener):
         self._match(text[self._matched :])
         self._matched = len(text)
         self.shows_text = False
-        kept: list[int] = [at for at in range(len(self._nodes)) if self._text_fits(text, self._nodes[at])]
-        if not kept:
+        remaining: list[int] = [at for at in range(len(self._nodes)) if self._text_fits(text, self._nodes[at])]
+        if not remaining:
             strings = any(node.strings for node in self._nodes)
             message = "begins like none of the allowed values"
             return self._wrong(message if strings else kind_message("string", self._alternatives()), False)
-        self._keep(kept)
+        self._keep(remaining)
         return True
 
     def scalar(self, value: Any) -> bool:
@@ -300,20 +300,20 @@ class Tracker(ScanListener):
         if len(nodes) == 1 and kind in nodes[0].any_of and not nodes[0].unknown:  # the usual case
             return self._ended()
         untold = False
-        kept: list[int] = []
+        remaining: list[int] = []
         for at in range(len(nodes)):
-            found = fitting(value, kind, nodes[at])
-            if found:
-                kept.append(at)
-                untold = untold or found > 1 or nodes[at].unknown
-        if not kept:
+            count = fitting(value, kind, nodes[at])
+            if count:
+                remaining.append(at)
+                untold = untold or count > 1 or nodes[at].unknown
+        if not remaining:
             allowed = self._alternatives()
             changes = self._changes
             patchable = changes is not None and changes.of_scalar(value, allowed, optional=self._is_optional())
             return self._wrong(scalar_message(value, allowed), patchable)
         if untold:
             return self._wrong("can only be judged with the whole answer", True)
-        self._keep(kept)
+        self._keep(remaining)
         return self._ended()
 
     def value(self, value: Any) -> bool:
@@ -357,7 +357,7 @@ class Tracker(ScanListener):
             if only is not None:
                 self._nodes = [only]
                 return True
-        kept: list[Thread] = []
+        remaining: list[Thread] = []
         nodes: list[Node] = []
         most = -1.0
         for thread in top.threads:
@@ -367,13 +367,13 @@ class Tracker(ScanListener):
                 continue
             node = alternative.item(top.count)
             if node is not None:
-                kept.append(thread)
+                remaining.append(thread)
                 nodes.append(node)
-        if not kept:
+        if not remaining:
             if most >= 0:
                 return self._wrong(f"has more than {most:g} items", False, self._path()[:-1])
             return self._wrong("is not allowed here", False)
-        self._narrow(kept, nodes)
+        self._narrow(remaining, nodes)
         return True
 
     def _is_free(self) -> bool:
@@ -413,19 +413,19 @@ class Tracker(ScanListener):
             self.complete = True
         return True
 
-    def _keep(self, kept: list[int]) -> None:
+    def _keep(self, remaining: list[int]) -> None:
         """Go on with these of the nodes, and the threads they belong to."""
-        if len(kept) < len(self._nodes):
+        if len(remaining) < len(self._nodes):
             threads = self.tracks[-1].threads
-            self._narrow([threads[at] for at in kept], [self._nodes[at] for at in kept])
+            self._narrow([threads[at] for at in remaining], [self._nodes[at] for at in remaining])
 
-    def _narrow(self, kept: list[Thread], nodes: list[Node]) -> None:
+    def _narrow(self, remaining: list[Thread], nodes: list[Node]) -> None:
         """Go on with these threads of the innermost container, and what they allow where a value is due."""
         top = self.tracks[-1]
         self._nodes = nodes
-        if len(kept) < len(top.threads):
-            top.keep(kept)
-            self._prune(kept, len(self.tracks) - 1)
+        if len(remaining) < len(top.threads):
+            top.keep(remaining)
+            self._prune(remaining, len(self.tracks) - 1)
 
     def _prune(self, inner: list[Thread], depth: int) -> None:
         """Let go of the threads of the outer containers, so many, that none of these inner ones continues."""

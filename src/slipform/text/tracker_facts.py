@@ -104,13 +104,13 @@ def fitting(value: Any, kind: str, node: Node) -> int:
     """How many alternatives of the node a whole scalar follows; where that makes no difference, at most one."""
     if kind in node.any_of:
         return 1
-    found = 0
+    count = 0
     for alternative in node.alternatives:
         if scalar_fault(value, kind, alternative) is None and alternative.accepts(value):
-            found += 1
+            count += 1
             if not node.exclusive:
                 break
-    return found
+    return count
 
 
 def may_become(text: str, alternative: Alternative) -> bool:
@@ -127,13 +127,13 @@ def may_become(text: str, alternative: Alternative) -> bool:
 
 def kind_message(kind: str, alternatives: list[Alternative]) -> str:
     """Why a value of that type may not stand where only these alternatives may."""
-    found = (kind_fault(kind, each) for each in alternatives)
-    return next((message for message in found if message), "is not allowed here")
+    faults = (kind_fault(kind, each) for each in alternatives)
+    return next((message for message in faults if message), "is not allowed here")
 
 
 def scalar_message(value: Any, alternatives: list[Alternative]) -> str:
     """Why that scalar may not stand where only these alternatives may."""
     if not alternatives:
         return "is not allowed here"
-    found = (scalar_fault(value, kind_of(value), each) for each in alternatives)
-    return next((message for message in found if message), "does not match the schema")
+    faults = (scalar_fault(value, kind_of(value), each) for each in alternatives)
+    return next((message for message in faults if message), "does not match the schema")

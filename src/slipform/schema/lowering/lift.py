@@ -162,8 +162,8 @@ class Lifter:
                     if holds(tests, value):
                         return inner(value)
                 return value
-            found = get(kind_of(value))
-            return value if found is None else found(value)
+            lift_branch = get(kind_of(value))
+            return value if lift_branch is None else lift_branch(value)
 
         return lift
 

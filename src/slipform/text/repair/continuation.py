@@ -72,17 +72,17 @@ def whole_reading(
     readings: list[tuple[int, Reading]] = []
     for changes in islice(_changes(text, at, edits), allowed):
         try:
-            found = attempt(_changed(text, changes))
+            attempted = attempt(_changed(text, changes))
         except CannotRepair:
             continue
-        if not _is_whole(found, text, end) or changes[-1][0] >= found.end:
+        if not _is_whole(attempted, text, end) or changes[-1][0] >= attempted.end:
             continue
-        merged = _merged(text, changes, found.edits)
+        merged = _merged(text, changes, attempted.edits)
         if merged is not None:
             cost = sum(edit.kind in BRACKET_EDITS for edit in merged)
-            start = min(found.start, merged[0].position)
-            written = apply_edits(text, merged, start, found.end)
-            readings.append((cost, Reading(written, found.value, merged, start, found.end)))
+            start = min(attempted.start, merged[0].position)
+            written = apply_edits(text, merged, start, attempted.end)
+            readings.append((cost, Reading(written, attempted.value, merged, start, attempted.end)))
     return _only_one(readings, check)
 
 
@@ -98,11 +98,12 @@ def _only_one(readings: list[tuple[int, Reading]], check: Callable[[Any], int] |
     return cheapest[0] if cheapest and is_one else None
 
 
-def _is_whole(found: RepairPass, text: str, end: int) -> bool:
-    if found.values > 1 or CONTINUES.match(text, found.end, end):
+def _is_whole(attempted: RepairPass, text: str, end: int) -> bool:
+    if attempted.values > 1 or CONTINUES.match(text, attempted.end, end):
         return False
     return not any(
-        edit.kind in ("extra_bracket", "missing_bracket") and edit.position >= found.first_end for edit in found.edits
+        edit.kind in ("extra_bracket", "missing_bracket") and edit.position >= attempted.first_end
+        for edit in attempted.edits
     )
 
 
