@@ -176,8 +176,8 @@ _PlanKey: TypeAlias = tuple[
     Schema[Any] | tuple[str, bytes], OutputStrategy, bool, BoundCodec | Capabilities, Guard | None
 ]
 _PLANS = BoundedCache[_PlanKey, _CachedPlan]("plans", entries=128, max_bytes=32_000_000)
-"""By shapes that nobody can change (a `Schema`, or name and text of what `cached_format` has made), and by the model that
-is asked and how: an endpoint makes one codec for what a model can do after all its downgrades."""
+"""By shapes that nobody can change (a `Schema`, or the name and text of a cached format), and by the model and how it
+is asked: an endpoint has one codec for what a model can do after all its downgrades."""
 _LEAST = 5_000
 _TIMES_TEXT = 50
 """How many bytes a plan keeps alive for each byte of its schema's text, once nobody else holds that schema."""
