@@ -25,8 +25,8 @@ SCHEMA = {
     "additionalProperties": False,
 }
 _ROWS = [{"name": f"an article of the list, number {at}", "price": at + 0.5, "sold": at % 2 == 0} for at in range(12)]
-VALUE = json.dumps({"title": "stock", "count": len(_ROWS), "rows": _ROWS}, separators=(",", ":"))
-WORDS = "The quick brown fox jumps over the lazy dog and goes home. " * 5
+VALUE = json.dumps({"title": "stock ########", "count": len(_ROWS), "rows": _ROWS}, separators=(",", ":"))
+WORDS = "Answer ########. " + "The quick brown fox jumps over the lazy dog and goes home. " * 5
 
 
 def _whole(content: str) -> bytes:

@@ -1,5 +1,6 @@
 /* Load for a proxy: `_proxy_load PORT CONNECTIONS SECONDS MOST < REQUEST` prints what it saw as JSON. Built and
-   started by `bench.proxy`. Every connection sends the request, reads the whole answer, and sends it again. */
+   started by `bench.proxy`. Every connection sends the request, reads the whole answer, and sends it again; "########"
+   in it becomes the number of the call, so that no two requests are the same. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -24,6 +25,7 @@ typedef struct {
 } Client;
 
 static char request[ROOM];
+static char *number_in_request;
 static int size;
 static double until;
 static long most, count, wrong, lost, events, started;
@@ -52,6 +54,11 @@ static int ask(Client *it) {
     it->sent = now();
     if (it->sent > until || started >= most) return 0;
     started++;
+    if (number_in_request) {
+        char digits[9];
+        snprintf(digits, sizeof digits, "%08ld", started % 100000000);
+        memcpy(number_in_request, digits, 8);
+    }
     if (send(it->number, request, size, MSG_NOSIGNAL) != size) fail("send");
     return 1;
 }
@@ -94,7 +101,8 @@ int main(int given, char **value) {
     int clients = atoi(value[2]), left = 0, yes = 1, watch = epoll_create1(0);
     double seconds = atof(value[3]);
     most = atol(value[4]);
-    size = fread(request, 1, ROOM, stdin);
+    size = fread(request, 1, ROOM - 1, stdin);
+    number_in_request = strstr(request, "########");
     times = calloc(most + clients, sizeof(double));
     firsts = calloc(most + clients, sizeof(double));
     Client *all = calloc(clients, sizeof(Client));

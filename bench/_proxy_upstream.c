@@ -2,7 +2,8 @@
 
    FOLDER has the answers: plain.whole, shaped.whole, plain.stream and shaped.stream, each a row of pieces with four
    bytes of length before them. A body that names "response_format" gets the shaped one; a stream is written with one
-   send per piece; a path with "/paced/" waits PACE between the pieces. In C, and alone on its core with the load, so
+   send per piece; a path with "/paced/" waits PACE between the pieces. "########" in a piece becomes the number of the
+   answer, so that no two answers are the same. In C, and alone on its core with the load, so
    that it neither limits nor disturbs what is measured. */
 
 #define _GNU_SOURCE
@@ -19,11 +20,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PACE = 5000000, CONNECTIONS = 4096, ROOM = 1 << 16, AT_ONCE = 256 };
+enum { PACE = 5000000, CONNECTIONS = 4096, ROOM = 1 << 18, AT_ONCE = 256 };
 
 typedef struct {
     char *data;
     int length;
+    char *number; /* where the number of the answer goes, or NULL */
 } Piece;
 
 typedef struct {
@@ -41,6 +43,7 @@ typedef struct {
 
 static Answer answers[2][2]; /* [shaped][streamed] */
 static Connection *connections[CONNECTIONS];
+static long answered;
 static int paced; /* how many connections have a piece that is due */
 
 static void fail(const char *what) {
@@ -63,8 +66,9 @@ static Answer read_answer(const char *folder, const char *name) {
     if (!file) fail(path);
     while (fread(size, 1, 4, file) == 4) {
         int length = size[0] << 24 | size[1] << 16 | size[2] << 8 | size[3];
-        Piece piece = {malloc(length), length};
+        Piece piece = {malloc(length), length, NULL};
         if (!piece.data || fread(piece.data, 1, length, file) != (size_t)length) fail(path);
+        piece.number = memmem(piece.data, length, "########", 8);
         answer.pieces = realloc(answer.pieces, (answer.count + 1) * sizeof(Piece));
         if (!answer.pieces) fail("memory");
         answer.pieces[answer.count++] = piece;
@@ -82,6 +86,11 @@ static void drop(int number) {
 
 /* Whoever reads so slowly that a whole answer does not fit into the socket is no reader for a benchmark. */
 static int put(int number, const Piece *piece) {
+    if (piece->number) {
+        char digits[9];
+        snprintf(digits, sizeof digits, "%08ld", ++answered % 100000000);
+        memcpy(piece->number, digits, 8);
+    }
     if (send(number, piece->data, piece->length, MSG_NOSIGNAL) == piece->length) return 1;
     drop(number);
     return 0;

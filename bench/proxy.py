@@ -51,7 +51,7 @@ _PEERS = ("SLIPFORM_LITELLM", "SLIPFORM_PORTKEY")
 _BYTECODE = "PYTHONDONTWRITEBYTECODE"
 """Left out, since installed packages have their byte code, whatever the shell says that runs this."""
 FORMAT = {"type": "json_schema", "json_schema": {"name": "stock", "schema": SCHEMA, "strict": True}}
-MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is in stock? " * 12}]
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Call ########. " + "What is in stock? " * 12}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,8 @@ class Case:
     path: str = "/v1/chat/completions"
     tools: int = 0
     """How many tools are offered, as agents do with every turn; the model does not call them."""
+    turns: int = 0
+    """How many earlier turns the conversation has."""
 
 
 CASES = (
@@ -247,7 +249,8 @@ def question(target: Target, case: Case) -> bytes:
     provider = "slow" if case.paced else "up"
     body: dict[str, Any] = {"model": f"{provider}/gpt-6-luna" if target.prefix else "gpt-6-luna"}
     is_chat = case.path.endswith("/chat/completions")
-    body |= {"messages": MESSAGES} if is_chat else {"input": [message["content"] for message in MESSAGES]}
+    messages = [*MESSAGES[:1], *_turns(case.turns), *MESSAGES[1:]]
+    body |= {"messages": messages} if is_chat else {"input": [message["content"] for message in MESSAGES]}
     body |= {"response_format": FORMAT} if case.shaped else {}
     body |= {"tools": [_tool(at) for at in range(case.tools)]} if case.tools else {}
     body |= {"stream": True} if case.stream else {}
@@ -257,6 +260,11 @@ def question(target: Target, case: Case) -> bytes:
     headers = target.paced_headers if case.paced and target.paced_headers else target.headers
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, f"content-length: {len(raw)}", "", ""]).encode() + raw
+
+
+def _turns(count: int) -> list[dict[str, str]]:
+    roles = ("user", "assistant")
+    return [{"role": roles[at % 2], "content": f"Turn {at} of a long conversation."} for at in range(count)]
 
 
 def _tool(number: int) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def fill(address: str) -> None:
 
 def spread(history: CallHistory, seconds: float) -> None:
     """Let the calls have come over so many seconds, instead of as quickly as they were made."""
-    rows = [orjson.loads(row) for row in history._rows]
+    rows = [list(row.values()) for row in history.rows(newest_first=False)]
     older = [[f"x{copy}{row[0][2:]}", *row[1:]] for copy in "0123456789" for row in rows]
     began = min(row[2] for row in rows)
     for number, row in enumerate(older):

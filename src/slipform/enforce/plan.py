@@ -122,11 +122,11 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def cost(self) -> float | None:
         """Money over all attempts, when prices are known."""
-        total: float | None = None
-        for attempt in (*self.attempts, *self.samples) if self.samples else self.attempts:
-            if attempt.cost is not None:
-                total = (total or 0) + attempt.cost
-        return total
+        if len(self.attempts) == 1 and not self.samples:
+            return self.attempts[0].cost
+        costs = [attempt.cost for attempt in (*self.attempts, *self.samples)]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if known else None
 
     @property
     def repaired(self) -> bool:
@@ -156,7 +156,7 @@ class Report(msgspec.Struct, frozen=True):
             fields["samples"] = [attempt.to_dict() for attempt in self.samples]
         if self.evidence is not None:
             fields["evidence"] = {pointer: each.to_dict() for pointer, each in self.evidence.items()}
-        return fields if self.cost is None else {**fields, "cost": self.cost}
+        return fields if usage.cost is None else {**fields, "cost": usage.cost}
 
 
 def _warning(warning: ModelWarning) -> Mapping[str, Any]:

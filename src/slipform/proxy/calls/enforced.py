@@ -490,7 +490,7 @@ def _record_outcome(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Map
         report = report.replace(warnings=(*call.warnings, *adopted, *report.warnings, *left_out))
     record.report = report
     record.answer = answer
-    record.cost = report.cost
+    record.cost = answer.usage.cost
     if call.served.options.get("bare_text") and isinstance(outcome.value, str):
         record.answer = msgspec.structs.replace(answer, text=outcome.value, parts=())
     if report.attempts:

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import orjson
+
 from slipform.enforce import Report
 from slipform.enforce.plan import Attempt
 from slipform.proxy.observability.call_record import CallRecord
@@ -19,8 +21,12 @@ FIELDS: Final = (
 """What a row has, in its order."""
 
 
+_DECIMALS: Final = {"at": 3, "ms": 1, "first_ms": 1, "overhead_ms": 2}
+_ROUNDED: Final = tuple((FIELDS.index(name), decimals) for name, decimals in _DECIMALS.items())
+
+
 def row_of(record: CallRecord, identity: str, *, under_way: bool = False) -> tuple[Any, ...]:
-    """What the list shows of a call, in the order of `FIELDS`: the figures and names of its log line."""
+    """What the list shows of a call, in the order of `FIELDS`: the figures and names of its log line, not rounded."""
     seconds = record.seconds
     report = record.report
     usage = record.tokens
@@ -32,13 +38,13 @@ def row_of(record: CallRecord, identity: str, *, under_way: bool = False) -> tup
     if report is not None:
         attempts = len(report.attempts)
         warnings = len(report.warnings)
-        cost = report.cost
+        cost = report.cost if under_way or cost is None else cost
         detail = None if under_way or _is_plain(report) else _detail(report)
     first = record.first_byte
     return (
         identity,
         record.request_id,
-        round(time.time() - seconds, 3),
+        time.time() - seconds,
         record.api,
         record.model[:200],
         record.provider[:200],
@@ -57,18 +63,31 @@ def row_of(record: CallRecord, identity: str, *, under_way: bool = False) -> tup
         usage.input,
         usage.output,
         cost,
-        round(seconds * 1000, 1),
-        None if first is None else round((first - record.started) * 1000, 1),
-        None if overhead is None else round(overhead * 1000, 2),
+        seconds * 1000,
+        None if first is None else (first - record.started) * 1000,
+        None if overhead is None else overhead * 1000,
         record.upstream_status,
         record.words,
         detail,
     )
 
 
+def pack(row: Sequence[Any]) -> bytes:
+    """A row as a JSON array, rounded; rounding costs a third of a row, so it waits until somebody looks at it."""
+    return orjson.dumps(_rounded(row))
+
+
 def named(row: Sequence[Any]) -> dict[str, Any]:
-    """A row's fields by name."""
-    return dict(zip(FIELDS, row, strict=True))
+    """A row's fields by name, rounded."""
+    return dict(zip(FIELDS, _rounded(row), strict=True))
+
+
+def _rounded(row: Sequence[Any]) -> list[Any]:
+    values = list(row)
+    for index, decimals in _ROUNDED:
+        if values[index] is not None:
+            values[index] = round(values[index], decimals)
+    return values
 
 
 def stage_of(record: CallRecord) -> str:

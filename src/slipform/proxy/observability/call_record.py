@@ -174,7 +174,7 @@ class CallRecord(msgspec.Struct):
         if self.totals is not None:
             return self.totals[0]
         if self.report is not None:
-            return self.report.usage
+            return self.report.tokens
         if callable(self.usage):
             self.usage = self.usage()
         return self.usage or _NO_USAGE

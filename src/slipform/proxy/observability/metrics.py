@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from slipform import __version__
@@ -37,13 +39,62 @@ _COUNT_SECONDS = 0.02
 _MAX_ENDED = 200
 
 
+class _Durations:
+    """The durations of one API's calls, counted by bucket.
+
+    >>> durations = _Durations((0.1, 1.0))
+    >>> durations.observe(0.5)
+    >>> durations.cumulated()
+    [('0.1', 0), ('1.0', 1), ('+Inf', 1)]
+    """
+
+    __slots__ = ("_bounds", "_counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds: Final = bounds
+        self._counts: Final = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count a duration; `prometheus_client` takes ten times as long, because it locks each of its values."""
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self.total += seconds
+
+    def cumulated(self) -> list[tuple[str, int]]:
+        """How many durations are within each bound, the last of which is infinite."""
+        bounds = [*map(str, self._bounds), "+Inf"]
+        return list(zip(bounds, accumulate(self._counts), strict=True))
+
+
+class _DurationMetric:
+    """A histogram by API, as a collector for the registry."""
+
+    def __init__(self, name: str, help_text: str, bounds: tuple[float, ...], registry: CollectorRegistry) -> None:
+        self._name: Final = name
+        self._help_text: Final = help_text
+        self._bounds: Final = bounds
+        self._by_api: Final[dict[str, _Durations]] = {}
+        registry.register(self)
+
+    def of_api(self, api: str) -> _Durations:
+        """Where the durations of an API's calls are counted."""
+        return self._by_api.setdefault(api, _Durations(self._bounds))
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric, for the registry."""
+        family = HistogramMetricFamily(self._name, self._help_text, labels=("api",))
+        for api, durations in self._by_api.items():
+            family.add_metric((api,), durations.cumulated(), durations.total)
+        yield family
+
+
 class _Series(NamedTuple):
     """The metrics of calls with the same labels, kept because looking labels up takes longer than counting."""
 
     labels: tuple[str, ...]
-    seconds: Histogram
-    first: Histogram
-    overhead: Histogram
+    seconds: _Durations
+    first: _Durations
+    overhead: _Durations
 
 
 class Metrics:
@@ -67,26 +118,14 @@ class Metrics:
         """Calls that are still to be counted, and whether the cache was consulted for them."""
         self._pending: dict[tuple[str, ...], float] = {}
         """Counts by metric and labels since the last page was rendered: adding here takes a tenth of the time."""
-        self._seconds = Histogram(
-            "slipform_request_seconds",
-            "From the request to the last byte.",
-            ("api",),
-            buckets=_SECONDS,
-            registry=registry,
+        self._seconds = _DurationMetric(
+            "slipform_request_seconds", "From the request to the last byte.", _SECONDS, registry
         )
-        self._first = Histogram(
-            "slipform_ttfc_seconds",
-            "From the request to the answer's first byte.",
-            ("api",),
-            buckets=_SECONDS,
-            registry=registry,
+        self._first = _DurationMetric(
+            "slipform_ttfc_seconds", "From the request to the answer's first byte.", _SECONDS, registry
         )
-        self._overhead = Histogram(
-            "slipform_overhead_seconds",
-            "What slipform added to the vendor's time.",
-            ("api",),
-            buckets=_OVERHEAD,
-            registry=registry,
+        self._overhead = _DurationMetric(
+            "slipform_overhead_seconds", "What slipform added to the vendor's time.", _OVERHEAD, registry
         )
         self.inflight = 0
         Gauge("slipform_inflight", "Calls under way.", registry=registry).set_function(lambda: self.inflight)
@@ -207,7 +246,7 @@ class Metrics:
             series = self._series.get(labels)
         if series is None:
             timed = (self._seconds, self._first, self._overhead)
-            series = _Series(labels, *(each.labels(record.api) for each in timed))
+            series = _Series(labels, *(each.of_api(record.api) for each in timed))
             self._series[labels] = series
         return series
 
