@@ -51,7 +51,10 @@ _PEERS = ("SLIPFORM_LITELLM", "SLIPFORM_PORTKEY")
 _BYTECODE = "PYTHONDONTWRITEBYTECODE"
 """Left out, since installed packages have their byte code, whatever the shell says that runs this."""
 FORMAT = {"type": "json_schema", "json_schema": {"name": "stock", "schema": SCHEMA, "strict": True}}
-MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Call ########. " + "What is in stock? " * 12}]
+MESSAGES = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Call ########. " + "What is in stock? " * 12},
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -77,6 +77,26 @@ class Codec:
     tool_rule: StrictRule = "always"
     tool_names: Alphabet | None = LETTERS
     """What the names of tools may be made of; None where anything goes."""
+    plain_turns: Callable[[Sequence[Message]], list[dict[str, Any]] | None] | None = None
+    """What the body has under `messages` for a conversation of nothing but words; None for any other conversation.
+
+    Set where the rest of the body does not depend on such a conversation."""
+
+
+_NO_TURNS: Final = b'"messages":[]'
+
+
+class _BodyTemplate(msgspec.Struct, frozen=True):
+    """The body around its conversation: the same for all requests of one frame."""
+
+    encoded: EncodedRequest
+    before: bytes
+    after: bytes
+
+    def with_turns(self, turns: list[dict[str, Any]]) -> EncodedRequest:
+        body = b'%b"messages":%b%b' % (self.before, dumps(turns), self.after)
+        encoded = self.encoded
+        return EncodedRequest(encoded.path, body, encoded.headers, encoded.warnings, encoded.context)
 
 
 _WITH_LOGPROBS = frozenset({"openai-chat", "openai-responses", "gemini"})
@@ -110,6 +130,13 @@ class BoundCodec:
     def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
         """The request in the vendor's format; raises `RequestError` where it cannot be written."""
         codec = self._codec
+        frame = request.frame
+        turns = None
+        if frame is not None and codec.plain_turns is not None:
+            turns = codec.plain_turns(request.messages)
+            template = None if turns is None else frame.find((self, request.model, stream))
+            if turns is not None and isinstance(template, _BodyTemplate):
+                return template.with_turns(turns)
         out = Encoding(self.name, self.capabilities, request.extra_for)
         request, names = respelled(request, codec.tool_names, out)
         if request.logprobs is not None and (self.name not in _WITH_LOGPROBS or "no_logprobs" in out.quirks):
@@ -122,7 +149,11 @@ class BoundCodec:
         path = codec.path(request.model, self.capabilities, stream)
         if out.losses:
             plan = msgspec.structs.replace(plan, warnings=tuple(out.losses), tool_names=names)
-        return EncodedRequest(path, dumps(body), codec.headers(self.capabilities), plan.warnings, plan)
+        encoded = EncodedRequest(path, dumps(body), codec.headers(self.capabilities), plan.warnings, plan)
+        if frame is not None and not out.losses and turns is not None and body.get("messages") == turns:
+            before, _, after = dumps({**body, "messages": []}).partition(_NO_TURNS)
+            frame.keep((self, request.model, stream), _BodyTemplate(encoded, before, after))
+        return encoded
 
     def _channel(self, request: ModelRequest, out: Encoding) -> SchemaChannel:
         """How the schemas of the request are sent; worked out once for requests of one frame."""
@@ -235,6 +266,10 @@ class Api:
     """The conversation alone, from the fields of a body that hold it; None where the rest of a request changes it."""
     turn_fields: frozenset[str] = frozenset()
     """Those fields."""
+    plain_turns: Callable[[bytes | msgspec.Raw], tuple[Message, ...] | None] | None = None
+    """The conversation from the JSON text of `messages`, where it is nothing but words; None for any other.
+
+    Raises `msgspec.DecodeError` for what is not such a list."""
     statuses: Mapping[int, int] = field(default_factory=dict)
     """HTTP statuses that this API has others for."""
     sources: frozenset[str] = frozenset()

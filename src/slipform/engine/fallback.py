@@ -12,11 +12,11 @@ from slipform.codecs.vendor_errors import error_fields
 from slipform.enforce.plan import Outcome, Report
 from slipform.enforce.stream import OpenStream
 from slipform.engine.drive import Mode, run, run_async, run_stream, run_stream_blocking, start
-from slipform.engine.planning import ModelRoute
+from slipform.engine.planning import ModelRoute, find_route
 from slipform.engine.setup import Options
 from slipform.errors import EnforcementError, RefusalError, SlipformError, UpstreamError, UpstreamRequestError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
-from slipform.ir.request import CallCount
+from slipform.ir.request import CallCount, RequestFrame
 from slipform.ir.response import ChunkSink
 from slipform.providers.router import Router
 from slipform.schema import Schema
@@ -52,8 +52,11 @@ def call_count(request: ModelRequest, options: Options) -> CallCount:
 class FallbackList:
     """The models of one request: which is asked now, and what those before it have spent."""
 
-    def __init__(self, router: Router, models: str | Sequence[str], calls: CallCount) -> None:
+    def __init__(
+        self, router: Router, models: str | Sequence[str], calls: CallCount, frame: RequestFrame | None = None
+    ) -> None:
         """Raises `UnknownModelError` when one of several names is not known."""
+        self._frame: Final = frame
         self._router: Final = router
         self._models: Final = router.targets(models)
         self.calls: Final = calls
@@ -62,8 +65,8 @@ class FallbackList:
         self._failed: list[dict[str, Any]] = []
 
     def route(self) -> ModelRoute:
-        """The model to ask, found anew; raises `UnknownModelError`."""
-        return ModelRoute(self._router, self._models[len(self._failed)].model)
+        """The model to ask; raises `UnknownModelError`."""
+        return find_route(self._router, self._models[len(self._failed)].model, self._frame)
 
     def aimed(self, request: ModelRequest, route: ModelRoute) -> ModelRequest:
         """The request to this model, counted here, with the defaults of its alias."""

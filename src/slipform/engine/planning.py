@@ -16,11 +16,12 @@ from slipform.engine.drive import AsyncModel, Model
 from slipform.engine.setup import LOCAL, Options
 from slipform.errors import ConfigError, SlipformError
 from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse, NamedTool
-from slipform.ir.request import is_heavy
+from slipform.ir.request import RequestFrame, is_heavy
 from slipform.ir.response import ChunkSink
 from slipform.prices import AnyPrice, Price, find_price, is_known
 from slipform.providers import Provider
 from slipform.providers.concurrency import off_loop
+from slipform.providers.endpoint import Version
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
@@ -105,14 +106,18 @@ class ModelRoute:
             _check_price(self, options)
         if (frame_plan := self._frame_plan(request, options, schema)) is not None:
             return frame_plan
+        version = self._version
+        plan = self._uncached_plan(request, options, schema)
+        if request.frame is not None and schema is None and version is not None and _hangs_on_request(options):
+            request.frame.keep(self, _CachedPlan(options, plan, version))
+        return plan
+
+    def _uncached_plan(self, request: ModelRequest, options: Options, schema: Schema[Any] | None) -> Plan:
         response_format = request.response_format
         provider = self.provider
         shape = schema or _text_of(response_format)
         if response_format is None or shape is None or not _keeps(request, options):
-            plan = _planned(self, request, options, schema, self._capabilities(request, schema))
-            if request.frame is not None and schema is None and _hangs_on_request(options):
-                request.frame.keep(self._frame_key(request), _CachedPlan(options, plan))
-            return plan
+            return _planned(self, request, options, schema, self._capabilities(request, schema))
         speaker = self._speaker(response_format)
         key = (shape, response_format.strategy, response_format.strict, speaker, _provider_guard(provider))
         cached = _PLANS.get(key)
@@ -124,14 +129,18 @@ class ModelRoute:
         return cached.plan
 
     def _frame_plan(self, request: ModelRequest, options: Options, schema: Schema[Any] | None) -> Plan | None:
-        """The plan of an earlier request of the same frame."""
+        """The plan of an earlier request of the same frame, while the provider has not changed."""
         if request.frame is None or schema is not None or options.evidence is not None:
             return None
-        cached = request.frame.find(self._frame_key(request))
-        return cached.plan if isinstance(cached, _CachedPlan) and cached.options is options else None
+        cached = request.frame.find(self)
+        if not isinstance(cached, _CachedPlan) or cached.options is not options or cached.version != self._version:
+            return None
+        return cached.plan
 
-    def _frame_key(self, request: ModelRequest) -> tuple[str, BoundCodec | Capabilities, Guard | None]:
-        return "plan", self._speaker(request.response_format), _provider_guard(self.provider)
+    @property
+    def _version(self) -> Version | None:
+        """What changes when plans are to be made anew; None where that cannot be told."""
+        return getattr(self.provider, "version", None)
 
     def _speaker(self, response_format: ResponseFormat | None) -> BoundCodec | Capabilities:
         """What tells apart the models that answers are planned for, after all that was learned of them."""
@@ -153,6 +162,20 @@ class ModelRoute:
         return self.plan(request, options, schema)
 
 
+def find_route(router: Router, name: str, frame: RequestFrame | None) -> ModelRoute:
+    """Where requests for this name go, looked up once for those of a frame; raises `UnknownModelError`."""
+    if frame is None:
+        return ModelRoute(router, name)
+    key = ("route", name)
+    cached = frame.find(key)
+    if isinstance(cached, ModelRoute) and cached.router is router:
+        return cached
+    route = ModelRoute(router, name)
+    if isinstance(route.provider, HttpProvider):  # others may serve other models from one call to the next
+        frame.keep(key, route)
+    return route
+
+
 def plan_for(router: Router, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
     """The plan for a request that no route was made for; see `ModelRoute.plan`."""
     return ModelRoute(router, request.model).plan(request, options, schema)
@@ -170,6 +193,8 @@ class _CachedPlan:
 
     options: Options
     plan: Plan
+    version: Version | None = None
+    """Of the provider it was made for."""
 
 
 _PlanKey: TypeAlias = tuple[

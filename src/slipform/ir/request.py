@@ -242,7 +242,7 @@ class RequestFrame:
         self._values[key] = value
 
 
-_MOST_KEPT: Final = 8
+_MOST_KEPT: Final = 32
 _OUTSIDE_FRAME: Final = frozenset({"model", "messages", "calls", "timeout", "tells_schema", "frame"})
 """The fields in which requests of one frame may differ."""
 

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -21,7 +21,7 @@ from slipform.providers.auth import Authorised, Secret, authorise, from_environm
 from slipform.providers.catalog import Vendor
 from slipform.providers.network.transport import HttpRequest, Timeouts
 from slipform.providers.refusals import record_refusal
-from slipform.providers.retry import DowngradeStore, MemoryDowngrades, NoDowngrades, RetryPolicy
+from slipform.providers.retry import DowngradeStore, NoDowngrades, RetryPolicy
 from slipform.schema import OutputStrategy, ResponseFormat
 
 _USUAL: Final = Timeouts()
@@ -65,10 +65,21 @@ class PreparedCall(msgspec.Struct, frozen=True):
         return error
 
 
+Version: TypeAlias = tuple[str, int]
+
+
+class BoundModel(NamedTuple):
+    """A model at its address, after its downgrades: what it can do there, and the codec for that."""
+
+    url: str
+    downgrades: frozenset[str]
+    capabilities: Capabilities
+    codec: BoundCodec
+
+
 logger = logging.getLogger("slipform.providers")
 _KEPT = 256
 _PROMPTED: Final = OutputStrategy.PROMPTED
-_NO_DOWNGRADES: Final[frozenset[str]] = frozenset()
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
@@ -126,20 +137,48 @@ class Endpoint:
         self.secrets = secrets_in(self.fixed)
         """The secrets among them."""
         self._codecs: dict[Capabilities, BoundCodec] = {}
-        self._bound_codecs: dict[tuple[str, frozenset[str]], tuple[Capabilities, BoundCodec]] = {}
-        """By the model and its downgrades."""
+        self._bound_models: dict[str, tuple[Version, BoundModel]] = {}
+        """By the model, with the version for which it was bound."""
         self._address = _address(vendor, base_url)
         self._authorised: dict[tuple[Any, ...], Authorised] = {}
         """By all that it depends on: address, key, and further headers."""
 
+    @property
+    def version(self) -> Version | None:
+        """The address and the state of the downgrades: models are bound anew when it changes; None where unknown."""
+        state = getattr(self.store, "version", None)
+        return None if state is None else (self._address or self.url(), state)
+
+    def bind(self, model: str, response_format: ResponseFormat | None = None) -> BoundModel:
+        """Return the model as requests of this shape find it; kept until the next downgrade."""
+        version = self.version
+        cached = self._bound_models.get(model)
+        bound = None if version is None or cached is None or cached[0] != version else cached[1]
+        if bound is None:
+            url = self.url() if version is None else version[0]
+            bound = self._bind(url, model, self.store.get(retry.model_key(url, model)))
+            if version is not None:
+                if len(self._bound_models) >= _KEPT:
+                    self._bound_models.clear()
+                self._bound_models[model] = (version, bound)
+        if response_format is None or retry.PER_SCHEMA not in bound.downgrades:
+            return bound
+        key = retry.schema_key(bound.url, model, response_format)
+        return self._bind(bound.url, model, bound.downgrades | self.store.get(key)) if key else bound
+
+    def _bind(self, url: str, model: str, downgrades: frozenset[str]) -> BoundModel:
+        capabilities = retry.apply_downgrades(self.vendor.capabilities(model), downgrades)
+        return BoundModel(url, downgrades, capabilities, self.codec(model, capabilities))
+
     def capabilities(self, model: str) -> Capabilities:
         """Return what the model can do here, less its downgrades."""
-        return self._bound_model(model, self._model_downgrades(self.url(), model))[0]
+        return self.bind(model).capabilities
 
     def capabilities_for(self, request: ModelRequest) -> Capabilities:
         """What the model can do for this request: less where its schema has no place in the native channel."""
-        downgrades = self._downgrades_for(self.url(), request.model, request.response_format)
-        capabilities, codec = self._bound_model(request.model, downgrades)
+        bound = self.bind(request.model, request.response_format)
+        capabilities = bound.capabilities
+        codec = bound.codec
         if request.response_format is None or codec.strategy is not OutputStrategy.NATIVE:
             return capabilities
         with suppress(SchemaError):  # what is wrong with the schema is said when it is used
@@ -149,7 +188,7 @@ class Endpoint:
 
     def codec_for(self, model: str, response_format: ResponseFormat | None) -> BoundCodec:
         """Return the codec for this model and this shape, after the downgrades of both."""
-        return self._bound_model(model, self._downgrades_for(self.url(), model, response_format))[1]
+        return self.bind(model, response_format).codec
 
     def codec(self, model: str, capabilities: Capabilities) -> BoundCodec:
         """The codec for these capabilities, made once: what `auto` means is settled here."""
@@ -163,10 +202,8 @@ class Endpoint:
 
     def prepare(self, request: ModelRequest, *, streamed: bool) -> PreparedCall:
         """Encode, address and sign one attempt."""
-        url = self.url()
         response_format = request.response_format
-        downgrades = self._downgrades_for(url, request.model, response_format)
-        capabilities, codec = self._bound_model(request.model, downgrades)
+        url, downgrades, capabilities, codec = self.bind(request.model, response_format)
         prompt_warnings: tuple[ModelWarning, ...] = ()
         encoded = codec.encode_request(request, stream=streamed)
         channel = encoded.context
@@ -252,27 +289,3 @@ class Endpoint:
         self.store.add(key or about_model, downgrade)
         if key:
             self.store.add(about_model, retry.PER_SCHEMA)
-
-    def _bound_model(self, model: str, downgrades: frozenset[str]) -> tuple[Capabilities, BoundCodec]:
-        """Return what the model can do after these downgrades, and the codec for that."""
-        bound = self._bound_codecs.get((model, downgrades))
-        if bound is None:
-            if len(self._bound_codecs) >= _KEPT:
-                self._bound_codecs.clear()
-            capabilities = retry.apply_downgrades(self.vendor.capabilities(model), downgrades)
-            bound = self._bound_codecs[model, downgrades] = (capabilities, self.codec(model, capabilities))
-        return bound
-
-    def _model_downgrades(self, url: str, model: str) -> frozenset[str]:
-        """Return the downgrades of a model, mostly none."""
-        store = self.store
-        if isinstance(store, MemoryDowngrades) and store.is_blank:
-            return _NO_DOWNGRADES
-        return store.get(retry.model_key(url, model))
-
-    def _downgrades_for(self, url: str, model: str, response_format: ResponseFormat | None) -> frozenset[str]:
-        of_model = self._model_downgrades(url, model)
-        if retry.PER_SCHEMA not in of_model:
-            return of_model
-        key = retry.schema_key(url, model, response_format)
-        return of_model | self.store.get(key) if key else of_model

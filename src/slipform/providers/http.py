@@ -27,7 +27,7 @@ from slipform.providers.call import (
 )
 from slipform.providers.catalog import Vendor, load_catalog
 from slipform.providers.concurrency import off_loop
-from slipform.providers.endpoint import Endpoint
+from slipform.providers.endpoint import Endpoint, Version
 from slipform.providers.forward import Forwarded, Route, open_forward, route_of
 from slipform.providers.masking import mask_whole, masked, masked_async
 from slipform.providers.network.client import HttpTransport
@@ -230,6 +230,11 @@ class HttpProvider:
     def price_list(self) -> str:
         """Its id in the list of prices that ships with slipform; empty where that has none."""
         return self._endpoint.vendor.price_list
+
+    @property
+    def version(self) -> Version | None:
+        """What changes when calls are to be planned anew; None where that cannot be told."""
+        return self._endpoint.version
 
     @property
     def downgrades(self) -> DowngradeStore:

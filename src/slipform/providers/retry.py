@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import random
 import re
 import threading
@@ -72,6 +73,8 @@ class DowngradeStore(Protocol):
 class NoDowngrades:
     """A store that learns nothing: a refusal is an error, and `auto` means the same for every call."""
 
+    version = 0
+
     def get(self, key: str) -> frozenset[str]:
         """Return nothing."""
         del key
@@ -111,8 +114,22 @@ class MemoryDowngrades:
         self._clock = clock
         self._lock = threading.Lock()
         self._on_add = on_add
-        self.is_blank = True
-        """Whether there was never a downgrade."""
+        self._version = 0
+        self._next_expiry = math.inf
+
+    @property
+    def version(self) -> int:
+        """A number that changes whenever `get` may return something else, also because a downgrade has expired."""
+        if self._next_expiry is not math.inf and self._clock() >= self._next_expiry:
+            with self._lock:
+                self._changed()
+        return self._version
+
+    def _changed(self) -> None:
+        """Note a change; the caller holds the lock."""
+        now = self._clock()
+        self._version += 1
+        self._next_expiry = min((until for until, _ in self._entries.values() if until > now), default=math.inf)
 
     def get(self, key: str) -> frozenset[str]:
         """Return the downgrades under this key that have not expired."""
@@ -124,7 +141,6 @@ class MemoryDowngrades:
     def add(self, key: str, downgrade: str, seconds: float | None = None) -> None:
         """Remember one more, for so long, and forget the oldest when there are too many."""
         with self._lock:
-            self.is_blank = False
             previous = self.get(key)
             downgrades = previous | {downgrade}
             left = self._lifetime if seconds is None else seconds
@@ -132,6 +148,7 @@ class MemoryDowngrades:
             self._entries.move_to_end(key)
             while len(self._entries) > self._size:
                 self._entries.popitem(last=False)
+            self._changed()
         if self._on_add is not None and downgrade not in previous:
             self._on_add(Downgrade(key, downgrade, left))
 
@@ -142,6 +159,7 @@ class MemoryDowngrades:
             if downgrade not in downgrades:
                 return False
             self._entries[key] = (self._entries[key][0], downgrades - {downgrade})
+            self._changed()
         if self._on_add is not None:
             self._on_add(Downgrade(key, downgrade, 0.0))
         return True

@@ -162,6 +162,21 @@ def encode_messages(messages: Sequence[Message], out: Encoding) -> list[dict[str
     return turns
 
 
+def plain_turns(messages: Sequence[Message]) -> list[dict[str, Any]] | None:
+    """The turns of a conversation that is nothing but words; None for any other.
+
+    >>> plain_turns([Message.user("hi")])
+    [{'role': 'user', 'content': 'hi'}]
+    """
+    turns = []
+    for message in messages:
+        text = _plain_text(message)
+        if text is None:
+            return None
+        turns.append({"role": message.role, "content": text})
+    return turns
+
+
 def _plain_text(message: Message) -> str | None:
     """The words of a turn that is nothing but words, as most are."""
     if len(message.parts) != 1 or message.name is not None or message.extra or message.role == "tool":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
 
 from slipform.codecs.answer import arguments_text
 from slipform.codecs.codec import ServedRequest
@@ -85,6 +87,31 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
 def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:
     """Read the conversation of a request alone, from its fields."""
     return _messages(Fields(fields))
+
+
+class _PlainTurn(msgspec.Struct, forbid_unknown_fields=True):
+    """A turn with nothing but words, as most are."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+_PLAIN_TURNS: Final = msgspec.json.Decoder(list[_PlainTurn])
+
+
+def decode_plain_turns(text: bytes | msgspec.Raw) -> tuple[Message, ...] | None:
+    """Read a conversation of nothing but words; None where an answer among them is empty.
+
+    >>> decode_plain_turns(b'[{"role": "user", "content": "hi"}]')[0].text
+    'hi'
+    """
+    turns = _PLAIN_TURNS.decode(text)
+    messages = []
+    for turn in turns:
+        if not turn.content and turn.role == "assistant":
+            return None
+        messages.append(Message(turn.role, (Text(turn.content),)))
+    return tuple(messages)
 
 
 def _messages(data: Fields) -> tuple[Message, ...]:

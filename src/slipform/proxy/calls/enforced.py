@@ -227,10 +227,10 @@ async def answer(
     record = call.record
     record.report_asked = call.switches.report
     call.record.calls = CallCount(options.budget.calls)
-    listed = FallbackList(router, models, call.record.calls)
-    options = _options(call, options)
     model_request = call.served.request
-    if call.turns is not None and any(message.role == "assistant" for message in model_request.messages):
+    listed = FallbackList(router, models, call.record.calls, model_request.frame)
+    options = _options(call, options)
+    if call.turns is not None and _has_earlier_answer(model_request):
         model_request = await call.turns.restored(model_request)
 
     stream: _Stream | None = None
@@ -270,6 +270,10 @@ async def answer(
     if listed.before.attempts:
         # Logs and metrics count what the others spent; the caller is told what the answer itself cost.
         record.report = joined(listed.before, record.report)
+
+
+def _has_earlier_answer(request: ModelRequest) -> bool:
+    return "assistant" in [message.role for message in request.messages]
 
 
 def _options(call: Inbound, options: Options) -> Options:

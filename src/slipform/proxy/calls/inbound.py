@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
 
-from slipform.bounded import BoundedCache
 from slipform.codecs import Api, ServedRequest
 from slipform.codecs.foreign_fields import ForeignReading, read_foreign
 from slipform.codecs.model_name import shown
@@ -23,13 +22,14 @@ from slipform.enforce.adoption import Adopted, AdoptionMode, find_schema, may_ho
 from slipform.enforce.prompts import first_request
 from slipform.engine.planning import is_enforced
 from slipform.errors import ConfigError, RequestError
-from slipform.ir import ModelRequest, ModelWarning
+from slipform.ir import Message, ModelRequest, ModelWarning
 from slipform.ir.request import RequestFrame, is_heavy
 from slipform.providers.concurrency import off_loop
 from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Caller
 from slipform.proxy.admission.output_limits import with_one_limit
 from slipform.proxy.calls.forward import ForwardedCall, ForwardRoutes
+from slipform.proxy.calls.frames import CallFrame, Frames, SplitBody, keep_frame, split_body, split_fields
 from slipform.proxy.calls.honoured import (
     RESPONSES,
     provider_names,
@@ -41,7 +41,14 @@ from slipform.proxy.calls.model_names import check_fields, is_named_plainly, req
 from slipform.proxy.calls.parsed_body import BodyChecks, ParsedBody, parse_body_async, write_body
 from slipform.proxy.calls.references import MAX_DEPTH, Ownership, Reference, marks_of
 from slipform.proxy.calls.replaced_ids import named_ids, with_vendor_ids
-from slipform.proxy.calls.request_switches import FIELD, NOTHING, RequestSwitches, StreamMode, switches_of
+from slipform.proxy.calls.request_switches import (
+    FIELD,
+    NOTHING,
+    RequestSwitches,
+    StreamMode,
+    has_switches,
+    switches_of,
+)
 from slipform.proxy.calls.resources import AnswerMarks, CreationNotes, ResourceStore, ResponseMarks
 from slipform.proxy.calls.signed_turns import CallerTurns
 from slipform.proxy.observability.call_record import CallRecord
@@ -75,28 +82,6 @@ class Inbound(msgspec.Struct, frozen=True):
     """Set when the schema was found in the prompt; its caller did not ask for more than the text."""
     turns: CallerTurns | None = None
     """Where what vendors signed in the caller's turns is kept."""
-
-
-class CallFrame(msgspec.Struct, frozen=True):
-    """What was read of all fields of a call but its conversation: the next call that has the same begins with it."""
-
-    served: ServedRequest
-    stream_mode: StreamMode
-    enforced: bool
-    schema: str
-
-
-Frames: TypeAlias = BoundedCache[tuple[str, str, bytes], CallFrame]
-"""By the API, the path where it names the model, and the fields as JSON."""
-_FRAME_BYTES = 2_000
-_TIMES_TEXT = 20
-"""Bytes that a frame keeps alive, at least, and for each byte of its fields: with it stay the validators of its tools
-and their schemas as vendors take them. Measured: ten for each byte."""
-
-
-def new_frames() -> Frames:
-    """The frames of calls under one configuration, on which they depend."""
-    return Frames("frames", entries=256, max_bytes=16_000_000)
 
 
 class CallContext(msgspec.Struct, frozen=True):
@@ -157,6 +142,22 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
 
     Nothing is looked up or kept for a name before it is known that the caller may use it.
     """
+    caller = context.caller
+    split = None
+    if not (context.model or context.provider or caller.is_limited or has_switches(context.headers)):
+        split = split_body(api, body, limits_models=caller.models is not None)
+    if split is not None and (frame := context.frames.get(split.key)) is not None:
+        if caller.models is not None:
+            record.model = frame.models[0] if frame.models else ""
+            caller.check(frame.models, context.router)
+        return _with_turns(api, frame, split.messages, body, record, context)
+    return await _read_parsed(api, body, record, context, split)
+
+
+async def _read_parsed(
+    api: Api, body: bytes, record: CallRecord, context: CallContext, split: SplitBody | None
+) -> Inbound:
+    """The call, parsed; the next one with the same fields begins with its frame, which `split` is kept for too."""
     path = context.path
     settings = context.settings
     caller = context.caller
@@ -181,17 +182,25 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
         data, body, references = await _with_vendor_ids(ParsedBody(data, body, references), context.turns)
     if references:
         await _ownership(models, context).check(references)
+        split = None
     switches = switches_of(data.get(FIELD), context.headers, settings.enforcement.max_attempts)
     parsed = ParsedBody(data, body, references)
     if switches is not NOTHING or large or not _may_have_frame(api, data, context):
         return await _read_anew(api, parsed, record, models, switches, msgspec.structs.replace(context, path=path))
-    key, turns = _split(api, data, path)
-    frame = context.frames.get(key)
+    fields = split_fields(api, data, path)
+    frame = context.frames.get(fields.key)
     if frame is not None:
-        return _with_turns(api, frame, turns, data, body, record, models, context)
-    call = await _read_anew(api, parsed, record, models, switches, msgspec.structs.replace(context, path=path))
-    if api.name not in _OPENAI or read_foreign(api.name, data) is None:
-        _keep_frame(context.frames, key, turns, call)
+        _check_depth(data, body)
+        messages = () if api.turns is None else api.turns(fields.turns)
+        call = _with_turns(api, frame, messages, body, record, context)
+    else:
+        call = await _read_anew(api, parsed, record, models, switches, msgspec.structs.replace(context, path=path))
+        if api.name not in _OPENAI or read_foreign(api.name, data) is None:
+            frame = _frame_of(fields.turns, call)
+        if frame is not None:
+            keep_frame(context.frames, fields.key, fields.text_bytes, frame)
+    if frame is not None and split is not None and split.messages == call.served.request.messages:
+        keep_frame(context.frames, split.key, split.text_bytes, frame)
     return call
 
 
@@ -292,48 +301,32 @@ def _may_have_frame(api: Api, data: Mapping[str, Any], context: CallContext) -> 
     return api.name != RESPONSES or next(state_fields(data), None) is None
 
 
-def _split(api: Api, data: Mapping[str, Any], path: str) -> tuple[tuple[str, str, bytes], Mapping[str, Any]]:
-    """The key of a call's frame, and the fields that hold its conversation."""
-    rest = {}
-    turns = {}
-    for name, value in data.items():
-        if name in api.turn_fields:
-            turns[name] = value
-        else:
-            rest[name] = value
-    return (api.name, path if api.name == "gemini" else "", write_body(rest)), turns
-
-
-def _keep_frame(frames: Frames, key: tuple[str, str, bytes], turns: Mapping[str, Any], call: Inbound) -> None:
-    """Keep what was read, where no other field than its own has a part in the conversation."""
+def _frame_of(turns: Mapping[str, Any], call: Inbound) -> CallFrame | None:
+    """The frame of a call that was read anew, where no other field than its own has a part in the conversation."""
     served = call.served
     record = call.record
     read = call.api.turns
     request = served.request
     if read is None or call.forwarded or call.adopted or call.id_markers or call.warnings or request.json_mode:
-        return
-    if read(turns) == request.messages:
-        empty = msgspec.structs.replace(served, request=request.replace(messages=(), frame=RequestFrame()))
-        frame = CallFrame(empty, call.stream_mode, record.enforced, record.schema)
-        frames.put(key, frame, _FRAME_BYTES + _TIMES_TEXT * len(key[2]))
+        return None
+    if read(turns) != request.messages:
+        return None
+    empty = msgspec.structs.replace(served, request=request.replace(messages=(), frame=RequestFrame()))
+    return CallFrame(empty, call.stream_mode, record.enforced, record.schema, call.models)
 
 
 def _with_turns(
     api: Api,
     frame: CallFrame,
-    turns: Mapping[str, Any],
-    data: Mapping[str, Any],
+    messages: tuple[Message, ...],
     body: bytes,
     record: CallRecord,
-    models: tuple[str, ...],
     context: CallContext,
 ) -> Inbound:
     """A call whose fields are known, with its own conversation."""
-    _check_depth(data, body)
-    before = frame.served
-    messages = () if api.turns is None else api.turns(turns)
     if not messages:
         raise _no_messages()
+    before = frame.served
     request = before.request.replace(messages=messages)
     record.enforced = frame.enforced
     record.schema = frame.schema
@@ -341,7 +334,7 @@ def _with_turns(
     record.stream = before.stream
     record.timeout = context.settings.server.request_seconds
     served = ServedRequest(request, before.stream, before.options)
-    return Inbound(api, served, body, record, models, stream_mode=frame.stream_mode, turns=context.turns)
+    return Inbound(api, served, body, record, frame.models, stream_mode=frame.stream_mode, turns=context.turns)
 
 
 def _no_messages() -> RequestError:

@@ -41,6 +41,11 @@ class RequestSwitches:
 NOTHING = RequestSwitches()
 
 
+def has_switches(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a request has headers that may be switches."""
+    return _PREFIX in b"\n".join(headers)
+
+
 def switches_of(field: Any, headers: Mapping[bytes, bytes], most_attempts: int) -> RequestSwitches:
     """The switches of a request, the body's before the headers'; a name or value that is wrong is a `RequestError`.
 

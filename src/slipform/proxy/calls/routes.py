@@ -29,7 +29,8 @@ from slipform.proxy.calls.endpoint_calls import EndpointCall, EndpointForwarder
 from slipform.proxy.calls.endpoints import Located, family_of
 from slipform.proxy.calls.enforced import answer, forward
 from slipform.proxy.calls.forward import ForwardRoutes
-from slipform.proxy.calls.inbound import CallContext, Inbound, NamedSchemas, new_frames
+from slipform.proxy.calls.frames import new_frames
+from slipform.proxy.calls.inbound import CallContext, Inbound, NamedSchemas
 from slipform.proxy.calls.replaced_ids import ReplacedIds
 from slipform.proxy.calls.resources import ResourceStore
 from slipform.proxy.calls.signature_stores import find_store

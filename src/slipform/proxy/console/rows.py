@@ -27,10 +27,8 @@ _ROUNDED: Final = tuple((FIELDS.index(name), decimals) for name, decimals in _DE
 
 def row_of(record: CallRecord, identity: str, *, under_way: bool = False) -> tuple[Any, ...]:
     """What the list shows of a call, in the order of `FIELDS`: the figures and names of its log line, not rounded."""
-    seconds = record.seconds
+    usage, seconds, overhead = record.totals()
     report = record.report
-    usage = record.tokens
-    overhead = record.overhead
     attempts = 0
     warnings = record.warnings
     cost = record.cost

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -65,6 +65,15 @@ class CallTrace:
         self._size += len(received) + len(sent) + 24
         if self._size <= MAX_TRACE_BYTES:
             self.pour.append((round(milliseconds, 1), attempt, received, sent, pending))
+
+
+class CallTotals(NamedTuple):
+    """The figures of a call that log, metrics and history all need."""
+
+    tokens: Usage
+    seconds: float
+    overhead: float | None
+    """Seconds that slipform itself added; None where the vendor's share is not known, as in streams."""
 
 
 class CallRecord(msgspec.Struct):
@@ -127,14 +136,21 @@ class CallRecord(msgspec.Struct):
     started: float = msgspec.field(default_factory=time.monotonic)
     first_byte: float | None = None
     ended: float | None = None
-    totals: tuple[Usage, float | None] | None = None
-    """Tokens and overhead, once the call is closed: log, metrics and history all want them."""
+    final_totals: CallTotals | None = None
+    """Set when the call is closed."""
 
     def close(self) -> None:
         """Note that nothing about the call will change any more, and when it ended."""
         if self.ended is None:
             self.ended = time.monotonic()
-        self.totals = (self.tokens, self.overhead)
+        self.final_totals = self.totals()
+
+    def totals(self) -> CallTotals:
+        """Return tokens over all attempts and times, as they are now or were at the end."""
+        if self.final_totals is not None:
+            return self.final_totals
+        seconds = self.seconds
+        return CallTotals(self.tokens, seconds, self._overhead(seconds))
 
     def add_cost(self, price: AnyPrice, usage: Usage) -> float | None:
         """Record what the tokens of an answer cost, and return it."""
@@ -171,8 +187,6 @@ class CallRecord(msgspec.Struct):
     @property
     def tokens(self) -> Usage:
         """Tokens over all attempts."""
-        if self.totals is not None:
-            return self.totals[0]
         if self.report is not None:
             return self.report.tokens
         if callable(self.usage):
@@ -184,14 +198,10 @@ class CallRecord(msgspec.Struct):
         """Seconds that the call took, or has taken so far."""
         return (time.monotonic() if self.ended is None else self.ended) - self.started
 
-    @property
-    def overhead(self) -> float | None:
-        """Seconds that slipform itself added; None where the vendor's share is not known, as in streams."""
-        if self.totals is not None:
-            return self.totals[1]
+    def _overhead(self, seconds: float) -> float | None:
         if self.stream or self.calls is None:
             return None
-        return max(0.0, self.seconds - self.calls.waited_seconds)
+        return max(0.0, seconds - self.calls.waited_seconds)
 
     def headers(self) -> list[Header]:
         """Return what slipform did, as response headers."""
@@ -210,7 +220,7 @@ class CallRecord(msgspec.Struct):
         if self.cost is not None:
             headers.append((b"x-slipform-cost", cost_text(self.cost)))
         headers.extend(self.budget_headers)
-        overhead = self.overhead
+        overhead = self._overhead(self.seconds)
         if overhead is not None:
             headers.append((b"x-slipform-overhead-ms", b"%.2f" % (overhead * 1000)))
         return headers
@@ -230,7 +240,7 @@ class CallRecord(msgspec.Struct):
 
     def figures(self) -> dict[str, Any]:
         """Return the fields that differ from call to call, except the id."""
-        usage = self.tokens
+        usage, seconds, overhead = self.totals()
         figures: dict[str, Any] = {}
         if usage.input is not None:
             figures["input_tokens"] = usage.input
@@ -246,10 +256,10 @@ class CallRecord(msgspec.Struct):
             figures["cached"] = True
         if self.fallbacks:
             figures["fallbacks"] = self.fallbacks
-        figures["latency_ms"] = round(self.seconds * 1000, 2)
+        figures["latency_ms"] = round(seconds * 1000, 2)
         if self.first_byte is not None:
             figures["first_byte_ms"] = round((self.first_byte - self.started) * 1000, 2)
-        if (overhead := self.overhead) is not None:
+        if overhead is not None:
             figures["overhead_ms"] = round(overhead * 1000, 2)
         return figures
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import platform
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -21,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from slipform import __version__
 
 if TYPE_CHECKING:
+    from slipform.ir import Usage
     from slipform.proxy.observability.call_record import CallRecord
 
 _MAX_MODELS = 200
@@ -91,7 +93,8 @@ class _DurationMetric:
 class _Series(NamedTuple):
     """The metrics of calls with the same labels, kept because looking labels up takes longer than counting."""
 
-    labels: tuple[str, ...]
+    counter: tuple[str, ...]
+    """The key of its number of requests among those that are pending."""
     seconds: _Durations
     first: _Durations
     overhead: _Durations
@@ -116,7 +119,7 @@ class Metrics:
         self._series: dict[tuple[str, ...], _Series] = {}
         self._ended: list[tuple[CallRecord, bool]] = []
         """Calls that are still to be counted, and whether the cache was consulted for them."""
-        self._pending: dict[tuple[str, ...], float] = {}
+        self._pending: defaultdict[tuple[str, ...], float] = defaultdict(float)
         """Counts by metric and labels since the last page was rendered: adding here takes a tenth of the time."""
         self._seconds = _DurationMetric(
             "slipform_request_seconds", "From the request to the last byte.", _SECONDS, registry
@@ -189,14 +192,16 @@ class Metrics:
 
     def _count_call(self, record: CallRecord, *, caching: bool) -> None:
         series = self._series_of(record)
-        self._count("requests", *series.labels)
-        series.seconds.observe(record.seconds)
+        usage, seconds, overhead = record.totals()
+        self._pending[series.counter] += 1
+        series.seconds.observe(seconds)
         if record.first_byte is not None:
             series.first.observe(record.first_byte - record.started)
-        if (added := record.overhead) is not None:
-            series.overhead.observe(added)
+        if overhead is not None:
+            series.overhead.observe(overhead)
         if record.upstream_status is not None:
-            self._count("upstream", record.provider[:_MAX_LABEL] or "none", _status_label(record.upstream_status))
+            provider = record.provider[:_MAX_LABEL] or "none"
+            self._pending["upstream", provider, _status_label(record.upstream_status)] += 1
         if record.cached:
             self._hits.inc()
         elif caching and record.enforced and record.outcome == "ok":
@@ -204,37 +209,33 @@ class Metrics:
         if record.report is not None:
             self._count_attempts(record)
         else:
-            usage = record.tokens
-            self._count_tokens(usage.input, usage.output, "answer")
+            self._count_tokens(usage, "answer")
 
     def _count_attempts(self, record: CallRecord) -> None:
         report = record.report
         attempts = () if report is None else report.attempts
         for number, attempt in enumerate(attempts):
-            self._count("attempts", attempt.outcome)
-            self._count_tokens(attempt.usage.input, attempt.usage.output, "reask" if number else "answer")
+            self._pending["attempts", attempt.outcome] += 1
+            self._count_tokens(attempt.usage, "reask" if number else "answer")
             for repair in attempt.repairs:
-                self._count("repairs", repair.kind)
+                self._pending["repairs", repair.kind] += 1
             for patch in attempt.patches:
-                self._count("repairs", f"patch_{patch.op}")
+                self._pending["repairs", f"patch_{patch.op}"] += 1
         if record.outcome != "ok":
-            self._count("valid", "failed")
+            stage = "failed"
         elif len(attempts) > 1:
-            self._count("valid", "after_reask")
+            stage = "after_reask"
         elif attempts and (attempts[-1].repairs or attempts[-1].patches):
-            self._count("valid", "after_repair")
+            stage = "after_repair"
         else:
-            self._count("valid", "first_try")
+            stage = "first_try"
+        self._pending["valid", stage] += 1
 
-    def _count_tokens(self, input_tokens: int | None, output_tokens: int | None, purpose: str) -> None:
-        if input_tokens:
-            self._count("tokens", "input", purpose, by=input_tokens)
-        if output_tokens:
-            self._count("tokens", "output", purpose, by=output_tokens)
-
-    def _count(self, *key: str, by: float = 1) -> None:
-        """Count under the key of `_labelled` and its labels, until the next page."""
-        self._pending[key] = self._pending.get(key, 0) + by
+    def _count_tokens(self, usage: Usage, purpose: str) -> None:
+        if usage.input:
+            self._pending["tokens", "input", purpose] += usage.input
+        if usage.output:
+            self._pending["tokens", "output", purpose] += usage.output
 
     def _series_of(self, record: CallRecord) -> _Series:
         strategy = record.strategy or ("enforced" if record.enforced else "pass")
@@ -246,7 +247,7 @@ class Metrics:
             series = self._series.get(labels)
         if series is None:
             timed = (self._seconds, self._first, self._overhead)
-            series = _Series(labels, *(each.of_api(record.api) for each in timed))
+            series = _Series(("requests", *labels), *(each.of_api(record.api) for each in timed))
             self._series[labels] = series
         return series
 
@@ -272,7 +273,7 @@ class Metrics:
         """Return the page and its content type; with pages of `others` (workers by name), samples name their worker."""
         self.count_ended()
         pending = self._pending
-        self._pending = {}
+        self._pending = defaultdict(float)
         for (metric, *labels), count in pending.items():
             self._labelled[metric].labels(*labels).inc(count)
         encode, content_type = choose_encoder(accept)
