@@ -241,9 +241,9 @@ class Stamp:
         return int(self.now())
 
 
-_SOURCES: Final = (
-    "groundingMetadata", "citationMetadata", "urlContextMetadata", "annotations", "citations", "search_results",
-)  # fmt: skip
+_SOURCES: Final = dict.fromkeys(
+    ("groundingMetadata", "citationMetadata", "urlContextMetadata", "annotations", "citations", "search_results")
+)
 """Where answers say what they are based on, whichever vendor."""
 _FOR_NEXT_TURN: Final = frozenset({"id", "status", "message", "thoughtSignature", "extra_content", "caller"})
 """Fields of parts that say nothing to a reader: they are for the vendor, in the next turn."""
@@ -298,7 +298,7 @@ class Api:
             for part in each.parts:
                 if type(part) is not Text or part.extra:
                     lost.update(dict.fromkeys(self._foreign(part)))
-        if response.extra:
+        if response.extra and not _SOURCES.keys().isdisjoint(response.extra):
             lost.update(dict.fromkeys(key for key in _SOURCES if response.extra.get(key) and key not in self.sources))
         if not lost:
             return ()

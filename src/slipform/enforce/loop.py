@@ -377,7 +377,8 @@ def _price(calls: CallCount | None, plan: Plan) -> AnyPrice | None:
 def _recorded(
     report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
 ) -> Report:
-    used = next((each.strategy for each in response.warnings if isinstance(each, DowngradeWarning)), None)
+    downgrades = [each for each in response.warnings if isinstance(each, DowngradeWarning)] if response.warnings else []
+    used = downgrades[0].strategy if downgrades else None
     model = turn.request.model
     question = None
     if turn.request.messages and (report.attempts or plan.keep_text):

@@ -12,6 +12,7 @@ _LEAST_BYTES: Final = 4096
 """Shorter prompts are never cut: no server has so small a context."""
 _BYTES_PER_TOKEN: Final = 12
 """Texts have 2 to 6 bytes a token, in every script and tokenizer that was tried."""
+_MOST_BYTES_PER_CHARACTER: Final = 4
 _LARGEST_CUT: Final = 65_536
 """Servers that cut prompts have small contexts (Ollama: 4,096 tokens by default); with more, nothing was cut."""
 _RUNS: Final = re.compile(r"(.)\1{3,}", re.DOTALL)
@@ -29,8 +30,15 @@ def prompt_cut(request: ModelRequest, usage: Usage) -> ModelWarning | None:
     tokens = usage.input
     if not tokens or tokens > _LARGEST_CUT:
         return None
-    texts = _texts(request)
-    if texts is None:
+    texts: list[str] = []
+    characters = 0
+    for message in request.messages:
+        for part in message.parts:
+            if type(part) is not Text:  # nobody can estimate its tokens
+                return None
+            characters += len(part.text)
+            texts.append(part.text)
+    if characters * _MOST_BYTES_PER_CHARACTER < _LEAST_BYTES:
         return None
     size = sum(map(_bytes, texts))
     if size < _LEAST_BYTES or size <= tokens * _BYTES_PER_TOKEN:
@@ -50,17 +58,6 @@ def prompt_cut_error(warning: ModelWarning) -> PromptCutError:
         where=warning.path,
         hint="Raise the server's context length (Ollama: `num_ctx`), shorten the messages, or ask another model.",
     )
-
-
-def _texts(request: ModelRequest) -> list[str] | None:
-    """Return the texts of the messages; None where something else is among them, whose tokens nobody can estimate."""
-    texts: list[str] = []
-    for message in request.messages:
-        for part in message.parts:
-            if not isinstance(part, Text):
-                return None
-            texts.append(part.text)
-    return texts
 
 
 def _bytes(text: str) -> int:

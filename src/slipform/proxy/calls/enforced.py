@@ -269,7 +269,7 @@ async def answer(
             stream.writer.close()
     if listed.before.attempts:
         # Logs and metrics count what the others spent; the caller is told what the answer itself cost.
-        record.report = joined(listed.before, record.report)
+        record.set_report(joined(listed.before, record.report))
 
 
 def _has_earlier_answer(request: ModelRequest) -> bool:
@@ -492,7 +492,7 @@ def _record_outcome(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Map
     if call.warnings or call.adopted is not None or left_out:
         adopted = () if call.adopted is None else (call.adopted.warning,)
         report = report.replace(warnings=(*call.warnings, *adopted, *report.warnings, *left_out))
-    record.report = report
+    record.set_report(report)
     record.answer = answer
     record.cost = answer.usage.cost
     if call.served.options.get("bare_text") and isinstance(outcome.value, str):

@@ -97,7 +97,7 @@ def stage_of(record: CallRecord) -> str:
         return "cached" if record.cached else "passed"
     if len(report.attempts) > 1:
         return "reasked"
-    return "repaired" if report.repaired or report.patched else "first"
+    return "repaired" if record.repaired or record.patched else "first"
 
 
 def _is_plain(report: Report) -> bool:

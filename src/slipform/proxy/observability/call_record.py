@@ -101,6 +101,9 @@ class CallRecord(msgspec.Struct):
     timeout: float | None = None
     """The seconds the whole request may take."""
     report: Report | None = None
+    """Set by `set_report`."""
+    repaired: bool = False
+    patched: bool = False
     report_asked: bool = False
     """Whether the caller wants to see the report."""
     answer: ModelResponse | None = None
@@ -152,6 +155,12 @@ class CallRecord(msgspec.Struct):
         seconds = self.seconds
         return CallTotals(self.tokens, seconds, self._overhead(seconds))
 
+    def set_report(self, report: Report) -> None:
+        """Record what became of the attempts."""
+        self.report = report
+        self.repaired = report.repaired
+        self.patched = report.patched
+
     def add_cost(self, price: AnyPrice, usage: Usage) -> float | None:
         """Record what the tokens of an answer cost, and return it."""
         self.cost = cost_of(price, usage)
@@ -161,8 +170,8 @@ class CallRecord(msgspec.Struct):
         """Record why the call failed, with the report of its attempts."""
         self.outcome = error.code
         if isinstance(error.report, Report):
-            self.report = error.report
-            self.cost = self.report.cost
+            self.set_report(error.report)
+            self.cost = error.report.cost
         if isinstance(error, UpstreamError):
             self.upstream_status = error.status or 0
 
@@ -209,7 +218,7 @@ class CallRecord(msgspec.Struct):
         report = self.report
         verdict = None
         if report is not None:
-            verdict = len(report.attempts), report.repaired, report.patched, len(report.warnings)
+            verdict = len(report.attempts), self.repaired, self.patched, len(report.warnings)
         model = self.upstream_model or self.model
         shared = _shared_headers(self.provider, model[:_MAX_NAME], self.strategy, verdict, self.cached, self.fallbacks)
         headers: list[Header] = [(b"x-request-id", request_id), (b"x-slipform-request-id", request_id), *shared]
@@ -233,7 +242,7 @@ class CallRecord(msgspec.Struct):
         """Return the fields that many calls share and whose values callers and operators chose."""
         report = self.report
         attempts = 0 if report is None else len(report.attempts)
-        is_repaired = report is not None and (report.repaired or report.patched)
+        is_repaired = report is not None and (self.repaired or self.patched)
         return (self.api, self.caller[:_MAX_NAME], self.model[:_MAX_NAME], self.provider[:_MAX_NAME],
                 self.upstream_model[:_MAX_NAME], self.strategy, self.enforced,
                 self.schema[:64], self.stream, self.timeout, attempts, is_repaired)  # fmt: skip
