@@ -174,10 +174,10 @@ def reachable(settings: Settings, providers: Mapping[str, Provider]) -> Iterator
     with ThreadPoolExecutor(max_workers=8) as pool:
         probes = dict(zip(http_providers, pool.map(probe, http_providers.values()), strict=True))
     for name, result in probes.items():
-        configured = name in settings.providers
+        failure: Literal["fault", "note"] = "fault" if name in settings.providers else "note"
         text = " ".join(filter(None, (f"{name}:", address(http_providers[name]), result.text)))
-        yield Finding("ok" if result.ok else "fault" if configured else "note", text)
-    if not any(found.ok for found in probes.values()):
+        yield Finding("ok" if result.ok else failure, text)
+    if not any(result.ok for result in probes.values()):
         yield Finding("note", "no provider can be reached: is this machine offline?")
 
 

@@ -111,8 +111,8 @@ def _read(path: Path, including: tuple[Path, ...]) -> tuple[dict[str, Any], dict
     if not isinstance(data, dict):
         raise ConfigError("The file is not a LiteLLM configuration: it has no settings", where=f"{path}:1")
     lines = {place: f"{path.name}:{line}" for place, line in node_lines(node, ())}
-    included = data.get("include")
-    for name in included if isinstance(included, list) else [included] if isinstance(included, str) else ():
+    includes = [data["include"]] if isinstance(data.get("include"), str) else data.get("include")
+    for name in includes if isinstance(includes, list) else ():
         if (path.parent / str(name)).is_file():
             more, others = _read(path.parent / str(name), (*including, path.resolve()))
             _merge(data, more, lines, others)

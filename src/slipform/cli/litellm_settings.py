@@ -55,9 +55,10 @@ class SectionReader:
             self.note("left out", ".".join(map(str, place)), "it is not a number of seconds", place)
 
     def callbacks(self, value: Any, place: Place) -> None:
-        """Who is told of calls."""
+        """Translate the callbacks that LiteLLM runs for a call."""
         name = ".".join(map(str, place))
-        for each in [value] if isinstance(value, str) else value if isinstance(value, list) else ():
+        names = [value] if isinstance(value, str) else value
+        for each in names if isinstance(names, list) else ():
             callback = str(each)
             if callback in SPANS:
                 self.note("note", name, "/metrics is always on, for Prometheus", place)

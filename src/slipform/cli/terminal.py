@@ -118,7 +118,9 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
     import orjson
 
-    spaces = (2 if sys.stdout.isatty() else 0) if indent is None else indent
+    spaces = indent
+    if spaces is None:
+        spaces = 2 if sys.stdout.isatty() else 0
     if spaces in (0, 2):
         try:
             return orjson.dumps(value, option=orjson.OPT_INDENT_2 if spaces else None).decode()

@@ -356,7 +356,10 @@ class Accepted:
             if not isinstance(node, Mapping):
                 continue
             kinds = node.get("type")
-            types.update([kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else [])
+            if isinstance(kinds, str):
+                types.add(kinds)
+            elif isinstance(kinds, list):
+                types.update(kinds)
             if isinstance(listed := node.get("enum"), list):
                 members += listed
             if "const" in node:

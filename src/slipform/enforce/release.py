@@ -476,8 +476,10 @@ def half_escape(scanner: JsonScanner) -> int:
     state = scanner.stopped_in if scanner.stopped else scanner.state
     if not ESCAPE <= state <= HIGH_ESCAPE:
         return 0
-    length = 2 + len(scanner.hex) if state == HEX else 0 if state == HIGH else 1
-    return length + (scanner.high_length if scanner.high else 0)
+    length = scanner.high_length if scanner.high else 0
+    if state == HEX:
+        return length + 2 + len(scanner.hex)
+    return length if state == HIGH else length + 1
 
 
 def closers(scanner: JsonScanner) -> str:

@@ -14,6 +14,8 @@ from itertools import groupby, pairwise
 from slipform.evaluation.scoring import BINS, FieldScore, RunScore
 
 _STOPS = ((0.0, (142, 36, 32)), (0.5, (236, 178, 76)), (0.8, (226, 217, 150)), (1.0, (11, 107, 99)))
+_GRID_STEPS = ((0.7, 0.05), (0.4, 0.1), (0.0, 0.2))
+"""The distance of grid lines, by the accuracy at which the axis begins."""
 MOST_FIELDS = 60
 """Fields of the heat map; the report names the others in its figures."""
 
@@ -141,7 +143,7 @@ def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
     inner_height = 250.0
     most = _round_up(max((_spent(run, priced=priced) for run in runs), default=1.0))
     least = max(0.0, math.floor((min(run.accuracy for run in runs) - 0.02) * 10) / 10)
-    step = 0.05 if least >= 0.7 else 0.1 if least >= 0.4 else 0.2
+    step = next(step for bound, step in _GRID_STEPS if least >= bound)
     least = math.floor(least / step + 1e-9) * step
 
     def y_of(share: float) -> float:

@@ -17,6 +17,7 @@ from slipform.runner.rows import as_json
 _SHOWN_MISTAKES = 100
 _LONGEST = 160
 _NONE = "–"
+_IN_SOURCE = {None: _NONE, True: "yes", False: "no"}
 _HEADER = """<header class="top"><span class="brand">slipform eval</span><span class="file">{name}</span>
 <span class="space"></span><button id="theme">light / dark</button></header><main id="main">"""
 
@@ -190,7 +191,7 @@ def _mistake_row(mistake: dict[str, Any]) -> str:
         _NONE if mistake["verdict"] == "extra" else _json(mistake["expected"]),
         _NONE if mistake["verdict"] == "missing" else _json(mistake["answered"]),
         _NONE if score is None else f"{score:.2f}",
-        _NONE if source is None else "yes" if source else "no",
+        _IN_SOURCE[source],
     )
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
@@ -202,8 +203,12 @@ def _json(value: Any) -> str:
 
 
 def _text(text: Any) -> str:
-    """Words of the data: cut, without signs that would not show or would turn the line around."""
-    words = str(text)
-    words = words if len(words) <= _LONGEST else words[:_LONGEST] + "…"
-    shown = (each if each.isprintable() else " " if each.isspace() else "\N{REPLACEMENT CHARACTER}" for each in words)
-    return html.escape("".join(shown))
+    """Return text from the data as HTML: shortened, without characters that are invisible or change the direction."""
+    excerpt = str(text)
+    if len(excerpt) > _LONGEST:
+        excerpt = excerpt[:_LONGEST] + "…"
+    return html.escape("".join(each if each.isprintable() else _visible(each) for each in excerpt))
+
+
+def _visible(char: str) -> str:
+    return " " if char.isspace() else "\N{REPLACEMENT CHARACTER}"

@@ -61,7 +61,7 @@ class Kind:
         """Return the only member of a union that the value so far can be; UNSURE while there are several."""
         if not self.options:
             return self
-        form = "object" if isinstance(value, dict) else "array" if isinstance(value, list) else "scalar"
+        form = _form_of(value)
         fitting = [kind for kind in self.options if kind.form in (form, "any")]
         if form == "object" and len(fitting) > 1:
             fitting = [kind for kind in fitting if _constants_match(kind, value, open_key)]
@@ -203,6 +203,12 @@ def _annotated(info: Any) -> Any:
     if info.discriminator is not None:
         return Annotated[info.annotation, info]
     return Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+
+
+def _form_of(value: Any) -> str:
+    if isinstance(value, dict):
+        return "object"
+    return "array" if isinstance(value, list) else "scalar"
 
 
 def _constants_match(kind: Kind, value: Mapping[str, Any], open_key: Step | None) -> bool:

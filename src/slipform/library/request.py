@@ -157,7 +157,9 @@ def first_of(models: Models) -> str:
     >>> first_of(["openai/gpt-6-luna", "local"])
     'openai/gpt-6-luna'
     """
-    return models if isinstance(models, str) else models[0] if models else ""
+    if isinstance(models, str):
+        return models
+    return models[0] if models else ""
 
 
 def _merge_options(options: Options, overrides: Overrides[Any]) -> Options:

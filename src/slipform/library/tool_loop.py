@@ -105,7 +105,9 @@ class Toolbox:
         verdict = await decision if inspect.isawaitable(decision) else decision
         if not isinstance(verdict, bool | str):
             raise TypeError(f"`approve` returned {verdict!r:.50}; return True, False, or a text that says why not")
-        return (verdict if isinstance(verdict, str) else "") if verdict is not True else None
+        if verdict is True:
+            return None
+        return verdict if isinstance(verdict, str) else ""
 
     async def _run_one(self, call: ToolCall, step: int, declined: str | None, pool: ThreadPoolExecutor) -> ToolRun:
         tool = self.tools[call.name]

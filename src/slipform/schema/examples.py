@@ -352,7 +352,9 @@ def _is_null(part: Any) -> bool:
 def _merged(one: Any, other: Any) -> Any:
     """Two schemas as one, nearly: the result is checked against the real ones."""
     if not isinstance(one, dict) or not isinstance(other, dict):
-        return False if one is False or other is False else (one if isinstance(one, dict) else other)
+        if one is False or other is False:
+            return False
+        return one if isinstance(one, dict) else other
     out = {**one}
     for key, value in other.items():
         if key == "required" and isinstance(out.get(key), list):

@@ -179,8 +179,10 @@ def _together(schemas: list[Json]) -> Json:
         return schemas[0]
     if False in schemas:
         return False
-    apart = [each for number, each in enumerate(schemas) if each not in (True, {}) and each not in schemas[:number]]
-    return apart[0] if len(apart) == 1 else {"allOf": apart} if apart else {}
+    distinct = [each for number, each in enumerate(schemas) if each not in (True, {}) and each not in schemas[:number]]
+    if len(distinct) > 1:
+        return {"allOf": distinct}
+    return distinct[0] if distinct else {}
 
 
 def intersection(one: PlainSchema, other: PlainSchema) -> PlainSchema:

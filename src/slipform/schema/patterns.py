@@ -428,7 +428,9 @@ def _states(atom: str) -> int:
     """Unicode classes are by far the heaviest."""
     if atom[0] == "\\":
         kind = atom[1:2]
-        return 600 if kind in "pPwW" and kind else 60 if kind in "dDsS" and kind else 1
+        if kind in {"p", "P", "w", "W"}:
+            return 600
+        return 60 if kind in {"d", "D", "s", "S"} else 1
     if atom[0] == "[":
         return 600 if "\\p" in atom or "\\w" in atom or "^" in atom[:2] else 8
     return 10 if atom == "." else 1

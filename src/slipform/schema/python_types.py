@@ -63,7 +63,9 @@ class Schema(Generic[T]):
         """
         if not isinstance(document, Mapping):
             raise SchemaError("A JSON Schema must be an object at the top level", hint="Wrap it in an object.")
-        kind: Formats = ("json" if adapter is None else "python") if formats else "ignored"
+        kind: Formats = "json" if adapter is None else "python"
+        if not formats:
+            kind = "ignored"
         self.name = name
         self.fingerprint, self._compiled = prepare(document, kind, resources)
         self.document: dict[str, Any] = plain_copy(document)

@@ -100,8 +100,12 @@ def _written(path: _Path) -> str:
 def _preflight_children(node: Mapping[str, Any], path: _Path) -> Iterator[_Todo]:
     """Properties under `type: object`, items under `type: array`, then the compositions; nothing else."""
     kind = node.get("type")
-    looked_at = ["properties"] if kind == "object" else ["items"] if kind == "array" else []
-    for keyword in (*looked_at, "anyOf", "allOf", "oneOf"):
+    keywords = ["anyOf", "allOf", "oneOf"]
+    if kind == "object":
+        keywords.insert(0, "properties")
+    elif kind == "array":
+        keywords.insert(0, "items")
+    for keyword in keywords:
         if isinstance(node.get(keyword), Mapping if keyword in ("properties", "items") else list):
             yield from _children({keyword: node[keyword]}, path)
 

@@ -103,8 +103,11 @@ def path_steps(path: str) -> tuple[str | int, ...]:
         match = _PATH_STEP.match(rest)
         if match is None:
             raise ValueError(f"{path!r} is not a path; write it like `items[0].name` or `/items/0/name`")
-        key, place, quoted = match.groups()
-        steps.append(key if key is not None else int(place) if place is not None else orjson.loads(quoted))
+        key, index, quoted = match.groups()
+        if key is not None:
+            steps.append(key)
+        else:
+            steps.append(int(index) if index is not None else orjson.loads(quoted))
         rest = rest[match.end() :]
     return tuple(steps)
 

@@ -157,10 +157,14 @@ class StartFinder:
             return False
         return True if len(text) >= window else None
 
+    def _char_before(self, text: str, i: int) -> str:
+        if i:
+            return text[i - 1]
+        return self._passed[-1][-1:] if self._passed else ""
+
     def _is_quoted(self, text: str, i: int, window: int) -> bool | None:
         """Whether the bracket at `i` stands alone between quotes, as in `"{"`; None when more text must tell."""
-        before = text[i - 1] if i else self._passed[-1][-1:] if self._passed else ""
-        closing = QUOTE_PAIRS.get(before)
+        closing = QUOTE_PAIRS.get(self._char_before(text, i))
         if closing is None or not text.startswith(closing, i + 1):
             return None if closing is not None and i + 1 >= len(text) else False
         if closing != '"':

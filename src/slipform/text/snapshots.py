@@ -203,7 +203,9 @@ def adopt(scanner: JsonScanner, value: Any) -> None:
     for depth in range(len(path) - 1, -1, -1):
         frame = path[depth]
         inner = path[depth - 1] if depth else None
-        open_key = inner.key if inner is not None else scanner.key if scanner.length >= 0 else None
+        open_key = scanner.key if scanner.length >= 0 else None
+        if inner is not None:
+            open_key = inner.key
         try:
             frame.adopt(container, open_key)
             if inner is not None:

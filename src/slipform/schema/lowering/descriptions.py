@@ -96,8 +96,9 @@ def _nearest(emitter: Emitter, bound: Bound, *, whole: bool) -> tuple[str, Any] 
         return keyword, value
     plain = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}.get(keyword)
     if plain in dialect.keywords and plain is not None:
-        step = (1 if plain == "minimum" else -1) if whole and value == int(value) else 0
-        return plain, value + step
+        if not whole or value != int(value):
+            return plain, value
+        return plain, value + (1 if plain == "minimum" else -1)
     return None
 
 

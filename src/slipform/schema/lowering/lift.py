@@ -102,7 +102,7 @@ class Lifter:
             return lambda value: PENDING if value is None else lift(value)
         if entry.mode == "empty":
             return lambda value: PENDING if value == [] else lift(value)
-        return lambda value: (lift(value[0]) if value else PENDING) if isinstance(value, list) else lift(value)
+        return _absent_box(lift)
 
     def _record(self, plan: Record) -> Lift:
         made = {name: self.entry(entry) for name, entry in plan.fields.items()}
@@ -239,8 +239,24 @@ def _wrapped(key: str, inner: Lift) -> Lift:
     return lambda value: inner(value[key]) if isinstance(value, dict) and key in value else value
 
 
+def _absent_box(inner: Lift) -> Lift:
+    """Return the function for a property that travels as a list of at most one item."""
+
+    def lift(value: Any) -> Any:
+        if not isinstance(value, list):
+            return inner(value)
+        return inner(value[0]) if value else PENDING
+
+    return lift
+
+
 def _null_box(inner: Lift) -> Lift:
-    return lambda value: (inner(value[0]) if value else None) if isinstance(value, list) else value
+    def lift(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        return inner(value[0]) if value else None
+
+    return lift
 
 
 def _choice(options: Mapping[str, Lift]) -> Lift:

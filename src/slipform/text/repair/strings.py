@@ -130,8 +130,9 @@ def _closes_before_closer(text: str, at: int, end: int, where: int, depth: int) 
         return STRONG if char == ")" else WEAK
     if not _AFTER_CLOSER.match(text, at + 1, end):
         return WEAK if depth == 1 else NO
-    right = (char in "}｝") if where == MEMBER else (char in "]］") if where == ITEM else True
-    return STRONG if right else WEAK
+    if where == MEMBER:
+        return STRONG if char in "}｝" else WEAK
+    return WEAK if where == ITEM and char not in "]］" else STRONG
 
 
 def _closes_before_more(text: str, at: int, after: int, end: int, where: int) -> int:
