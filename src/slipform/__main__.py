@@ -1,4 +1,4 @@
-"""`python -m slipform`: the command line."""
+"""Run the command line as `python -m slipform`."""
 
 from slipform.cli import main
 

@@ -1,4 +1,4 @@
-"""Name the folder where slipform keeps what it has learned between two starts."""
+"""Locate the folder for state that slipform keeps between two starts."""
 
 from __future__ import annotations
 

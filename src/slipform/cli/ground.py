@@ -1,4 +1,4 @@
-"""Show where the values of an answer stand in a source: `slipform ground`."""
+"""Show where the values of an answer appear in a source: `slipform ground`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Take over the configuration of another gateway (`slipform import litellm`)."""
+"""Convert the configuration of another gateway: `slipform import litellm`."""
 
 from __future__ import annotations
 

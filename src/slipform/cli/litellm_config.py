@@ -1,4 +1,4 @@
-"""Turn a LiteLLM configuration into settings of slipform, and say of everything else why it was left out.
+"""Convert a LiteLLM configuration to slipform's settings, and report why anything is left out.
 
 Nothing that could be a secret is copied: a key that stands in the file itself is replaced by the name of an
 environment variable, and the report says which.

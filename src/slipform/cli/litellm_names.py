@@ -1,4 +1,4 @@
-"""Say what LiteLLM's names mean here: its providers as entries of the catalogue, and every setting that has no place.
+"""Map LiteLLM's names: its providers to entries of the catalogue, its unsupported settings to a reason.
 
 A setting of LiteLLM is taken (by `litellm_config.py`), needs nothing (`FINE`), or is left out with a sentence.
 """

@@ -1,4 +1,4 @@
-"""Turn a deployment of LiteLLM into a provider of slipform: its kind, address, key, headers and limits."""
+"""Convert a LiteLLM deployment to a provider: its kind, address, key, headers and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn what a LiteLLM configuration says beside its models into settings of slipform."""
+"""Convert the settings that a LiteLLM configuration has beside its models."""
 
 from __future__ import annotations
 

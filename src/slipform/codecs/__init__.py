@@ -1,4 +1,4 @@
-"""Find the record that a codec's or a served API's name stands for: one registry; a module is loaded when asked for."""
+"""Look up a codec or a served API by name; its module is imported on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read what all vendors' answers have in common: the JSON object, tool arguments, token counts, the answer's parts."""
+"""Decode what all vendors' responses share: the JSON object, tool arguments, token counts and parts."""
 
 from __future__ import annotations
 

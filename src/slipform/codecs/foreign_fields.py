@@ -1,4 +1,4 @@
-"""Read the fields by which other servers' clients ask for a shape, as the fields of OpenAI's API that was called.
+"""Translate other servers' schema fields into those of the OpenAI API that was called.
 
 vLLM, llama.cpp, Ollama, Together, Cohere, OpenAI's Responses API and its older API each have a field of their own for
 a JSON Schema. `read_foreign` puts that schema where `serve_decode` looks for it, removes the foreign field, and names

@@ -1,4 +1,4 @@
-"""Spell the names of tools in a vendor's letters on the way out, and give the caller's own names back.
+"""Encode tool names in the characters a vendor allows, and restore the caller's names.
 
 A name may come from another API, or from a library that allows more (`files.read`, `über`): a vendor answers it with a
 400. The tools, the choice among them and the calls and results of earlier turns are respelled alike; the names in the

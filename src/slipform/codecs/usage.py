@@ -1,4 +1,4 @@
-"""Find the tokens that an answer's bytes tell of, without decoding the answer: for bytes that are only handed on."""
+"""Read the token counts of a forwarded response from its bytes, without decoding the response."""
 
 from __future__ import annotations
 

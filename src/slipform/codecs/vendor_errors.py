@@ -1,4 +1,4 @@
-"""Classify a vendor's error, in whatever shape it comes, and write our own errors for the clients of a served API."""
+"""Classify a vendor's error, whatever its shape, and encode slipform's errors for a served API."""
 
 from __future__ import annotations
 

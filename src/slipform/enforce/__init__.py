@@ -1,4 +1,4 @@
-"""How the answer is made to fit: the names of this package."""
+"""Make a model's answer fit its schema: the names of this package."""
 
 from slipform.enforce.coercion import Switches
 from slipform.enforce.early_stop import EarlyStop, GuardedAnswer

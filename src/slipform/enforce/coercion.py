@@ -1,4 +1,4 @@
-"""Which alternative was meant, and which changes of type lose nothing."""
+"""Choose the intended alternative of a union, and convert types without losing anything."""
 
 from __future__ import annotations
 

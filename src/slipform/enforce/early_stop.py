@@ -1,4 +1,4 @@
-"""When a growing answer can no longer become valid, or never ends: what stops a model early."""
+"""Stop a model early, once its growing answer cannot become valid or does not end."""
 
 from __future__ import annotations
 

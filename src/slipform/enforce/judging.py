@@ -1,4 +1,4 @@
-"""Which verdict an answer gets: `judge`."""
+"""Decide the verdict on an answer: `judge`."""
 
 from __future__ import annotations
 

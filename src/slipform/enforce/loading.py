@@ -1,4 +1,4 @@
-"""Read a value out of a text that is at hand, with no model: `loads`, `loads_report`, `ensure_json_only`."""
+"""Load a value from a text without a model: `loads`, `loads_report`, `ensure_json_only`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask, judge, ask again: the generator `enforce`."""
+"""Send a request, judge the answer and retry: the generator `enforce`."""
 
 from __future__ import annotations
 

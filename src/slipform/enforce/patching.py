@@ -1,4 +1,4 @@
-"""Which recorded mechanical edits make a value valid: `patch`.
+"""Edit a value mechanically until it is valid, and record every edit: `patch`.
 
 A value that is valid is not touched. An edit is kept only if it helps, as the validator says, and never invents: what
 is missing stays missing.

@@ -1,4 +1,4 @@
-"""What an answer is held to and what came of it: Plan, Budget, Verdict, Outcome, Report."""
+"""Define what an answer must satisfy and what comes of it: Plan, Budget, Verdict, Outcome, Report."""
 
 from __future__ import annotations
 

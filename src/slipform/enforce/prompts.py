@@ -1,4 +1,4 @@
-"""What is said to a model, whole answers, parts and small models.
+"""Write the prompts that ask for JSON: whole answers, parts of one, and small models.
 
 A small model copies a schema that it is shown, and the placeholders of an example made from it; it does follow worked
 examples of other shapes, and a list of the keys with the kind of each.

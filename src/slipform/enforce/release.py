@@ -1,4 +1,4 @@
-"""What may leave of a growing answer, and how a new one goes on from it."""
+"""Decide which part of a growing answer may be sent, and continue a retried answer from there."""
 
 from __future__ import annotations
 

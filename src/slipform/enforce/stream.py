@@ -1,4 +1,4 @@
-"""One enforced call without I/O: what to ask, and what of a growing answer may leave."""
+"""Run one enforced stream without I/O: which request to send, and which chunks to release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call from request to outcome: the names of this package."""
+"""Run one call from its request to its outcome: the names of this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fallback lists: ask the models of a list one after the other, while those before cannot answer."""
+"""Try the models of a fallback list one after the other, until one can answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who answers a call, found once for all of its attempts, and the plan that the answers are held to."""
+"""Resolve the model that answers a call, once for all attempts, and plan what its answers must satisfy."""
 
 from __future__ import annotations
 

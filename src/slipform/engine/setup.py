@@ -1,4 +1,4 @@
-"""What the settings make: Options, Router, prices."""
+"""Build options, router and prices from the settings."""
 
 from __future__ import annotations
 

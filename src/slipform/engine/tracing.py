@@ -1,4 +1,4 @@
-"""Spans and the call's log line.
+"""Record the spans and the log line of a call.
 
 One CLIENT span per model call, named by the GenAI conventions; on the proxy, one SERVER span per request above them.
 The application's own import is looked up, so that slipform neither needs the library nor pays for loading it. Words of

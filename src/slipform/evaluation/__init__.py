@@ -1,1 +1,1 @@
-"""Say how right answers are: `eval` scores models on labelled rows, and `review` lets a person label them."""
+"""Measure how correct answers are: `eval` scores models on labelled rows, `review` collects labels."""

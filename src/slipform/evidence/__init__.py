@@ -1,4 +1,4 @@
-"""Evidence for answers: where each value stands in the source, and how sure the model was of it."""
+"""Collect evidence for answers: where each value appears in the source, and how sure the model was."""
 
 from slipform.evidence.confidence import Confidence, answer_confidence
 from slipform.evidence.grounding import ground

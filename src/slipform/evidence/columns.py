@@ -1,4 +1,4 @@
-"""Find the head of the column that a place stands in: Markdown, CSV, tabs, rows of HTML, or columns made of blanks."""
+"""Find the head of a place's column in Markdown, CSV, tabs, HTML rows or columns made of blanks."""
 
 from __future__ import annotations
 

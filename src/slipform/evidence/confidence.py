@@ -1,4 +1,4 @@
-"""Say how sure a model was of each value of its answer, from the probabilities of the tokens it wrote.
+"""Compute how sure a model was of each value of its answer, from its token probabilities.
 
 The tokens are those of the raw text. A value is followed back to them: through the patches that moved or changed it,
 the edits that repaired the JSON around it, and the text around that JSON. Where that cannot be done exactly there is no

@@ -1,4 +1,4 @@
-"""Say where each value of an answer stands in the text it was taken from.
+"""Locate each value of an answer in the text it was taken from.
 
 `ground` asks no model: every leaf is looked up in the source, and where it stands several times, the words around it,
 the other values of its record and the order of equal values decide. What stays undecided is `ambiguous`.

@@ -1,4 +1,4 @@
-"""Find the numbers in a text, in whatever way they are written: `1.234,50`, `(1,200)`, `2.3M`, `15%`, `½`, "forty-two".
+"""Find the numbers in a text, however written: `1.234,50`, `(1,200)`, `2.3M`, `15%`, `½`, "forty-two".
 
 A notation with two readings (`1.234`) keeps both. A reading is weak where the text more likely means something else by
 it: the day of a date, a piece of a longer number, a percentage for the bare number.

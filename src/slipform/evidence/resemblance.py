@@ -1,4 +1,4 @@
-"""Find what only resembles a value in a source: its words in another order or shortened, a few letters changed, a part.
+"""Find text that resembles a value: words reordered or shortened, a few letters changed, a part.
 
 Work is bounded: places are looked at only around rare pieces that they share with the value.
 """

@@ -1,4 +1,4 @@
-"""Find a name in a source that is written in another script: Ivan Petrov where Иван Петров stands, and the reverse.
+"""Find a name that the source writes in another script: Ivan Petrov for Иван Петров, and the reverse.
 
 Cyrillic and Greek letters are spelled in Latin ones; since there are many ways to do that, what they differ in is made
 the same on both sides (`kh` and `h`, `y` and `i`, `ts` and `c`). So a name is found; a word of another language is not.

@@ -1,4 +1,4 @@
-"""Represent evidence for an answer: what is asked for (`Evidence`), what is known of each value (`FieldEvidence`)."""
+"""Represent the evidence for an answer: what is requested (`Evidence`), and per value (`FieldEvidence`)."""
 
 from __future__ import annotations
 

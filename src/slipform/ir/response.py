@@ -1,4 +1,4 @@
-"""Represent a model's response: whole (`ModelResponse`), in chunks (`CompletionChunk`), and its tokens (`Usage`)."""
+"""Represent a model's response: whole (`ModelResponse`), in chunks (`CompletionChunk`), and `Usage`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read prompts as people have them: texts, images, files, messages, dicts in a vendor's format, templates, examples."""
+"""Read prompts: texts, images, files, messages, dicts in a vendor's format, templates, examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keep what vendors' refusals taught in a file, so that the next start, and `slipform models show`, know it."""
+"""Persist the downgrades of vendors' models in a file, for the next start and `slipform models show`."""
 
 from __future__ import annotations
 

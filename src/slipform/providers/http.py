@@ -1,4 +1,4 @@
-"""HttpProvider and its two drivers of a call."""
+"""Call vendors over HTTP: `HttpProvider`, with a driver for event loops and one for threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Mask the operator's keys in whatever a vendor sends back: bodies, events and headers, before anything reads them.
+r"""Mask the operator's keys in all that a vendor sends, before anything reads it.
 
 Vendors and gateways do repeat the key they were called with, in errors, in 200 bodies and in headers. This is the one
 place where a vendor's bytes come in and the key of the call is known, so passed-through and enforced answers, logs and

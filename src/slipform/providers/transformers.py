@@ -1,4 +1,4 @@
-"""Hugging Face models.
+"""Run Hugging Face models in this process.
 
 Everything but the engine is the embedded model's: constraints, bounds, prompts, tools, streaming. The embedded engine
 is several times faster on a CPU; this one runs what has no GGUF file, and on whatever torch runs on.

@@ -1,4 +1,4 @@
-"""Tell workers that hang from workers that serve: each counts up in shared memory, and its supervisor looks."""
+"""Detect workers that hang: each counts up in shared memory, and its supervisor compares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`slipform serve`: settings, sockets, one process, signals."""
+"""Run the server process of `slipform serve`: settings, sockets, signals."""
 
 from __future__ import annotations
 

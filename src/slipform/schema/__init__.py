@@ -1,4 +1,4 @@
-"""JSON Schemas: reading, validating, explaining, lowering to a vendor's dialect."""
+"""Read, validate and explain JSON Schemas, and lower them to a vendor's dialect."""
 
 from slipform.schema.examples import Example, example
 from slipform.schema.limits import is_large

@@ -1,4 +1,4 @@
-"""Make schemas of types that pydantic refuses: attrs classes, msgspec structs, `typing.TypedDict` before Python 3.12.
+"""Build schemas of types that pydantic refuses: attrs, msgspec, `TypedDict` before Python 3.12.
 
 msgspec reads attrs classes, its own structs, and dataclasses and containers of both. A `TypedDict` of the standard
 library is written anew as one of `typing_extensions`, so that pydantic's own annotations in it still count.

@@ -1,4 +1,4 @@
-"""What single keywords of a JSON Schema say, and what two schemas say together, keyword by keyword.
+"""Interpret single keywords of a JSON Schema, and intersect two schemas keyword by keyword.
 
 A schema is brought into a normal form three times, each for a need of its own: lowering reports what became of every
 keyword (`normal_form`), decoding must never allow what is invalid (`providers/embedded/decoding/forms`), a stream must

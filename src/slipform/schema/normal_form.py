@@ -1,4 +1,4 @@
-"""The conjunction that holds at one place of a schema: all that references and `allOf` bring together, as one record.
+"""Combine all that references and `allOf` say at one place of a schema into one record.
 
 Unions are not multiplied out: `Conjunction.groups` lists them, and whoever asks decides which of them to spread. Every
 constraint keeps the pointer of the place that says it, for reports. What the conjunction says of an object's keys and

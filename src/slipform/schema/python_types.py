@@ -1,4 +1,4 @@
-"""`Schema`: a JSON Schema made of a Python type or a document, its validation, and the way back to a typed object."""
+"""Build a `Schema` from a Python type or a document, validate by it, and convert back to typed objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`JsonSchemaSpec`, `ResponseFormat`, `OutputStrategy`, and the names of schemas that vendors take."""
+"""Represent requested formats: `JsonSchemaSpec`, `ResponseFormat`, `OutputStrategy`, and valid names."""
 
 from __future__ import annotations
 

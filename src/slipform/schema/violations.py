@@ -1,4 +1,4 @@
-"""`Violation`, and its wording for people and models."""
+"""Represent a `Violation`, and word it for people and models."""
 
 from __future__ import annotations
 

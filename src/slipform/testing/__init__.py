@@ -1,4 +1,4 @@
-"""Scripted models and vendors.
+"""Script models and vendors for tests.
 
 ::
 

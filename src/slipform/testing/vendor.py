@@ -1,4 +1,4 @@
-"""Serve a scripted vendor on a loopback port: answers, errors, hangs and broken connections, one step per request."""
+"""Serve a scripted vendor on loopback: answers, errors, hangs and broken connections, a step per request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What JSON the text holds: `load`, `Loaded`."""
+"""Load the JSON that a text contains: `load`, `Loaded`."""
 
 from slipform.text.loads import Loaded, load
 

@@ -1,4 +1,4 @@
-"""Where in a stream of text the JSON begins and ends: JsonFenceDetector.
+"""Detect where in a stream of text the JSON begins and ends: `JsonFenceDetector`.
 
 Streaming can only take the first thing that looks like JSON; with the whole text at hand, `candidates` does better.
 """

@@ -1,4 +1,4 @@
-"""Load a scalar from a text: a string, a number, a boolean, null or a listed value, where nothing else is wanted.
+"""Load a scalar from a text where the schema allows nothing else.
 
 It is read from the body of a fence, else from the whole text. Sentences are not searched: `It is 41, or 42` has no
 answer.

@@ -1,4 +1,4 @@
-"""How a growing JSON text is parsed: `Parser`, `PENDING`, and deltas."""
+"""Parse a growing JSON text: `Parser`, `PENDING`, and deltas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a growing text becomes a growing value of a schema: `resolve`, `ResolveCache`."""
+"""Turn a growing text into a growing value of a schema: `resolve`, `ResolveCache`."""
 
 from __future__ import annotations
 

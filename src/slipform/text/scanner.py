@@ -1,4 +1,4 @@
-"""The one incremental JSON scanner: characters in, events out, strict.
+"""Scan JSON incrementally and strictly: characters in, events out.
 
 It works on decoded text, keeps its own stack, and reports a mistake once, at the character where the text stopped
 being the beginning of any JSON. What it reads goes into the frames of `tree`. A `ScanListener` is told of it part by

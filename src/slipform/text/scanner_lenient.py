@@ -1,4 +1,4 @@
-r"""The same scanner with repairs where strict JSON fails.
+r"""Extend the scanner with repairs where strict JSON fails.
 
 Only what can be decided without looking ahead is repaired, because what has been shown is not taken back. Every repair
 is a note: its code, where, what stood there and what was read instead.

@@ -1,4 +1,4 @@
-"""What a snapshot of a growing text shows."""
+"""Build a snapshot of the value that a growing text has so far."""
 
 from __future__ import annotations
 

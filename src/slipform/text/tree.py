@@ -1,4 +1,4 @@
-"""The growing value behind the parser.
+"""Hold the growing value behind the parser.
 
 A `Frame` is one container that was opened. It keeps its closed children in a log that only grows. What a reader gets is
 never the log of an open container but a *version* of it: a plain list or dict that is not touched while anybody can

@@ -1,4 +1,4 @@
-"""Serve Ollama's own API: `/api/chat` and `/api/generate`, whose streams are lines of JSON and are on by default."""
+"""Serve Ollama's `/api/chat` and `/api/generate`, which stream lines of JSON by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Define the interface of HTTP transports: `HttpRequest`, `Timeouts`, `ByteStream`, `Transport`, `TransportFault`.
+"""Define the HTTP transport interface: `HttpRequest`, `Timeouts`, `ByteStream`, `Transport`.
 
 slipform has one transport, `client.HttpTransport`; anything with the methods of `Transport` can replace it.
 """

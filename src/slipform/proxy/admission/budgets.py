@@ -1,4 +1,4 @@
-"""Say what a key may spend in which period, and how much of that is left.
+"""Define what a key may spend in which period, and compute how much remains.
 
 Money is counted in whole billionths (nanos) of the currency in which `prices` are given: a token costs thousandths of a
 millionth, and sums of integers do not drift. Periods are those of the calendar in UTC.

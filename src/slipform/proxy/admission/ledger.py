@@ -1,4 +1,4 @@
-"""Write down in SQLite what keys have spent, what is held for their calls under way, and every call.
+"""Store in SQLite what keys have spent, what is reserved for running calls, and every call.
 
 One thread of a process writes; several processes share the file, whose locks keep their transactions apart. What waits
 together is written in one transaction. The thread is never waited for on the event loop: callers await a future, and

@@ -1,4 +1,4 @@
-"""Read how many tokens a request lets the model write, by the fields of the API that is served, and write that limit.
+"""Read and write the limit on output tokens in a request of any served API.
 
 What a key with a budget reserves has to be what the vendor is told. So its request keeps one limit, in a field that the
 API defines: other APIs' fields for it, and other spellings of its own, are removed before the request is sent.

@@ -1,4 +1,4 @@
-"""Bound the tokens of a prompt by the bytes that are sent: no tokenizer makes more tokens of a text than it has bytes.
+"""Bound the tokens of a prompt by its bytes, which no tokenizer exceeds.
 
 Images, audio, video and PDF files are the exception: their bytes say little of their tokens, so that each counts as an
 allowance. It is an allowance and not a bound, as is that for what a request only refers to.

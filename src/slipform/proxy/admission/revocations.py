@@ -1,4 +1,4 @@
-"""Remember which keys other machines have switched off or removed, and prove to them what was switched here.
+"""Record the keys that other machines revoked, and prove to them what was revoked here.
 
 Machines tell each other through Redis, which is not believed: what it says may refuse a key, never let one in. A key
 that was switched off elsewhere is let in again only by a record that is signed with the key's own hash, which only

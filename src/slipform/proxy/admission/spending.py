@@ -1,4 +1,4 @@
-"""Count what calls cost, and keep keys within their budgets: reserve before each attempt, settle when the call is over.
+"""Keep keys within their budgets: reserve before each attempt, settle after the call.
 
 What an attempt may cost is reserved before the vendor is asked, so that calls that run at the same time cannot spend
 the same money: a bound of its prompt's tokens (`prompt_size`), and the limit on its output that the vendor is sent

@@ -1,4 +1,4 @@
-"""Pass an uploaded file on while it arrives, and check and rename the models in the lines of a batch's file first.
+"""Forward an uploaded file as it arrives, after checking and renaming the models of a batch's lines.
 
 A batch runs at the vendor, where nobody can hold its answers to a schema: lines that carry one are refused.
 """

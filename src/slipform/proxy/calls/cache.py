@@ -1,4 +1,4 @@
-"""Answers kept for the same question.
+"""Cache responses to identical requests.
 
 Redis is not believed: others may write there. What comes from it is read strictly and judged like a model's answer, by
 the schema of the request at hand; what does not pass is a miss.

@@ -1,4 +1,4 @@
-"""Calls that go through as bytes."""
+"""Forward calls as bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Count the tokens of a request for a provider that speaks another API, with that provider's own counter if it has one.
+"""Count a request's tokens for a provider of another API, by that provider's own counter if it has one.
 
 Claude Code asks for counts all the time. A provider without a counter gets an estimate by the request's size, and the
 answer's header says so.

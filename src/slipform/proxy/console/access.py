@@ -1,4 +1,4 @@
-"""Decide who may open the console: a printed link on this machine, an operator's key elsewhere.
+"""Authorize console sessions: a printed link on this machine, an operator's key elsewhere.
 
 Every request has to name this server as `Host` (DNS rebinding), every change has to come from the console's own page. A
 session is a signed cookie; the secret it is signed with is in a file that only its owner can read, so that restarts and

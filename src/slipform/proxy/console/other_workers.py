@@ -1,4 +1,4 @@
-"""Ask the other workers of this server what their consoles know, and relay their events.
+"""Query the consoles of this server's other workers, and relay their events.
 
 A connection goes to any worker, and each remembers only its own calls. They serve one another on sockets in a folder
 that only their owner can open; a word that is derived from the console's secret says that it is one of them who asks.

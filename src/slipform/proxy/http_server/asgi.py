@@ -1,4 +1,4 @@
-"""Read requests and write responses over plain ASGI, add CORS headers, and cancel work when the client disconnects."""
+"""Read requests and write responses over ASGI, add CORS headers, cancel when the client disconnects."""
 
 from __future__ import annotations
 

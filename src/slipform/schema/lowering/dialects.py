@@ -1,4 +1,4 @@
-"""`Dialect`: which keywords, limits and spellings a vendor's channel takes."""
+"""Define a vendor's dialect, the keywords, limits and notations its channel takes: `Dialect`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lift plan: how a vendor's value becomes the caller's, as data."""
+"""Represent as data how a vendor's value is lifted to the caller's shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lower`: express a schema in a dialect within the vendor's limits, with a report of what was lost.
+"""Lower a schema to a dialect within the vendor's limits, and report what was lost: `lower`.
 
 The vendor sees what its channel can take; the answer is lifted back and is then, always, checked against the schema
 the caller gave. `Lowered.report` lists every keyword the vendor does not enforce.

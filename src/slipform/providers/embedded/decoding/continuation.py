@@ -1,4 +1,4 @@
-"""Let the model finish an answer that was cut off: end the value it was at, and write the grammar of what is left.
+"""Let the model finish an answer that was cut off, with a grammar of what remains.
 
 Only what is required, and what the tokens have room for, is left then. Where the schema does not say plainly what may
 follow, nothing is continued, and `closing` ends the answer.
