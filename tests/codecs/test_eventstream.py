@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.codecs.framing import Event, EventStreamDecoder, encode_frame
+from slipform.codecs.framing import EventStreamDecoder, WireEvent, encode_frame
 from slipform.errors import TruncatedError, UpstreamError
 from tests.conftest import examples
 
@@ -17,14 +17,14 @@ def test_frames_are_read_however_they_are_split(frames: list[tuple[str, bytes]],
     body = b"".join(encode_frame({":event-type": name, ":message-type": "event"}, data) for name, data in frames)
     decoder = EventStreamDecoder()
     events = [event for at in range(0, len(body), size) for event in decoder.feed(body[at : at + size])]
-    assert events + decoder.finish() == [Event(name, data) for name, data in frames]
+    assert events + decoder.finish() == [WireEvent(name, data) for name, data in frames]
 
 
 def test_an_exception_frame_is_marked() -> None:
     frame = encode_frame(
         {":message-type": "exception", ":exception-type": "throttlingException"}, b'{"message":"slow"}'
     )
-    assert EventStreamDecoder().feed(frame) == [Event("!throttlingException", b'{"message":"slow"}')]
+    assert EventStreamDecoder().feed(frame) == [WireEvent("!throttlingException", b'{"message":"slow"}')]
 
 
 def test_a_flipped_bit_is_noticed() -> None:
@@ -53,4 +53,4 @@ def test_headers_of_other_types_are_stepped_over() -> None:
     headers = b"\x01a\x04\x00\x00\x00\x01" + b"\x01b\x00" + b"\x0b:event-type\x07\x00\x01m"
     prelude = struct.pack(">II", 16 + len(headers) + 2, len(headers))
     body = prelude + struct.pack(">I", crc32(prelude)) + headers + b"{}"
-    assert EventStreamDecoder().feed(body + struct.pack(">I", crc32(body))) == [Event("m", b"{}")]
+    assert EventStreamDecoder().feed(body + struct.pack(">I", crc32(body))) == [WireEvent("m", b"{}")]

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.codecs.framing import Event, SseDecoder
+from slipform.codecs.framing import SseDecoder, WireEvent
 from slipform.errors import UpstreamError
 from tests.conftest import examples
 
 
-def decode(pieces: list[bytes]) -> list[Event]:
+def decode(pieces: list[bytes]) -> list[WireEvent]:
     decoder = SseDecoder()
     events = [event for piece in pieces for event in decoder.feed(piece)]
     return events + decoder.finish()
@@ -20,23 +20,23 @@ def decode(pieces: list[bytes]) -> list[Event]:
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 def test_every_newline_ends_a_line(newline: str) -> None:
     body = newline.join(["event: a", "data: 1", "", "data: 2", "data: 3", "", ""]).encode()
-    assert decode([body]) == [Event("a", b"1"), Event(None, b"2\n3")]
+    assert decode([body]) == [WireEvent("a", b"1"), WireEvent(None, b"2\n3")]
     assert decode([body[at : at + 1] for at in range(len(body))]) == decode([body])
 
 
 def test_comments_byte_order_mark_and_fields_without_a_space_are_read() -> None:
     body = b"\xef\xbb\xbf: hello\n\ndata:{}\n\n: PROCESSING\n\nid: 1\nretry: 5\ndata: x\n\n"
-    assert decode([body]) == [Event(None, b"{}"), Event(None, b"x")]
+    assert decode([body]) == [WireEvent(None, b"{}"), WireEvent(None, b"x")]
     assert decode([body[:1], body[1:2], body[2:]]) == decode([body])
 
 
 def test_a_last_event_without_its_blank_line_is_kept() -> None:
-    assert decode([b"data: 1\n\ndata: 2"]) == [Event(None, b"1"), Event(None, b"2")]
-    assert decode([b"data: 1\n\ndata: 2\n"]) == [Event(None, b"1"), Event(None, b"2")]
+    assert decode([b"data: 1\n\ndata: 2"]) == [WireEvent(None, b"1"), WireEvent(None, b"2")]
+    assert decode([b"data: 1\n\ndata: 2\n"]) == [WireEvent(None, b"1"), WireEvent(None, b"2")]
 
 
 def test_an_event_without_data_is_none() -> None:
-    assert decode([b"event: ping\n\n\n\n\ndata: 1\n\n"]) == [Event(None, b"1")]
+    assert decode([b"event: ping\n\n\n\n\ndata: 1\n\n"]) == [WireEvent(None, b"1")]
 
 
 def test_an_event_over_the_limit_is_refused() -> None:

@@ -16,7 +16,7 @@ from slipform.library.async_client import AsyncClient
 from slipform.providers import Provider
 from slipform.providers.embedded import LocalProvider
 from slipform.providers.embedded import engine as models
-from slipform.providers.embedded.engine import Cancel, Event
+from slipform.providers.embedded.engine import Cancel, GenerationEvent
 from slipform.providers.embedded.weights import QWEN_CODER, SMOLLM2, Weights
 from slipform.providers.router import Router
 from slipform.providers.transformers import TransformersProvider
@@ -32,7 +32,7 @@ FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"t
 class OneWord:
     """An engine that answers `1`."""
 
-    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+    def start(self, body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel:
         del body
         put({"choices": [{"delta": {"content": "1"}, "finish_reason": "stop"}]})
         put(None)

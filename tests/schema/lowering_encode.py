@@ -15,12 +15,12 @@ from slipform.schema.lowering.lift_plan import (
     LiftPlan,
     NullBox,
     Pairs,
-    Plan,
     Record,
     Ref,
     TextPlan,
     Tuple,
-    Union,
+    UnionPlan,
+    ValuePlan,
     Wrapped,
 )
 from slipform.schema.lowering.lowered import Lowered
@@ -63,7 +63,7 @@ class Encoder:
             found = self._validators[id(schema)] = Compiled(document, formats="ignored")
         return found.is_valid(value)
 
-    def encode(self, plan: Plan, value: Any) -> Any:
+    def encode(self, plan: ValuePlan, value: Any) -> Any:
         """The value as the vendor's shape has it; raises Misfit when it has no spelling."""
         if id(plan) not in self.active:
             return value
@@ -84,7 +84,7 @@ class Encoder:
                 return [] if value is None else [self.encode(plan.plan, value)]
             case ChoicePlan():
                 return self._choice(plan, value)
-            case Union():
+            case UnionPlan():
                 return self._union(plan, value)
             case Ref():
                 assert plan.target is not None
@@ -117,7 +117,7 @@ class Encoder:
             out |= {name: self.encode(plan.values, each) for name, each in others.items()}
         return out
 
-    def _pairs(self, plan: Plan, value: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _pairs(self, plan: ValuePlan, value: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [{"key": name, "value": self.encode(plan, each)} for name, each in value.items()]
 
     def _items(self, plan: Items, value: Any) -> Any:
@@ -154,7 +154,7 @@ class Encoder:
                 return {other: [found] if other == name else [] for other in plan.options}
         raise Misfit
 
-    def _union(self, plan: Union, value: Any) -> Any:
+    def _union(self, plan: UnionPlan, value: Any) -> Any:
         for branch in plan.branches:
             try:
                 found = self.encode(branch.plan, value)

@@ -12,7 +12,7 @@ import typer
 from slipform.cli.terminal import Exit, print_data, print_message
 
 if TYPE_CHECKING:
-    from slipform.cli.litellm_settings import Place
+    from slipform.config.load import SettingPath
 
 app = typer.Typer(help="Take over the configuration of another gateway.", no_args_is_help=True)
 MISSING = "\0missing"
@@ -91,7 +91,7 @@ def convert_litellm(config: Path, environment: Mapping[str, str]) -> tuple[str, 
     return text, report, all(remark.kind == "note" for remark in importer.remarks)
 
 
-def _read(path: Path, including: tuple[Path, ...]) -> tuple[dict[str, Any], dict[Place, str]]:
+def _read(path: Path, including: tuple[Path, ...]) -> tuple[dict[str, Any], dict[SettingPath, str]]:
     """What a file and those it includes say, and the line of each part."""
     from slipform.config.load import node_lines
     from slipform.errors import ConfigError
@@ -121,7 +121,9 @@ def _read(path: Path, including: tuple[Path, ...]) -> tuple[dict[str, Any], dict
     return data, lines
 
 
-def _merge(data: dict[str, Any], more: Mapping[str, Any], lines: dict[Place, str], others: Mapping[Place, str]) -> None:
+def _merge(
+    data: dict[str, Any], more: Mapping[str, Any], lines: dict[SettingPath, str], others: Mapping[SettingPath, str]
+) -> None:
     """Add what an included file says: its lists go after those there are, its fields under them."""
     own = data.get("model_list")
     offset = len(own) if isinstance(own, list) else 0

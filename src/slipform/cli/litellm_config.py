@@ -20,7 +20,6 @@ from slipform.cli.litellm_names import (
 from slipform.cli.litellm_providers import SECRET_NAME, ProviderReader, is_secret
 from slipform.cli.litellm_settings import (
     READ_WITH_ALIASES,
-    Place,
     SectionReader,
     literal_of,
     mapping_of,
@@ -28,6 +27,7 @@ from slipform.cli.litellm_settings import (
     of_their_kind,
     variable_of,
 )
+from slipform.config.load import SettingPath
 
 _MILLION = 1_000_000
 
@@ -43,7 +43,7 @@ class Remark:
     kind: Literal["left out", "note"]
     name: str
     text: str
-    place: Place
+    place: SettingPath
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ class LiteLlmImport:
 
     # The entries of `model_list`
 
-    def _entry(self, entry: Any, place: Place) -> None:
+    def _entry(self, entry: Any, place: SettingPath) -> None:
         if not isinstance(entry, Mapping) or not isinstance(entry.get("litellm_params"), Mapping):
             self._note("left out", "model_list", "an entry without `litellm_params`", place)
             return
@@ -175,7 +175,7 @@ class LiteLlmImport:
             text = f"`{alias}` has {deployment.target} twice, with other parameters; the first are taken"
             self._note("left out", "litellm_params", text, where)
 
-    def _model(self, model: Any, place: Place) -> str | None:
+    def _model(self, model: Any, place: SettingPath) -> str | None:
         if isinstance(model, str) and (name := variable_of(model)) is not None:
             value = self.environment.get(name)
             if not value:
@@ -195,7 +195,7 @@ class LiteLlmImport:
             params.pop(name, None)
         return {name: number for name, number in numbers.items() if number}
 
-    def _request_defaults(self, params: dict[str, Any], kind: str, place: Place) -> dict[str, Any]:
+    def _request_defaults(self, params: dict[str, Any], kind: str, place: SettingPath) -> dict[str, Any]:
         defaults: dict[str, Any] = {}
         body = dict(mapping_of(params.pop("extra_body", None)))
         options: dict[str, Any] = {}
@@ -212,7 +212,7 @@ class LiteLlmImport:
             defaults["extra_body"] = body
         return self._checked(defaults, place)
 
-    def _checked(self, defaults: dict[str, Any], place: Place) -> dict[str, Any]:
+    def _checked(self, defaults: dict[str, Any], place: SettingPath) -> dict[str, Any]:
         """The defaults that slipform can read, without anything that could be a secret."""
         from slipform.config import Settings
         from slipform.engine.setup import alias_targets
@@ -232,7 +232,7 @@ class LiteLlmImport:
                 readable[name] = plain
         return readable
 
-    def _plain(self, value: Any, name: str, place: Place) -> Any:
+    def _plain(self, value: Any, name: str, place: SettingPath) -> Any:
         if isinstance(value, Mapping):
             plain = {str(key): self._plain(each, str(key), place) for key, each in value.items()}
             return {key: each for key, each in plain.items() if each is not _SECRET}
@@ -248,7 +248,7 @@ class LiteLlmImport:
             return _SECRET
         return literal_of(value)
 
-    def _info(self, info: Mapping[str, Any], params: dict[str, Any], target: str, place: Place) -> None:
+    def _info(self, info: Mapping[str, Any], params: dict[str, Any], target: str, place: SettingPath) -> None:
         costs = {}
         for name, own in (("input_cost_per_token", "input"), ("output_cost_per_token", "output")):
             number = number_of(params.pop(name, None))
@@ -268,7 +268,7 @@ class LiteLlmImport:
             else:
                 self._unknown(str(name), (*place, name), "model_info")
 
-    def _param(self, name: str, value: Any, defaults: dict[str, Any], place: Place) -> None:
+    def _param(self, name: str, value: Any, defaults: dict[str, Any], place: SettingPath) -> None:
         if "cost" in name:
             self._note("left out", f"litellm_params.{name}", "prices are for tokens read and written", place)
         elif name == "drop_params" and not isinstance(value, bool):
@@ -280,7 +280,7 @@ class LiteLlmImport:
             defaults["extra_body"] = {**mapping_of(defaults.get("extra_body")), **checked.get("extra_body", {})}
             self._note("note", f"litellm_params.{name}", "it is sent to the vendor as it is", place)
 
-    def _wildcard(self, alias: str, name: str, upstream: str, place: Place) -> None:
+    def _wildcard(self, alias: str, name: str, upstream: str, place: SettingPath) -> None:
         prefix = alias.removesuffix("/*")
         if upstream == "*" and alias.endswith("/*") and "*" not in prefix:
             if prefix not in self._reader.providers and "/" not in prefix:
@@ -299,7 +299,7 @@ class LiteLlmImport:
             else:
                 self._note("left out", "credential_list", "an entry that is not a map", ("credential_list", at))
 
-    def _with_credential(self, params: dict[str, Any], place: Place) -> dict[str, Any]:
+    def _with_credential(self, params: dict[str, Any], place: SettingPath) -> dict[str, Any]:
         name = params.pop("litellm_credential_name", None)
         if name is None:
             return params
@@ -338,7 +338,7 @@ class LiteLlmImport:
         else:
             self._unknown(name, (name,), "", value)
 
-    def _unknown(self, name: str, place: Place, section: str, value: Any = True) -> None:
+    def _unknown(self, name: str, place: SettingPath, section: str, value: Any = True) -> None:
         shown = f"{section}.{name}" if section else name
         if value is False or value in (None, "", [], {}):
             return  # it asks for nothing; 0 may ask for something
@@ -347,13 +347,13 @@ class LiteLlmImport:
         else:
             self._note("left out", shown, LEFT_OUT.get(name, "slipform has no such setting"), place)
 
-    def _default_model(self, value: Any, place: Place) -> None:
+    def _default_model(self, value: Any, place: SettingPath) -> None:
         if str(value) in self._aliases:
             self._sections.settings["default_model"] = str(value)
         else:
             self._note("left out", ".".join(map(str, place)), f"there is no model {value!r} in `model_list`", place)
 
-    def _group_aliases(self, value: Any, place: Place) -> None:
+    def _group_aliases(self, value: Any, place: SettingPath) -> None:
         for name, target in mapping_of(value).items():
             group = target.get("model") if isinstance(target, Mapping) else target
             if str(group) in self._aliases:
@@ -425,7 +425,7 @@ class LiteLlmImport:
                         chains.setdefault(name, []).append(target)
         return chains, general
 
-    def _note(self, kind: Literal["left out", "note"], name: str, text: str, place: Place) -> None:
+    def _note(self, kind: Literal["left out", "note"], name: str, text: str, place: SettingPath) -> None:
         self.remarks.append(Remark(kind, name, text, place))
 
 

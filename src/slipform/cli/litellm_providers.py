@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from slipform.cli.litellm_names import PLACEHOLDERS, PROVIDERS, ROUTES, UNSUPPORTED, KnownProvider
-from slipform.cli.litellm_settings import MakeRemark, Place, literal_of, mapping_of, number_of, variable_of
+from slipform.cli.litellm_settings import MakeRemark, literal_of, mapping_of, number_of, variable_of
+from slipform.config.load import SettingPath
 from slipform.providers.catalog import load_catalog
 
 SECRET_NAME = re.compile(r"key|token|secret|password|credential|authorization|cookie|bearer", re.IGNORECASE)
@@ -31,7 +32,7 @@ class ProviderReader:
     note: MakeRemark
     providers: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def provider(self, model: str, params: dict[str, Any], place: Place) -> tuple[str, str, str] | None:
+    def provider(self, model: str, params: dict[str, Any], place: SettingPath) -> tuple[str, str, str] | None:
         """The provider that answers, its name for the model, and its kind; None where that cannot be told."""
         chosen = params.pop("custom_llm_provider", None)
         prefix, slash, upstream = model.partition("/")
@@ -70,7 +71,7 @@ class ProviderReader:
         return KnownProvider("openai-responses") if prefix == "openai" and model.startswith("responses/") else provider
 
     def _provider_settings(
-        self, provider: KnownProvider, params: dict[str, Any], place: Place, prefix: str
+        self, provider: KnownProvider, params: dict[str, Any], place: SettingPath, prefix: str
     ) -> dict[str, Any] | None:
         base = params.pop("api_base", None)
         base = params.pop("base_url", None) if base in (None, "") else base
@@ -95,7 +96,7 @@ class ProviderReader:
         params.pop("max_parallel_requests", None)
         return settings
 
-    def _address(self, settings: dict[str, Any], provider: KnownProvider, base: Any, place: Place) -> None:
+    def _address(self, settings: dict[str, Any], provider: KnownProvider, base: Any, place: SettingPath) -> None:
         if not isinstance(base, str) or not base:
             if provider.base_url is not None:
                 settings["base_url"] = provider.base_url
@@ -139,7 +140,7 @@ class ProviderReader:
             variables = ", ".join(variable for _, variable in named)
             self.note("note", "litellm_params.api_base", f"the address is completed from {variables}: set it", place)
 
-    def _key(self, settings: dict[str, Any], provider: KnownProvider, key: Any, place: Place) -> None:
+    def _key(self, settings: dict[str, Any], provider: KnownProvider, key: Any, place: SettingPath) -> None:
         vendor = load_catalog().vendors.get(settings["kind"])
         usual = provider.key_env or (vendor.api_key_env[0] if vendor is not None and vendor.api_key_env else None)
         if isinstance(key, str) and (name := variable_of(key)) is not None:
@@ -154,7 +155,7 @@ class ProviderReader:
             needs_one = vendor is not None and vendor.key == "required"
             settings |= {"api_key_env": usual} if key is None or needs_one else {}
 
-    def _fields(self, settings: dict[str, Any], params: dict[str, Any], place: Place) -> None:
+    def _fields(self, settings: dict[str, Any], params: dict[str, Any], place: SettingPath) -> None:
         fields = {"aws_region_name": "region", "vertex_project": "project", "vertex_location": "location"}
         for name, own in fields.items():
             value = params.get(name)
@@ -176,7 +177,7 @@ class ProviderReader:
             text = "Azure's v1 API is used, which needs none" if azure else "only Azure has versions of its API"
             self.note("note", "litellm_params.api_version", text, (*place, "api_version"))
 
-    def _headers(self, settings: dict[str, Any], params: dict[str, Any], place: Place) -> None:
+    def _headers(self, settings: dict[str, Any], params: dict[str, Any], place: SettingPath) -> None:
         headers = {**mapping_of(params.pop("headers", None)), **mapping_of(params.pop("extra_headers", None))}
         organization = params.pop("organization", None)
         if organization:

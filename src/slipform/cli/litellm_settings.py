@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
 
 from slipform.cli.litellm_names import OTEL, SPANS
+from slipform.config.load import SettingPath
 
-Place: TypeAlias = tuple[str | int, ...]
 _REFERENCE = re.compile(r"os\.environ/(\w+)|\$\{(\w+)\}|\$([A-Z_][A-Z0-9_]*)")
 _MEGABYTE = 1024 * 1024
 
@@ -19,7 +19,7 @@ _MEGABYTE = 1024 * 1024
 class MakeRemark(Protocol):
     """Adds a line to the report."""
 
-    def __call__(self, kind: Literal["left out", "note"], name: str, text: str, place: Place) -> None:
+    def __call__(self, kind: Literal["left out", "note"], name: str, text: str, place: SettingPath) -> None:
         """Say what became of a setting."""
         ...
 
@@ -31,7 +31,7 @@ class SectionReader:
     note: MakeRemark
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def read(self, fields: Mapping[str, Any], place: Place) -> bool:
+    def read(self, fields: Mapping[str, Any], place: SettingPath) -> bool:
         """Take one field of a section; False where it has no place here."""
         name = str(place[-1])
         if name.startswith("redis_") and name in _REDIS:
@@ -44,7 +44,7 @@ class SectionReader:
         take(self, fields[name], place)
         return True
 
-    def timeout(self, value: Any, place: Place) -> None:
+    def timeout(self, value: Any, place: SettingPath) -> None:
         """How long a call may take."""
         number = number_of(value)
         if number:
@@ -54,7 +54,7 @@ class SectionReader:
         else:
             self.note("left out", ".".join(map(str, place)), "it is not a number of seconds", place)
 
-    def callbacks(self, value: Any, place: Place) -> None:
+    def callbacks(self, value: Any, place: SettingPath) -> None:
         """Translate the callbacks that LiteLLM runs for a call."""
         name = ".".join(map(str, place))
         names = [value] if isinstance(value, str) else value
@@ -70,13 +70,13 @@ class SectionReader:
                 text = f"{callback} has no exporter here; spans go where OTEL_EXPORTER_OTLP_ENDPOINT says"
                 self.note("left out", name, text, place)
 
-    def cache(self, value: Any, place: Place) -> None:
+    def cache(self, value: Any, place: SettingPath) -> None:
         """Whether answers are cached."""
         if value is True:
             self.settings.setdefault("cache", {})["enabled"] = True
             self.note("note", ".".join(map(str, place)), "only answers that were held to a schema are cached", place)
 
-    def cache_params(self, value: Any, place: Place) -> None:
+    def cache_params(self, value: Any, place: SettingPath) -> None:
         """Where and how long they are."""
         params = mapping_of(value)
         kind = params.get("type", "local")
@@ -95,7 +95,7 @@ class SectionReader:
             if each not in taken:
                 self.note("left out", f"{name}.{each}", "slipform has no such setting of a cache", (*place, each))
 
-    def _redis(self, params: Mapping[str, Any], place: Place, prefix: str) -> None:
+    def _redis(self, params: Mapping[str, Any], place: SettingPath, prefix: str) -> None:
         name = ".".join(map(str, place))
         if (url := params.get(f"{prefix}url")) is not None:
             variable = variable_of(str(url))
@@ -123,7 +123,7 @@ class SectionReader:
             return f"${{{variable}:-{default}}}"
         return literal_of(str(value)) if value not in (None, "") else f"${{REDIS_{part.upper()}:-{default}}}"
 
-    def master_key(self, value: Any, place: Place) -> None:
+    def master_key(self, value: Any, place: SettingPath) -> None:
         """Callers need keys."""
         if value is None:
             return
@@ -131,12 +131,12 @@ class SectionReader:
         text = "keys are hashed, so clients need a new one: `slipform keys add master --operator` makes it"
         self.note("left out", ".".join(map(str, place)), text, place)
 
-    def log(self, value: Any, _: Place) -> None:
+    def log(self, value: Any, _: SettingPath) -> None:
         """The form of the log."""
         if value is True:
             self.settings.setdefault("server", {})["log"] = "json"
 
-    def most_at_once(self, value: Any, place: Place) -> None:
+    def most_at_once(self, value: Any, place: SettingPath) -> None:
         """How many requests may be under way."""
         number = number_of(value)
         if number and number >= 1:
@@ -144,7 +144,7 @@ class SectionReader:
         elif value is not None:
             self.note("left out", ".".join(map(str, place)), "it is not a number of requests", place)
 
-    def body_size(self, value: Any, place: Place) -> None:
+    def body_size(self, value: Any, place: SettingPath) -> None:
         """How large a request may be."""
         number = number_of(value)
         if number and number * _MEGABYTE >= 1024:
@@ -152,7 +152,7 @@ class SectionReader:
         else:
             self.note("left out", ".".join(map(str, place)), "it is not a size", place)
 
-    def spend_days(self, value: Any, place: Place) -> None:
+    def spend_days(self, value: Any, place: SettingPath) -> None:
         """How long the ledger keeps single calls."""
         days = re.fullmatch(r"(\d+)d", str(value))
         if days and int(days[1]) >= 1:
@@ -160,19 +160,19 @@ class SectionReader:
         else:
             self.note("left out", ".".join(map(str, place)), "set `ledger.keep_days`", place)
 
-    def strategy(self, value: Any, place: Place) -> None:
+    def strategy(self, value: Any, place: SettingPath) -> None:
         """How deployments of one name are chosen."""
         if value not in (None, "simple-shuffle"):
             text = f"{value}: deployments of one name are shared out at random, by weight"
             self.note("left out", ".".join(map(str, place)), text, place)
 
-    def no_auth(self, value: Any, place: Place) -> None:
+    def no_auth(self, value: Any, place: SettingPath) -> None:
         """Nobody needs a key."""
         if value is True:
             text = "without keys slipform serves this machine only; `server.allow_anonymous: true` opens it"
             self.note("note", ".".join(map(str, place)), text, place)
 
-    def workers(self, value: Any, place: Place) -> None:
+    def workers(self, value: Any, place: SettingPath) -> None:
         """How many processes serve."""
         number = number_of(value)
         if number and 1 <= number <= 256:
@@ -180,12 +180,12 @@ class SectionReader:
         else:
             self.note("left out", ".".join(map(str, place)), "it is not a number of processes", place)
 
-    def nothing(self, _: Any, __: Place) -> None:
+    def nothing(self, _: Any, __: SettingPath) -> None:
         """It goes with another setting."""
 
 
 _REDIS = ("redis_host", "redis_port", "redis_password", "redis_url", "redis_db", "redis_ssl")
-TAKEN: dict[str, Callable[[SectionReader, Any, Place], None]] = {
+TAKEN: dict[str, Callable[[SectionReader, Any, SettingPath], None]] = {
     "request_timeout": SectionReader.timeout,
     "timeout": SectionReader.timeout,
     "callbacks": SectionReader.callbacks,
@@ -234,7 +234,7 @@ KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names}
 """What the value of a field has to be: any other would be read as if the field were not there."""
 
 
-def of_their_kind(fields: Mapping[str, Any], section: str, place: Place, note: MakeRemark) -> dict[str, Any]:
+def of_their_kind(fields: Mapping[str, Any], section: str, place: SettingPath, note: MakeRemark) -> dict[str, Any]:
     """The fields, without those whose value is of another kind than theirs; each of these gets its line."""
     matching = {}
     for name, value in fields.items():

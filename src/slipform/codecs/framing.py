@@ -13,7 +13,7 @@ MAX_EVENT_BYTES = 64 * 1024 * 1024
 """How big one event may grow before the stream is given up."""
 
 
-class Event(NamedTuple):
+class WireEvent(NamedTuple):
     """One event of a stream: its name, when it has one, and its data as it came."""
 
     name: str | None
@@ -28,11 +28,11 @@ class Framing(Protocol):
         """Whether the next bytes begin an event, and what they say depends on them alone, string by string."""
         ...
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[WireEvent]:
         """The events completed by these bytes."""
         ...
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[WireEvent]:
         """What is left when the stream ends."""
         ...
 
@@ -44,7 +44,7 @@ class SseDecoder:
     >>> decoder.feed(b": hello\n\nevent: ping\ndata: {")
     []
     >>> decoder.feed(b"}\r\n\r\n")
-    [Event(name='ping', data=b'{}')]
+    [WireEvent(name='ping', data=b'{}')]
     """
 
     __slots__ = ("_after_cr", "_limit", "_pending", "_scanned", "_started")
@@ -61,7 +61,7 @@ class SseDecoder:
         """Whether the next bytes begin an event."""
         return self._started and not self._pending and not self._after_cr
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[WireEvent]:
         """The events completed by these bytes."""
         if self._after_cr or b"\r" in data:
             data = self._without_cr(data)
@@ -75,7 +75,7 @@ class SseDecoder:
             data = bytes(self._pending)
             self._pending.clear()
         elif self._started and data[:6] == b"data: " and data.find(b"\n\n") == data.find(b"\n") == len(data) - 2:
-            return [Event(None, data[6:-2])]  # one whole event, as most servers send them
+            return [WireEvent(None, data[6:-2])]  # one whole event, as most servers send them
         *blocks, rest = data.split(b"\n\n")
         if rest:
             self._check(len(rest))
@@ -83,20 +83,20 @@ class SseDecoder:
         self._scanned = len(rest)
         return self._events(blocks) if blocks else []
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[WireEvent]:
         """The last event, when the stream ended without the blank line that should close it."""
         rest = bytes(self._pending)
         self._pending.clear()
         return self._events([rest]) if rest else []
 
-    def _events(self, blocks: list[bytes]) -> list[Event]:
+    def _events(self, blocks: list[bytes]) -> list[WireEvent]:
         if not self._started:
             self._started = True
             blocks[0] = blocks[0].removeprefix(b"\xef\xbb\xbf")
         events = []
         for block in blocks:
             if block[:6] == b"data: " and b"\n" not in block:
-                events.append(Event(None, block[6:]))
+                events.append(WireEvent(None, block[6:]))
             else:
                 event = _read_block(block)
                 if event is not None:
@@ -118,7 +118,7 @@ class SseDecoder:
             raise event_too_big(self._limit)
 
 
-def _read_block(block: bytes) -> Event | None:
+def _read_block(block: bytes) -> WireEvent | None:
     name: str | None = None
     data: list[bytes] = []
     for line in block.split(b"\n"):
@@ -127,7 +127,7 @@ def _read_block(block: bytes) -> Event | None:
             data.append(value.removeprefix(b" "))
         elif field == b"event":
             name = value.removeprefix(b" ").decode("utf-8", "replace")
-    return Event(name, b"\n".join(data)) if data else None
+    return WireEvent(name, b"\n".join(data)) if data else None
 
 
 def event_too_big(limit: int) -> UpstreamError:
@@ -152,7 +152,7 @@ class EventStreamDecoder:
     """Reads frames; an event's name is its `:event-type`, or `:exception-type` with a leading `!`.
 
     >>> EventStreamDecoder().feed(encode_frame({":event-type": "messageStop"}, b"{}"))
-    [Event(name='messageStop', data=b'{}')]
+    [WireEvent(name='messageStop', data=b'{}')]
     """
 
     __slots__ = ("_limit", "_pending")
@@ -164,7 +164,7 @@ class EventStreamDecoder:
         self._limit = max_event_bytes
         self._pending = bytearray()
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[WireEvent]:
         """The frames completed by these bytes."""
         self._pending += data
         events = []
@@ -182,22 +182,22 @@ class EventStreamDecoder:
         del self._pending[:at]
         return events
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[WireEvent]:
         """Nothing: half a frame at the end means the stream was cut."""
         if self._pending:
             raise TruncatedError("The stream was cut inside a frame", hint="Ask again.", details={"category": "cut"})
         return []
 
 
-def _read_frame(frame: bytes, headers_size: int) -> Event:
+def _read_frame(frame: bytes, headers_size: int) -> WireEvent:
     if _CRC.unpack_from(frame, 8)[0] != crc32(frame[:8]) or _CRC.unpack(frame[-4:])[0] != crc32(frame[:-4]):
         raise _broken("its checksum is wrong")
     headers = _read_headers(frame[12 : 12 + headers_size])
     payload = frame[12 + headers_size : -4]
     kind = headers.get(":message-type", "event")
     if kind == "event":
-        return Event(headers.get(":event-type"), payload)
-    return Event("!" + (headers.get(":exception-type") or headers.get(":error-code") or kind), payload or b"{}")
+        return WireEvent(headers.get(":event-type"), payload)
+    return WireEvent("!" + (headers.get(":exception-type") or headers.get(":error-code") or kind), payload or b"{}")
 
 
 def _read_headers(data: bytes) -> dict[str, str]:
@@ -253,7 +253,7 @@ class NdjsonDecoder:
     r"""Reads newline-delimited JSON; blank lines and a missing last newline are fine.
 
     >>> NdjsonDecoder().feed(b'{"a":1}\n{"b"')
-    [Event(name=None, data=b'{"a":1}')]
+    [WireEvent(name=None, data=b'{"a":1}')]
     """
 
     __slots__ = ("_limit", "_pending")
@@ -265,7 +265,7 @@ class NdjsonDecoder:
         self._limit = max_event_bytes
         self._pending = bytearray()
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[WireEvent]:
         """The lines completed by these bytes."""
         *lines, rest = data.split(b"\n")
         if lines and self._pending:
@@ -274,13 +274,13 @@ class NdjsonDecoder:
         self._pending += rest
         if len(self._pending) > self._limit:
             raise event_too_big(self._limit)
-        return [Event(None, line) for line in map(bytes.strip, lines) if line]
+        return [WireEvent(None, line) for line in map(bytes.strip, lines) if line]
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[WireEvent]:
         """The last line, when it lacks its newline."""
         rest = bytes(self._pending).strip()
         self._pending.clear()
-        return [Event(None, rest)] if rest else []
+        return [WireEvent(None, rest)] if rest else []
 
 
 class JsonArrayDecoder:
@@ -288,9 +288,9 @@ class JsonArrayDecoder:
 
     >>> decoder = JsonArrayDecoder()
     >>> decoder.feed(b'[{"a":1},{"b":')
-    [Event(name=None, data=b'{"a":1}')]
+    [WireEvent(name=None, data=b'{"a":1}')]
     >>> decoder.feed(b'2}]')
-    [Event(name=None, data=b'{"b":2}')]
+    [WireEvent(name=None, data=b'{"b":2}')]
     """
 
     __slots__ = ("_depth", "_escaped", "_floor", "_in_string", "_limit", "_pending")
@@ -306,9 +306,9 @@ class JsonArrayDecoder:
         self._in_string = False
         self._escaped = False
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[WireEvent]:
         """The elements completed by these bytes."""
-        events: list[Event] = []
+        events: list[WireEvent] = []
         start = 0
         for at, byte in enumerate(data):
             if self._in_string:
@@ -317,7 +317,7 @@ class JsonArrayDecoder:
                 if self._depth == self._floor_or_zero() + 1 and byte in _OPEN:
                     start = at
                 elif byte in _CLOSE:
-                    events.append(Event(None, bytes(self._pending + data[start : at + 1])))
+                    events.append(WireEvent(None, bytes(self._pending + data[start : at + 1])))
                     self._pending.clear()
                     start = at + 1
         if self._depth > self._floor_or_zero():
@@ -326,11 +326,11 @@ class JsonArrayDecoder:
                 raise event_too_big(self._limit)
         return events
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[WireEvent]:
         """An element that never closed, so that whoever parses it sees that it was cut."""
         rest = bytes(self._pending)
         self._pending.clear()
-        return [Event(None, rest)] if rest else []
+        return [WireEvent(None, rest)] if rest else []
 
     def _floor_or_zero(self) -> int:
         return self._floor or 0
@@ -372,7 +372,7 @@ class SniffingDecoder:
         """Whether the next bytes begin an event."""
         return self._chosen is not None and self._chosen.between
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[WireEvent]:
         """The events completed by these bytes."""
         if self._chosen is not None:
             return self._chosen.feed(data)
@@ -384,6 +384,6 @@ class SniffingDecoder:
         self._chosen = framing(self._limit)
         return self._chosen.feed(self._head if framing is SseDecoder else start)
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[WireEvent]:
         """What is left when the stream ends."""
         return self._chosen.finish() if self._chosen is not None else []

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from slipform.codecs.answer import MALFORMED, lifted_arguments, malformed
-from slipform.codecs.framing import Event, Framing
+from slipform.codecs.framing import Framing, WireEvent
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.tool_names import restored_chunks
 from slipform.codecs.vendor_errors import fault_error
@@ -216,7 +216,7 @@ class StreamDecoder:
             raise cut_short()
         return chunks + self._started(last)
 
-    def _chunks(self, events: list[Event]) -> list[CompletionChunk]:
+    def _chunks(self, events: list[WireEvent]) -> list[CompletionChunk]:
         chunks: list[CompletionChunk] = []
         interpreter = self._interpreter
         self._alike = True

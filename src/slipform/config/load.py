@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel, to_snake
 from slipform.errors import ConfigError
 from slipform.yaml_reader import YamlError, read_yaml
 
-Path: TypeAlias = tuple[str | int, ...]
+SettingPath: TypeAlias = tuple[str | int, ...]
 M = TypeVar("M", bound=BaseModel)
 PREFIX: Final = "SLIPFORM_"
 _BENCHES = ("LITELLM", "NODE_PEERS", "PEERS", "PORTKEY", "SOAK_SECONDS", "STRUCTFORMATTER")
@@ -50,7 +50,7 @@ def read_model(model: type[M], text: str, name: str, environment: Mapping[str, s
         raise _explain_errors(error, locations, name) from None
 
 
-def _settings_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, Path, str]]:
+def _settings_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, SettingPath, str]]:
     """Yield the variables that are settings: name, path and text. `__` separates levels.
 
     >>> list(_settings_variables({"SLIPFORM_SERVER__PORT": "9000", "SLIPFORM_CONFIG": "x", "HOME": "/"}))
@@ -61,7 +61,7 @@ def _settings_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, P
             yield name, tuple(name.removeprefix(PREFIX).lower().split("__")), environment[name]
 
 
-def _read_value(model: type[BaseModel], path: Path, text: str, where: str) -> Any:
+def _read_value(model: type[BaseModel], path: SettingPath, text: str, where: str) -> Any:
     """Return the value of a setting from text: the text itself for a string setting, else parsed as YAML.
 
     >>> from slipform.config import Settings
@@ -80,7 +80,7 @@ def _read_value(model: type[BaseModel], path: Path, text: str, where: str) -> An
         raise ConfigError(f"The value is not YAML: {error}", where=where) from error
 
 
-def _set_value(data: dict[str, Any], path: Path, value: Any, where: str) -> None:
+def _set_value(data: dict[str, Any], path: SettingPath, value: Any, where: str) -> None:
     """Override one setting of the file, under the snake_case or camelCase name it has there."""
     group = data
     for step in path[:-1]:
@@ -99,7 +99,11 @@ def _name_in(group: Mapping[str, Any], name: str) -> str:
 
 
 def _expand_variables(
-    data: Any, path: Path, model: type[BaseModel], environment: Mapping[str, str], lines: Mapping[Path, str]
+    data: Any,
+    path: SettingPath,
+    model: type[BaseModel],
+    environment: Mapping[str, str],
+    lines: Mapping[SettingPath, str],
 ) -> Any:
     """Return the file's data with every `${NAME}` in a string replaced, `${NAME:-text}` also where NAME is not set.
 
@@ -136,7 +140,7 @@ def _expand_variables(
     return _read_value(model, path, text, where) if reference and not reference[1] else text
 
 
-def _annotation(model: type[BaseModel], path: Path) -> Any:
+def _annotation(model: type[BaseModel], path: SettingPath) -> Any:
     """Return the type of the setting at a path; `Any` for an unknown one, which validation will report."""
     kind: Any = model
     for step in path:

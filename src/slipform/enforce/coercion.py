@@ -18,6 +18,7 @@ from slipform.schema.document import (
     DEFINITIONS,
     REF,
     REFERENCES,
+    PathSteps,
     followed,
     locate,
     lookup,
@@ -162,7 +163,6 @@ def _nested(text: str, types: frozenset[str]) -> Iterator[Coerced]:
         yield Coerced(inner, "JSON inside text")
 
 
-Steps: TypeAlias = tuple[str | int, ...]
 ABSENT: Any = object()
 """What stands where nothing is."""
 
@@ -198,18 +198,18 @@ class PatchEdit:
     """One JSON Patch operation, why it was made, and how sure it is."""
 
     op: Literal["add", "remove", "replace", "move"]
-    steps: Steps
+    steps: PathSteps
     reason: str
     risk: Risk = "low"
     value: Any = ABSENT
-    source: Steps = ()
+    source: PathSteps = ()
 
 
 Fix: TypeAlias = tuple[PatchEdit, ...]
 """Edits that belong together."""
 
 
-def at(value: Any, steps: Steps) -> Any:
+def at(value: Any, steps: PathSteps) -> Any:
     """The part of a value that a path leads to, or ABSENT."""
     for step in steps:
         try:
@@ -402,7 +402,7 @@ def _member_text(member: Any) -> str:
     return str(member) if isinstance(member, int) else ""
 
 
-class Union:
+class CompiledUnion:
     """The alternatives of one union, each compiled once."""
 
     def __init__(self, branches: list[Any], holder: Any, document: Mapping[str, Any]) -> None:
@@ -453,7 +453,7 @@ class SchemaReader:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = with_plain_references(document)
         self._accepted: dict[str, Accepted] = {}
-        self._unions: dict[str, Union | None] = {}
+        self._unions: dict[str, CompiledUnion | None] = {}
 
     def accepted(self, path: str) -> Accepted:
         """What the subschema at a pointer takes."""
@@ -461,13 +461,13 @@ class SchemaReader:
             self._accepted[path] = Accepted(locate(self.document, path), self.document)
         return self._accepted[path]
 
-    def union(self, path: str) -> Union | None:
+    def union(self, path: str) -> CompiledUnion | None:
         """The union at a pointer; None where there is none, or its alternatives mean nothing by themselves."""
         if path not in self._unions:
             branches = locate(self.document, path)
             is_usable = isinstance(branches, list) and is_portable(branches)
             holder = locate(self.document, path.rpartition("/")[0])
-            self._unions[path] = Union(branches, holder, self.document) if is_usable else None
+            self._unions[path] = CompiledUnion(branches, holder, self.document) if is_usable else None
         return self._unions[path]
 
     @cached_property
@@ -512,7 +512,7 @@ def branch_fixes(
 
 
 def _mended(
-    value: Any, union: Union, switches: Switches, patch: Callable[[Any, Schema[Any], Switches], Patched]
+    value: Any, union: CompiledUnion, switches: Switches, patch: Callable[[Any, Schema[Any], Switches], Patched]
 ) -> Patched | None:
     """The value made to fit the nearest alternative that it can be made to fit; None where that is not one value."""
     budget = current_budget()

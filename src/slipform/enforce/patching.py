@@ -22,7 +22,6 @@ from slipform.enforce.coercion import (
     Fix,
     PatchEdit,
     SchemaReader,
-    Steps,
     Switches,
     at,
     branch_fixes,
@@ -33,7 +32,7 @@ from slipform.enforce.coercion import (
     without_grouping,
 )
 from slipform.schema import Schema, Violation
-from slipform.schema.document import followed, join_pointer, locate, split_pointer, with_plain_references
+from slipform.schema.document import PathSteps, followed, join_pointer, locate, split_pointer, with_plain_references
 from slipform.text.reasoning import call_arguments
 from slipform.text.strict import parse
 from slipform.text.work import bounded_work, current_budget
@@ -90,7 +89,7 @@ def fixes(violation: Violation, context: PatchContext) -> Iterator[Fix]:
         yield (PatchEdit("replace", steps, "one value as an array", "medium", [current]),)
 
 
-def _drop(violation: Violation, steps: Steps, current: Any, reader: SchemaReader) -> Iterator[Fix]:
+def _drop(violation: Violation, steps: PathSteps, current: Any, reader: SchemaReader) -> Iterator[Fix]:
     if violation.keyword == "additionalProperties":
         yield (_dropped(steps, current),)
     elif isinstance(current, dict):
@@ -100,7 +99,7 @@ def _drop(violation: Violation, steps: Steps, current: Any, reader: SchemaReader
             yield tuple(_dropped((*steps, key), current[key]) for key in extra)
 
 
-def _dropped(steps: Steps, dropped: Any) -> PatchEdit:
+def _dropped(steps: PathSteps, dropped: Any) -> PatchEdit:
     """The edit that drops a key; one that holds records loses more than a value."""
     if isinstance(dropped, dict | list) and dropped:
         return PatchEdit("remove", steps, "a key the schema forbids, with the data it holds", "high")
@@ -125,7 +124,7 @@ def _missing(violation: Violation, current: Any, holder: Mapping[str, Any], cont
         yield from _given_by_the_schema((*steps, name), declared.get(name), switches)
 
 
-def _given_by_the_schema(steps: Steps, shape: Any, switches: Switches) -> Iterator[Fix]:
+def _given_by_the_schema(steps: PathSteps, shape: Any, switches: Switches) -> Iterator[Fix]:
     if not isinstance(shape, Mapping):
         return
     only = [shape["const"]] if "const" in shape else shape.get("enum")
@@ -146,7 +145,7 @@ def _is_optional(violation: Violation, document: Mapping[str, Any]) -> bool:
     return name[0] not in holder.get("required", ())
 
 
-def _members(steps: Steps, current: Any, accepted: Accepted) -> Iterator[Fix]:
+def _members(steps: PathSteps, current: Any, accepted: Accepted) -> Iterator[Fix]:
     """A listed member in another case, with blanks around it, or with a number written as text."""
     if not isinstance(current, str):
         return
@@ -420,7 +419,7 @@ class _Edited:
         new = edit.steps[-1]
         return self._put(edit.source[:-1], {(new if key == old else key): each for key, each in holder.items()})
 
-    def _put(self, steps: Steps, new: Any) -> bool:
+    def _put(self, steps: PathSteps, new: Any) -> bool:
         if not steps:
             is_same = new is self.value
             self.value = new
@@ -439,7 +438,7 @@ class _Edited:
             holder[step] = new
         return True
 
-    def _owned(self, steps: Steps) -> Any:
+    def _owned(self, steps: PathSteps) -> Any:
         """The container at a path, copied together with those around it where they are shared."""
         self.value = container = self._own_copy(self.value)
         for step in steps:

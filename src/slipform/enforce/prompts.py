@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from slipform.bounded import BoundedCache
-from slipform.enforce.coercion import ABSENT, PatchEdit, Steps, at, is_portable
+from slipform.enforce.coercion import ABSENT, PatchEdit, at, is_portable
 from slipform.enforce.patching import apply
 from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Part, Text, ToolResult
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema, Violation
-from slipform.schema.document import DEFINITIONS, followed, locate, to_text, with_plain_references
+from slipform.schema.document import DEFINITIONS, PathSteps, followed, locate, to_text, with_plain_references
 from slipform.schema.examples import example
 from slipform.schema.summary import SchemaSummary, summarize
 from slipform.schema.violations import json_path
@@ -32,7 +32,7 @@ class Parts:
     """The places of a value that are to be asked for again, by the name each has in the question."""
 
     value: Any
-    places: Mapping[str, Steps]
+    places: Mapping[str, PathSteps]
     schema: dict[str, Any]
     """The shape of the answer: one key per place."""
 
@@ -56,7 +56,7 @@ class Parts:
 def parts_of(value: Any, violations: Sequence[Violation], document: Mapping[str, Any]) -> Parts | None:
     """The few places that are wrong in a large value; None where the whole should be asked for again."""
     document = with_plain_references(document)
-    places: dict[str, Steps] = {}
+    places: dict[str, PathSteps] = {}
     shapes: dict[str, Any] = {}
     for violation in violations:
         place = _place(violation, value, document)
@@ -77,7 +77,7 @@ def parts_of(value: Any, violations: Sequence[Violation], document: Mapping[str,
     return Parts(value, places, schema)
 
 
-def _place(violation: Violation, value: Any, document: Mapping[str, Any]) -> tuple[Steps, Any] | None:
+def _place(violation: Violation, value: Any, document: Mapping[str, Any]) -> tuple[PathSteps, Any] | None:
     """Where to put a better value, and the shape it must have there."""
     steps = violation.steps
     holder = locate(document, violation.schema_path.rpartition("/")[0])

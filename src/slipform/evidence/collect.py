@@ -29,7 +29,7 @@ from slipform.evidence.confidence import (
     touched,
 )
 from slipform.evidence.grounding import Grounding, ground_in
-from slipform.evidence.lifting import Path, scalars
+from slipform.evidence.lifting import FieldPath, scalars
 from slipform.evidence.source_index import SourceIndex
 from slipform.ir import ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.evidence import Evidence, FieldEvidence, Signal
@@ -214,7 +214,7 @@ def value_origins(value: Any, attempts: Sequence[Attempt], plan: Plan) -> dict[s
 
     An answer to a question for parts of the one before takes the place of those parts, with its own tokens.
     """
-    scores: dict[Path, Confidence] = {}
+    scores: dict[FieldPath, Confidence] = {}
     for number, attempt in enumerate(attempts):
         if attempt.response is None or plan.schema is None:
             continue
@@ -233,8 +233,8 @@ def value_origins(value: Any, attempts: Sequence[Attempt], plan: Plan) -> dict[s
 
 
 def _with_parts(
-    scores: Mapping[Path, Confidence], response: ModelResponse, parts: Parts, plan: Plan
-) -> dict[Path, Confidence]:
+    scores: Mapping[FieldPath, Confidence], response: ModelResponse, parts: Parts, plan: Plan
+) -> dict[FieldPath, Confidence]:
     schema: Schema[Any] = Schema("parts", parts.schema)
     answered = judge(response, Requirement(schema, switches=plan.switches))
     if not isinstance(answered.value, Mapping):
@@ -253,7 +253,7 @@ def _with_parts(
     return merged
 
 
-def _origins(response: ModelResponse, schema: Schema[Any], plan: Plan) -> tuple[dict[Path, Confidence], Any]:
+def _origins(response: ModelResponse, schema: Schema[Any], plan: Plan) -> tuple[dict[FieldPath, Confidence], Any]:
     """How sure the model was of each leaf of one answer, and that answer; in the caller's shape, before any patch."""
     text = answer_text(response, plan.answer_tool)
     try:

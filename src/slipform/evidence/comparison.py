@@ -17,11 +17,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from slipform.evidence.dates import moments_of
 from slipform.evidence.folding import all_words, fold
 from slipform.evidence.quantities import find_numbers, with_ascii_digits
-from slipform.schema.document import join_pointer
+from slipform.schema.document import PathSteps, join_pointer
 from slipform.text.work import WorkBudget, current_budget
 
-Verdict: TypeAlias = Literal["right", "wrong", "missing", "extra"]
-Steps: TypeAlias = tuple[str | int, ...]
+ValueVerdict: TypeAlias = Literal["right", "wrong", "missing", "extra"]
 
 _MOST_PAIRS = 10_000
 """Pairs of unequal items that are weighed in one list; longer lists pair what is left by its place."""
@@ -38,7 +37,7 @@ _WORD_AND_COMMA = re.compile(r"([^,\d]+),([^,\d]+)")
 class LeafMatch(NamedTuple):
     """A value that was expected, a value of the answer, or the two that stand for each other."""
 
-    verdict: Verdict
+    verdict: ValueVerdict
     """`missing`: expected and not answered; `extra`: answered and not expected."""
     expected_at: str | None
     """Where it is in the expected value, as a JSON Pointer."""
@@ -138,9 +137,9 @@ def _shared(one: Any, other: Any, budget: WorkBudget) -> int:
     return sum(match.verdict == "right" for match in matches)
 
 
-def _compare(expected: Any, at: Steps, answer: Any, answered_at: Steps) -> Iterator[LeafMatch]:
+def _compare(expected: Any, at: PathSteps, answer: Any, answered_at: PathSteps) -> Iterator[LeafMatch]:
     if len(at) > _DEEPEST:
-        verdict: Verdict = "right" if is_equal(expected, answer) else "wrong"
+        verdict: ValueVerdict = "right" if is_equal(expected, answer) else "wrong"
         yield LeafMatch(verdict, join_pointer(at), join_pointer(answered_at), _field(at), expected, answer)
     elif isinstance(expected, Mapping) and isinstance(answer, Mapping) and (expected or answer):
         for key in dict.fromkeys((*expected, *answer)):
@@ -163,7 +162,7 @@ def _compare(expected: Any, at: Steps, answer: Any, answered_at: Steps) -> Itera
 
 
 def _compare_key(
-    expected: Mapping[str, Any], at: Steps, answer: Mapping[str, Any], answered_at: Steps, key: str
+    expected: Mapping[str, Any], at: PathSteps, answer: Mapping[str, Any], answered_at: PathSteps, key: str
 ) -> Iterator[LeafMatch]:
     expected_value = expected.get(key)
     answered_value = answer.get(key)
@@ -179,9 +178,9 @@ def _compare_key(
         yield from _compare(expected_value, (*at, key), answered_value, (*answered_at, key))
 
 
-def _alone(verdict: Literal["missing", "extra"], value: Any, path: Steps) -> Iterator[LeafMatch]:
+def _alone(verdict: Literal["missing", "extra"], value: Any, path: PathSteps) -> Iterator[LeafMatch]:
     """Every value of a part that the other side does not have."""
-    stack: list[tuple[Steps, Any]] = [(path, value)]
+    stack: list[tuple[PathSteps, Any]] = [(path, value)]
     while stack:
         path, value = stack.pop()
         if isinstance(value, Mapping) and value:
@@ -194,7 +193,7 @@ def _alone(verdict: Literal["missing", "extra"], value: Any, path: Steps) -> Ite
             yield LeafMatch("extra", None, join_pointer(path), _field(path), None, value)
 
 
-def _field(path: Steps) -> str:
+def _field(path: PathSteps) -> str:
     return join_pointer(["*" if isinstance(step, int) else step for step in path])
 
 

@@ -22,7 +22,7 @@ from slipform.enforce import loads_report
 from slipform.enforce.coercion import ABSENT
 from slipform.errors import SlipformError
 from slipform.evidence.comparison import is_equal
-from slipform.evidence.lifting import Path, lifted_paths, scalars
+from slipform.evidence.lifting import FieldPath, lifted_paths, scalars
 from slipform.ir.evidence import Touch
 from slipform.ir.logprobs import Token, tokens_of, utf8
 from slipform.schema.document import join_pointer, split_pointer
@@ -97,7 +97,7 @@ def leaf_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[st
     return {join_pointer(path): score for path, score in scores.items()}
 
 
-def path_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[Path, Confidence]:
+def path_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[FieldPath, Confidence]:
     """The same by path, before the patches."""
     repaired, places = _with_places(written)
     leaves = {path: (start, end) for path, start, end in leaf_spans(repaired)}
@@ -105,7 +105,7 @@ def path_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[Pa
     if written.value is not ABSENT and not _reads_as(repaired, written.value):
         leaves = {path: (0, 0) for path, _ in scalars(written.value)}
         offsets = "the repair cannot be followed"
-    scores: dict[Path, Confidence] = {}
+    scores: dict[FieldPath, Confidence] = {}
     byte_at = int if isinstance(offsets, str) else _byte_offsets(written.text)
     for path, (start, end) in leaves.items():
         if isinstance(offsets, str):
@@ -242,8 +242,8 @@ def _unquoted(literal: str) -> str:
 
 
 def patched_paths(
-    scores_by_path: Mapping[Path, Confidence], operations: Sequence[Mapping[str, Any]], value: Any = ABSENT
-) -> dict[Path, Confidence]:
+    scores_by_path: Mapping[FieldPath, Confidence], operations: Sequence[Mapping[str, Any]], value: Any = ABSENT
+) -> dict[FieldPath, Confidence]:
     """The scores under the pointers that the patches left: moved and removed with their values, None for new ones.
 
     `value` is what is patched, where it is known: a part of it that takes its place keeps its scores.
@@ -272,17 +272,17 @@ def patched_paths(
 class _ScoreTree:
     """Scores by path, in the shape of the value, so that a part of it is moved or removed at the cost of that part."""
 
-    def __init__(self, scores_by_path: Mapping[Path, Confidence]) -> None:
+    def __init__(self, scores_by_path: Mapping[FieldPath, Confidence]) -> None:
         self._top: dict[str, Any] = {}
         for path, score in scores_by_path.items():
             self.put(path, score)
 
-    def put(self, path: Path, part: Any) -> None:
+    def put(self, path: FieldPath, part: Any) -> None:
         """Set what stands at a path."""
         holder, key = self._holder(path)
         holder[key] = part
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: FieldPath) -> None:
         """Remove what stands at a path; the items of a list after it move up."""
         holder, key = self._holder(path)
         holder.pop(key, None)
@@ -292,13 +292,13 @@ class _ScoreTree:
             for each in sorted(after, key=int):
                 holder[str(int(each) - 1)] = holder.pop(each)
 
-    def move(self, source: Path, path: Path) -> None:
+    def move(self, source: FieldPath, path: FieldPath) -> None:
         """Put what stands at one path in the place of what stands at another."""
         holder, key = self._holder(source)
         part = holder.pop(key, None)
         self.put(path, {} if part is None else _map_scores(part, lambda score: touched(score, "patched")))
 
-    def replace(self, path: Path, value: Any) -> None:
+    def replace(self, path: FieldPath, value: Any) -> None:
         """Replace a value; one that was a leaf, is one still and is only written otherwise keeps its tokens."""
         holder, key = self._holder(path)
         previous = holder.pop(key, None)
@@ -308,10 +308,10 @@ class _ScoreTree:
             own = previous if is_same else Confidence(None, reason="slipform rebuilt it")
             self.put(leaf, touched(own, "patched"))
 
-    def by_path(self) -> dict[Path, Confidence]:
+    def by_path(self) -> dict[FieldPath, Confidence]:
         """All scores by their paths."""
-        scores_by_path: dict[Path, Confidence] = {}
-        stack: list[tuple[Path, Any]] = [((), self._top.get("", {}))]
+        scores_by_path: dict[FieldPath, Confidence] = {}
+        stack: list[tuple[FieldPath, Any]] = [((), self._top.get("", {}))]
         while stack:
             path, part = stack.pop()
             if isinstance(part, Confidence):
@@ -320,7 +320,7 @@ class _ScoreTree:
                 stack.extend(((*path, key), each) for key, each in reversed(part.items()))
         return scores_by_path
 
-    def _holder(self, path: Path) -> tuple[dict[str, Any], str]:
+    def _holder(self, path: FieldPath) -> tuple[dict[str, Any], str]:
         """The part of the tree that holds what stands at a path, and the key that it has there."""
         holder = self._top
         key = ""
@@ -353,7 +353,7 @@ def touched(score: Confidence, how: Touch) -> Confidence:
     return score if how in score.touched else score._replace(touched=(*score.touched, how))
 
 
-def _part_that_is(value: Any, path: Path, new: Any) -> Path | None:
+def _part_that_is(value: Any, path: FieldPath, new: Any) -> FieldPath | None:
     """The one part of a container at a path that is the new value: a wrapper was taken off."""
     for step in path:
         if isinstance(value, list):

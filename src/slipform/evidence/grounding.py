@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from slipform.evidence.folding import fold
 from slipform.evidence.lifting import MOST_STEPS
 from slipform.evidence.occurrences import Lookup
-from slipform.evidence.placing import Labels, Leaf, place_leaves
+from slipform.evidence.placing import AnswerLeaf, Labels, place_leaves
 from slipform.evidence.source_index import LookupBudget, SourceIndex
 from slipform.ir.evidence import FieldEvidence, Span
 from slipform.schema.document import followed, join_pointer, with_plain_references
@@ -62,7 +62,7 @@ def ground_in(source: SourceIndex, value: Any, schema: Mapping[str, Any] | None)
     described = list(_leaves(value, with_plain_references(schema) if schema else {}))
     budget = LookupBudget(len(source.text), len(described))
     lookup = Lookup(source, budget)
-    leaves: list[Leaf] = []
+    leaves: list[AnswerLeaf] = []
     unsearched: set[str] = set()
     listed: set[str] = set()
     missing: set[str] = set()
@@ -74,7 +74,7 @@ def ground_in(source: SourceIndex, value: Any, schema: Mapping[str, Any] | None)
             listed.add(join_pointer(path))
         elif about.is_required and leaf == "":
             missing.add(join_pointer(path))
-        leaves.append(Leaf(path, leaf, about.labels, places or []))
+        leaves.append(AnswerLeaf(path, leaf, about.labels, places or []))
     place_leaves(source, leaves, budget)
     spans = {join_pointer(leaf.path): leaf.spans for leaf in leaves}
     return Grounding(spans, frozenset(unsearched), frozenset(listed), frozenset(missing))

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from slipform.enforce.judging import lifted
 
 T = TypeVar("T")
-Path: TypeAlias = tuple[str, ...]
+FieldPath: TypeAlias = tuple[str, ...]
 _MOST_TRIED = 300
 _MOST_LIFTED = 300_000
 """Scalars that are tried one by one, and scalars that are lifted in doing so; what is over it is not followed."""
@@ -24,10 +24,12 @@ class MarkedText(str):
     """A string that knows where it stood."""
 
     __slots__ = ("path",)
-    path: Path
+    path: FieldPath
 
 
-def lifted_paths(by_path: Mapping[Path, T], value: Any, lift: Callable[[Any], Any], unknown: T) -> dict[Path, T]:
+def lifted_paths(
+    by_path: Mapping[FieldPath, T], value: Any, lift: Callable[[Any], Any], unknown: T
+) -> dict[FieldPath, T]:
     """What was found by place in a value, by place in what a lift makes of it; `unknown` for what is not followed.
 
     >>> lifted_paths({("value", "a"): 1, ("value", "b"): 2}, {"value": {"a": "x", "b": True}}, lambda v: v["value"], 0)
@@ -51,7 +53,7 @@ def _another(leaf: Any) -> Any:
     return not leaf if isinstance(leaf, bool) else leaf + 1
 
 
-def _marked(value: Any, path: Path) -> Any:
+def _marked(value: Any, path: FieldPath) -> Any:
     if isinstance(value, dict):
         return {key: _marked(each, (*path, key)) for key, each in value.items()}
     if isinstance(value, list):
@@ -63,7 +65,7 @@ def _marked(value: Any, path: Path) -> Any:
     return text
 
 
-def _with(value: Any, path: Path, leaf: Any) -> Any:
+def _with(value: Any, path: FieldPath, leaf: Any) -> Any:
     """The value with another leaf at a place."""
     if not path:
         return leaf
@@ -73,7 +75,7 @@ def _with(value: Any, path: Path, leaf: Any) -> Any:
     return [*value[:at], _with(value[at], path[1:], leaf), *value[at + 1 :]]
 
 
-def scalars(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def scalars(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
     """Every scalar of a JSON value with its path, in order, as far as the paths have `MOST_STEPS` together."""
     if not isinstance(value, dict | list):
         yield path, value

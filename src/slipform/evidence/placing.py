@@ -51,7 +51,7 @@ _NEGATION_WORK = 20
 the words before one."""
 
 
-class Leaf:
+class AnswerLeaf:
     """A value of the answer with the places it may stand at; equal values share their list of places."""
 
     __slots__ = ("chosen", "group", "labels", "own_scores", "path", "places", "record", "value", "weighed")
@@ -81,7 +81,7 @@ class _Group:
     __slots__ = ("free", "leaves", "spots", "starts")
 
     def __init__(self, places: Sequence[Occurrence], source: SourceIndex) -> None:
-        self.leaves: list[Leaf] = []
+        self.leaves: list[AnswerLeaf] = []
         self.starts = [place.start for place in places]
         self.spots = [source.spot(start) for start in self.starts] if len(places) > 1 else []
         """Where the places are, in lines and sentences."""
@@ -120,7 +120,7 @@ class _Weighed:
         """How much better than the next it is."""
 
 
-def place_leaves(source: SourceIndex, leaves: Sequence[Leaf], budget: LookupBudget) -> None:
+def place_leaves(source: SourceIndex, leaves: Sequence[AnswerLeaf], budget: LookupBudget) -> None:
     """Give every leaf its place, or all places that stay equally likely."""
     chooser = _Chooser(source, budget)
     chooser.prepare(leaves)
@@ -135,7 +135,7 @@ class _Chooser:
         self._surroundings: dict[tuple[int, int], _Surroundings] = {}
         self._own_scores: dict[tuple[int, Labels, tuple[Labels, ...]], list[float | None]] = {}
 
-    def prepare(self, leaves: Sequence[Leaf]) -> None:
+    def prepare(self, leaves: Sequence[AnswerLeaf]) -> None:
         """Find the group and the record of every leaf, and leave out places that do not say its value."""
         records: dict[tuple[str | int, ...], _Record] = {}
         labels: dict[int, dict[tuple[str, ...], Labels]] = {}
@@ -163,7 +163,7 @@ class _Chooser:
                 self._own_scores[alike] = [None] * len(leaf.places)
             leaf.own_scores = self._own_scores[alike]
 
-    def choose(self, leaves: Sequence[Leaf]) -> None:
+    def choose(self, leaves: Sequence[AnswerLeaf]) -> None:
         """Decide for every leaf that stands somewhere."""
         for leaf in leaves:
             if len(leaf.places) == 1 and len(leaf.group.leaves) <= 1:
@@ -177,14 +177,14 @@ class _Chooser:
             if not leaf.chosen:
                 self._decide_last(leaf)
 
-    def _settle(self, leaf: Leaf, place: Occurrence) -> None:
+    def _settle(self, leaf: AnswerLeaf, place: Occurrence) -> None:
         leaf.chosen = [place]
         leaf.group.take(place.start)
         insort(leaf.record.anchors, self._source.spot(place.start))
 
     # -- which places say the value
 
-    def _meant(self, leaf: Leaf) -> list[Occurrence]:
+    def _meant(self, leaf: AnswerLeaf) -> list[Occurrence]:
         """The places that say a value at all: `true` among others, and 5 where -5 stands, need their key beside."""
         places = leaf.places
         if isinstance(leaf.value, bool):
@@ -200,7 +200,7 @@ class _Chooser:
             return places
         return [place for place in places if not self._is_negative(place) or self._label(place, leaf.labels) > 0]
 
-    def _asserted(self, leaf: Leaf) -> list[Occurrence]:
+    def _asserted(self, leaf: AnswerLeaf) -> list[Occurrence]:
         """The places that no negation is right before; if all have one, they are `partial`: fever in "no fever"."""
         if not leaf.places or _DIGIT.search(leaf.value) or has_negation(leaf.value):
             return leaf.places
@@ -210,7 +210,7 @@ class _Chooser:
             return plain or leaf.places
         return [place._replace(how="partial") for place in leaf.places]
 
-    def _is_of_time(self, place: Occurrence, leaf: Leaf) -> bool:
+    def _is_of_time(self, place: Occurrence, leaf: AnswerLeaf) -> bool:
         """Whether a leaf can be an hour or a minute, or the place a score (21:18): its key says so, or is beside it."""
         if any(word in _TIME_WORDS for label in leaf.labels for word in label):
             return True
@@ -224,7 +224,7 @@ class _Chooser:
 
     # -- which of several places
 
-    def _decide(self, leaf: Leaf, least_label: float) -> None:
+    def _decide(self, leaf: AnswerLeaf, least_label: float) -> None:
         free = leaf.group.free
         is_only = len(free or leaf.places) == 1
         if is_only and (not least_label or len(leaf.places) == 1):
@@ -241,7 +241,7 @@ class _Chooser:
         if best.lead > _MARGIN:
             self._settle(leaf, best.place)
 
-    def _decide_last(self, leaf: Leaf) -> None:
+    def _decide_last(self, leaf: AnswerLeaf) -> None:
         """Choose the best place, or all that are as good; where the work is spent, some places as they come."""
         free = leaf.group.free or range(len(leaf.places))
         if len(free) == 1:
@@ -258,7 +258,7 @@ class _Chooser:
         else:
             leaf.chosen = sorted(tied)[:_MOST_TIED]
 
-    def _scored(self, leaf: Leaf) -> list[tuple[float, Occurrence]]:
+    def _scored(self, leaf: AnswerLeaf) -> list[tuple[float, Occurrence]]:
         """The places that a leaf may have, those around its record's other values if they are many, best first."""
         group = leaf.group
         anchors = leaf.record.anchors
@@ -277,14 +277,14 @@ class _Chooser:
             scored.append((score, leaf.places[number]))
         return sorted(scored, key=_best_first)
 
-    def _own_score(self, place: Occurrence, leaf: Leaf) -> float:
+    def _own_score(self, place: Occurrence, leaf: AnswerLeaf) -> float:
         """How well a place fits a leaf, wherever the other fields of its record stand."""
         score = self._label_score(place, leaf) + (0.2 if place.how == "exact" else 0.0)
         if isinstance(leaf.value, int | float) and _HAS_DECIMALS.search(self._source.plain, place.start, place.end):
             score += 0.2 if isinstance(leaf.value, float) else -0.2
         return score
 
-    def _label_score(self, place: Occurrence, leaf: Leaf) -> float:
+    def _label_score(self, place: Occurrence, leaf: AnswerLeaf) -> float:
         """How much more the words around a place name a leaf than the other fields of its record."""
         own = leaf.labels[0] if leaf.labels else ()
         rivals = [labels for labels in leaf.record.labels if labels[:1] != leaf.labels[:1]]

@@ -10,12 +10,12 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
 
 from slipform.enforce.patching import patch
 from slipform.errors import SchemaError, SchemaViolationError
-from slipform.library.partial_types import Kind, Step
+from slipform.library.partial_types import Kind, PathStep
 
 T_co = TypeVar("T_co", covariant=True)
 X = TypeVar("X")
 
-Path: TypeAlias = tuple[Step, ...]
+ValuePath: TypeAlias = tuple[PathStep, ...]
 
 
 class Unset(Enum):
@@ -44,9 +44,9 @@ class Memory:
     def __init__(self, finished: Any = None) -> None:
         self.finished = finished
         """The container itself once it is finished, for a reader of an older partial after a newer one."""
-        self.parts: dict[Step, tuple[Any, Any]] = {}
+        self.parts: dict[PathStep, tuple[Any, Any]] = {}
         """The JSON and the object of each finished part that was read."""
-        self.inner: dict[Step, Memory] = {}
+        self.inner: dict[PathStep, Memory] = {}
         """The memories of containers that were read while they grew."""
 
 
@@ -68,7 +68,7 @@ class Partial(Generic[T_co]):
 
     __slots__ = ("_kind", "_memory", "_open", "_raw")
 
-    def __init__(self, raw: Any, kind: Kind, memory: Memory, open_path: Path | None) -> None:
+    def __init__(self, raw: Any, kind: Kind, memory: Memory, open_path: ValuePath | None) -> None:
         self._raw = raw
         self._kind = kind.narrowed(raw, open_path[0] if open_path else None)
         self._memory = memory
@@ -85,8 +85,8 @@ class Partial(Generic[T_co]):
     @overload
     def __getitem__(self: Partial[dict[str, X]], key: str) -> X | Partial[X] | Unset: ...
     @overload
-    def __getitem__(self, key: Step) -> Any: ...
-    def __getitem__(self, key: Step) -> Any:
+    def __getitem__(self, key: PathStep) -> Any: ...
+    def __getitem__(self, key: PathStep) -> Any:
         if isinstance(self._raw, list) and isinstance(key, int):
             return _part(self, range(len(self._raw))[key])
         if isinstance(self._raw, dict) and isinstance(key, str):
@@ -134,7 +134,7 @@ def so_far(partial: Partial[Any]) -> Any:
     return partial._raw
 
 
-def still_open(partial: Partial[Any]) -> Path | None:
+def still_open(partial: Partial[Any]) -> ValuePath | None:
     """Return the path at which a partial grows, from its own root: `()` is itself, None says that it is finished.
 
     >>> still_open(Partial({"name": "Ad"}, Kind(grows=True), Memory(), ("name",)))
@@ -157,7 +157,7 @@ def finished_items(partial: Partial[Any], start: int) -> Iterator[Any]:
         yield item
 
 
-def _part(partial: Partial[Any], key: Step) -> Any:
+def _part(partial: Partial[Any], key: PathStep) -> Any:
     """Return the part under a key: its object when finished, its partial value when not, UNSET when absent."""
     raw = partial._raw
     memory = partial._memory
@@ -183,13 +183,13 @@ def _part(partial: Partial[Any], key: Step) -> Any:
     return built
 
 
-def _finished_part(partial: Partial[Any], key: Step) -> Any:
+def _finished_part(partial: Partial[Any], key: PathStep) -> Any:
     """Return the part of the finished container, when that one was returned to the caller already."""
     finished_container = partial._memory.finished
     return None if finished_container is None else _get_part(finished_container, key, _attributes(partial._kind))
 
 
-def _growing(partial: Partial[Any], value: Any, kind: Kind, key: Step, open_path: Path | None) -> Any:
+def _growing(partial: Partial[Any], value: Any, kind: Kind, key: PathStep, open_path: ValuePath | None) -> Any:
     if isinstance(value, dict | list) and kind.form != "scalar":
         memories = partial._memory.inner
         inner = memories.get(key)
@@ -225,7 +225,7 @@ def build_part(value: Any, kind: Kind, memory: Memory | None) -> Any:
 _PLAIN: Final = (str, int, bool, float)
 
 
-def _build_child(value: Any, kind: Kind, memory: Memory | None, step: Step) -> Any:
+def _build_child(value: Any, kind: Kind, memory: Memory | None, step: PathStep) -> Any:
     finished = memory.parts.get(step) if memory is not None else None
     if finished is not None and finished[0] is value:
         return finished[1]
@@ -268,14 +268,14 @@ def _reuse_equal(old: Any, new: Any) -> Any:
     return old if type(old) is type(new) and old == new else new
 
 
-def _get_part(built: Any, step: Step, attributes: dict[str, str]) -> Any:
+def _get_part(built: Any, step: PathStep, attributes: dict[str, str]) -> Any:
     if isinstance(built, list | dict | tuple):
         exists = isinstance(step, int) and step < len(built) if not isinstance(built, dict) else step in built
         return built[step] if exists else None  # type: ignore[index]  # an int for lists, checked above
     return getattr(built, attributes.get(str(step), ""), None) if attributes else None
 
 
-def _set_part(built: Any, step: Step, attributes: dict[str, str], old: Any) -> None:
+def _set_part(built: Any, step: PathStep, attributes: dict[str, str], old: Any) -> None:
     if isinstance(built, list | dict):
         built[step] = old  # type: ignore[index]  # `_get_part` found it there
     elif not isinstance(built, tuple):

@@ -17,7 +17,7 @@ from typing_extensions import TypeAliasType, is_typeddict
 
 from slipform.schema import Schema
 
-Step: TypeAlias = str | int
+PathStep: TypeAlias = str | int
 
 _SCALARS: Final = (str, int, bool, float)
 _ARRAYS: Final = (list, set, frozenset, tuple, Sequence, Iterable, AbstractSet)
@@ -38,7 +38,7 @@ class Kind:
     loose: bool = False
     keys: Mapping[str, str] = field(default_factory=dict)
     """For objects with named fields: attribute → JSON key."""
-    child: Callable[[Step], Kind] = field(default=lambda _: ANY, compare=False)
+    child: Callable[[PathStep], Kind] = field(default=lambda _: ANY, compare=False)
     constants: Callable[[], Mapping[str, tuple[Any, ...]]] = field(default=dict, compare=False)
     """For objects: the keys that can only have certain values, which tell the members of a union apart."""
     options: tuple[Kind, ...] = ()
@@ -57,7 +57,7 @@ class Kind:
         """Whether the type is not known yet: nothing below it gets a type."""
         return self is UNSURE
 
-    def narrowed(self, value: Any, open_key: Step | None) -> Kind:
+    def narrowed(self, value: Any, open_key: PathStep | None) -> Kind:
         """Return the only member of a union that the value so far can be; UNSURE while there are several."""
         if not self.options:
             return self
@@ -133,14 +133,14 @@ def _accepts_strings(kind: Kind) -> bool:
 def _array(shape: Any, origin: Any, arguments: tuple[Any, ...], plain: bool) -> Kind:
     if origin is tuple and arguments[-1] is not Ellipsis:
 
-        def place(step: Step) -> Kind:
+        def place(step: PathStep) -> Kind:
             return kind_of(arguments[step]) if isinstance(step, int) and step < len(arguments) else ANY
 
         return Kind(shape, "array", child=place)
     return Kind(shape, "array", loose=plain and origin is list, child=_uniform_child(arguments[0]))
 
 
-def _uniform_child(shape: Any) -> Callable[[Step], Kind]:
+def _uniform_child(shape: Any) -> Callable[[PathStep], Kind]:
     """Return the type of children that are all alike, resolved late because a type may contain itself."""
     kind = cache(lambda: kind_of(shape))
     return lambda _: kind()
@@ -160,7 +160,7 @@ def _record(shape: Any, bare: Any) -> Kind:
 
     kind = cache(lambda key: kind_of(fields[key][1]))
 
-    def child(step: Step) -> Kind:
+    def child(step: PathStep) -> Kind:
         return kind(step) if step in fields else ANY
 
     def constants() -> dict[str, tuple[Any, ...]]:
@@ -211,5 +211,5 @@ def _form_of(value: Any) -> str:
     return "array" if isinstance(value, list) else "scalar"
 
 
-def _constants_match(kind: Kind, value: Mapping[str, Any], open_key: Step | None) -> bool:
+def _constants_match(kind: Kind, value: Mapping[str, Any], open_key: PathStep | None) -> bool:
     return all(value[key] in allowed for key, allowed in kind.constants().items() if key in value and key != open_key)

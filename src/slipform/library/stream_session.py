@@ -14,7 +14,7 @@ from slipform.errors import ConfigError, EnforcementError, SlipformError
 from slipform.ir import UNRESOLVED, CompletionChunk, Lift, Message, ModelResponse, ToolCall, Usage
 from slipform.ir.evidence import FieldEvidence
 from slipform.ir.reducer import JsonParser, ParserChoice, Reducer, Snapshot
-from slipform.library.partial import Memory, Partial, Path, finished_items, restore_parts
+from slipform.library.partial import Memory, Partial, ValuePath, finished_items, restore_parts
 from slipform.library.partial_types import Kind
 from slipform.library.tool_loop import AskEffect, Conversation, Conversing, RunEffect, ToolRun, conversation
 from slipform.providers.router import Router
@@ -70,7 +70,7 @@ class Delta:
     'da'
     """
 
-    path: Path
+    path: ValuePath
     kind: Literal["set", "open", "text", "restart"]
     value: Any
 
@@ -207,7 +207,7 @@ class Session(Generic[T]):
         self._checked_items = 0
         """How many items of this attempt were compared with those yielded before."""
         self._last_value: Any = PENDING
-        self._last_open_path: Path | None = None
+        self._last_open_path: ValuePath | None = None
         # A retry for the invalid parts only has another shape, so none of it can be shown.
         self._visible = (
             request.response_format is None
@@ -366,7 +366,7 @@ class Session(Generic[T]):
         if (partial := self.partial()) is not None:
             yield partial
 
-    def _current(self) -> tuple[Any, Path | None]:
+    def _current(self) -> tuple[Any, ValuePath | None]:
         parser = self._observed.parser
         value = parser.value
         if value is PENDING or not self._visible:

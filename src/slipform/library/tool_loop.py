@@ -163,10 +163,12 @@ class Conversing:
     toolbox: Toolbox = field(default_factory=Toolbox)
 
 
-Steps: TypeAlias = Generator[AskEffect | RunEffect, Any, Conversation]
+ConversationSteps: TypeAlias = Generator[AskEffect | RunEffect, Any, Conversation]
 
 
-def conversation(router: Router, conversing: Conversing, clock: Callable[[], float] = time.monotonic) -> Steps:
+def conversation(
+    router: Router, conversing: Conversing, clock: Callable[[], float] = time.monotonic
+) -> ConversationSteps:
     """Yield what is to be done next, take its result, and return the conversation or raise."""
     options = conversing.options
     toolbox = conversing.toolbox

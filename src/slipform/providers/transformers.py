@@ -20,7 +20,7 @@ from slipform.ir.request import Guard
 from slipform.ir.response import ChunkSink
 from slipform.providers.base import push_each
 from slipform.providers.embedded.call import HookFactory
-from slipform.providers.embedded.engine import Cancel, EngineSettings, Event, InferenceEngine
+from slipform.providers.embedded.engine import Cancel, EngineSettings, GenerationEvent, InferenceEngine
 from slipform.providers.embedded.llama import Chunk, EngineSlots, GenerationJob
 from slipform.providers.embedded.provider import LocalProvider
 
@@ -247,7 +247,7 @@ class TransformersEngine:
     def __init__(self, name: str, settings: EngineSettings | None = None, *, fetch: bool = True) -> None:
         self._slots = EngineSlots(TransformersModel(name, settings.context if settings else None, fetch=fetch), 1)
 
-    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+    def start(self, body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel:
         """Begin a chat."""
         job = GenerationJob(body, put)
         self._slots.start(job)

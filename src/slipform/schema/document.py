@@ -47,6 +47,8 @@ ADDRESSES: Final = frozenset({"$id", "id", "$anchor", "$dynamicAnchor", "$recurs
 Json: TypeAlias = Any
 Pointer: TypeAlias = tuple[str, ...]
 """The steps of a JSON Pointer."""
+PathSteps: TypeAlias = tuple[str | int, ...]
+"""The keys and indexes that lead to one part of a value."""
 
 
 def join_pointer(steps: Sequence[str | int]) -> str:

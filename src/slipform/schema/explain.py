@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from slipform.schema import violations as wording
-from slipform.schema.document import IN_PLACE_LISTS, REF, REFERENCES, SubSchema, join_pointer
+from slipform.schema.document import IN_PLACE_LISTS, REF, REFERENCES, PathSteps, SubSchema, join_pointer
 from slipform.schema.patterns import MatchBudget, counting, search
 from slipform.schema.violations import Violation, shown
 
@@ -28,8 +28,6 @@ _MAX_WORK = 1_000_000
 _UNION_COST = 100
 """To try an alternative costs about as much as this many verdicts."""
 _UNEXPLAINED = "does not fit; to say why would take too long"
-
-Steps: TypeAlias = tuple[str | int, ...]
 
 
 def explain(compiled: Compiled, value: Any) -> list[Violation]:
@@ -98,7 +96,7 @@ class _Explainer:
         if len(self.found) >= self.most:
             raise _FullError
 
-    def at(self, place: SubSchema, value: Any, steps: Steps) -> None:
+    def at(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
         """Add the violations of `value`, which does not fit the subschema at `place`."""
         node = place.node
         if node is False:
@@ -116,7 +114,7 @@ class _Explainer:
         if len(self.found) == before:
             self._as_the_validator_says(place, value, steps)
 
-    def _keywords(self, place: SubSchema, value: Any, steps: Steps) -> None:
+    def _keywords(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
         node = place.node
         if REF in node and self.compiled.reference_hides_siblings:
             _reference(self, place, value, steps, REF)
@@ -127,7 +125,7 @@ class _Explainer:
             elif (handler := _HANDLERS.get(keyword)) and self.compiled.knows(keyword):
                 handler(self, place, value, steps, keyword)
 
-    def _assertion(self, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
+    def _assertion(self, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
         if self.work.holds(place, keyword, value):
             return
         expected = wording.expected(keyword, place.node)
@@ -135,7 +133,7 @@ class _Explainer:
         message = f"expected {expected}, found {actual}"
         self.add(_violation(place, join_pointer([keyword]), keyword, steps, message, expected=expected, found=actual))
 
-    def into(self, place: SubSchema, value: Any, steps: Steps) -> None:
+    def into(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
         """Add the violations under a subschema, if there are any."""
         if not self.work.fits(place, value):
             self.at(place, value, steps)
@@ -143,13 +141,13 @@ class _Explainer:
     def below(self, place: SubSchema, *steps: str | int) -> SubSchema:
         return self.compiled.index.child(place, *steps)
 
-    def _as_the_validator_says(self, place: SubSchema, value: Any, steps: Steps) -> None:
+    def _as_the_validator_says(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
         """Some keywords (`unevaluatedProperties`, `$dynamicRef`) only mean something in the whole."""
         keyword, message, inner = self.compiled.first_error(place, value)
         full = (*steps, *inner)
         self.add(_violation(place, "", keyword, full, message, found=shown(follow(value, inner))))
 
-    def apart(self, place: SubSchema, value: Any, steps: Steps, *, deep: bool) -> list[Violation]:
+    def apart(self, place: SubSchema, value: Any, steps: PathSteps, *, deep: bool) -> list[Violation]:
         """The first violations under a subschema that the value does not fit; they are not added."""
         walk = _Explainer(self.work, deep=deep, frames=self.frames, most=_MOST_APART)
         with suppress(_FullError):
@@ -157,10 +155,10 @@ class _Explainer:
         return walk.found
 
 
-Handler: TypeAlias = Callable[[_Explainer, SubSchema, Any, Steps, str], None]
+Handler: TypeAlias = Callable[[_Explainer, SubSchema, Any, PathSteps, str], None]
 
 
-def follow(value: Any, steps: Steps) -> Any:
+def follow(value: Any, steps: PathSteps) -> Any:
     """The part of a value that a path leads to."""
     for step in steps:
         value = value[step]
@@ -168,24 +166,24 @@ def follow(value: Any, steps: Steps) -> Any:
 
 
 def _violation(
-    place: SubSchema, below: str, keyword: str, steps: Steps, message: str, *,
+    place: SubSchema, below: str, keyword: str, steps: PathSteps, message: str, *,
     expected: str | None = None, found: str | None = None, closest: tuple[Violation, ...] = (),
 ) -> Violation:  # fmt: skip
     return Violation(join_pointer(steps), place.path + below, keyword, message, expected, found, steps, closest)
 
 
-def _reference(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
+def _reference(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     targets = {target.path: target for target in walk.compiled.index.targets(place, keyword)}
     if len(targets) == 1:  # which of several anchors a dynamic reference means, only the validator can say
         walk.into(next(iter(targets.values())), value, steps)
 
 
-def _all_of(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
+def _all_of(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     for number in range(len(place.node[keyword])):
         walk.into(walk.below(place, keyword, number), value, steps)
 
 
-def _union(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
+def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     branches = [walk.below(place, keyword, number) for number in range(len(place.node[keyword]))]
     walk.work.spend(len(branches) * _UNION_COST)
     fitting = [number + 1 for number, branch in enumerate(branches) if walk.work.fits(branch, value)]
@@ -223,13 +221,13 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword
     )
 
 
-def _root_type(violations: list[Violation], steps: Steps) -> str | None:
+def _root_type(violations: list[Violation], steps: PathSteps) -> str | None:
     """What a branch asks for when all it has to say is that the kind of value, or the value itself, is wrong."""
     wrong = next((one for one in violations if one.steps == steps and one.keyword in {"type", "const", "enum"}), None)
     return wrong.expected if wrong else None
 
 
-def _distance(violations: list[Violation], steps: Steps) -> tuple[int, int, int]:
+def _distance(violations: list[Violation], steps: PathSteps) -> tuple[int, int, int]:
     """How far a branch is: the wrong kind of value first, then a wrong tag, then the number of violations."""
     wrong_kind = sum(one.steps == steps and one.keyword in {"type", "const", "enum"} for one in violations)
     wrong_tag = sum(
@@ -242,7 +240,7 @@ def _distance(violations: list[Violation], steps: Steps) -> tuple[int, int, int]
 _NONE_FITS: Final = "fits none of the {} alternatives; nearest is number "
 
 
-def nearest_alternative(message: str, closest: tuple[Violation, ...], steps: Steps) -> str:
+def nearest_alternative(message: str, closest: tuple[Violation, ...], steps: PathSteps) -> str:
     """The message of a union that nothing fits, up to the number of the nearest alternative, and what is wrong there.
 
     >>> wrong = Violation("/a", "", "type", "expected integer", steps=("a",))
@@ -252,7 +250,7 @@ def nearest_alternative(message: str, closest: tuple[Violation, ...], steps: Ste
     return f"{message.partition(': ')[0]}: {_brief(closest, steps)}"
 
 
-def _brief(closest: tuple[Violation, ...], steps: Steps) -> str:
+def _brief(closest: tuple[Violation, ...], steps: PathSteps) -> str:
     """The nearest alternative in a line; a union inside it is told by its own nearest alternative."""
     leaves = [leaf for one in closest for leaf in _leaves(one)]
     parts = [(f"{one.json_path}: " if one.steps != steps else "") + one.message for one in leaves[:_SHOWN_CLOSEST]]
@@ -267,25 +265,25 @@ def _leaves(violation: Violation) -> Iterator[Violation]:
         yield from _leaves(one)
 
 
-def _not(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
+def _not(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     if walk.work.fits(walk.below(place, keyword), value):
         message = f"found {shown(value)}, which the schema excludes"
         walk.add(_violation(place, join_pointer([keyword]), keyword, steps, message, found=shown(value)))
 
 
-def _condition(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
+def _condition(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     branch = "then" if walk.work.fits(walk.below(place, keyword), value) else "else"
     if branch in place.node:
         walk.into(walk.below(place, branch), value, steps)
 
 
-def _required(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
+def _required(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     if isinstance(value, Mapping) and isinstance(place.node[keyword], list):
         _missing(walk, place, join_pointer([keyword]), value, steps, place.node[keyword])
 
 
 def _missing(
-    walk: _Explainer, place: SubSchema, below: str, value: Mapping[str, Any], steps: Steps, names: list[Any]
+    walk: _Explainer, place: SubSchema, below: str, value: Mapping[str, Any], steps: PathSteps, names: list[Any]
 ) -> None:
     for name in names:
         if name not in value:
@@ -293,7 +291,7 @@ def _missing(
             walk.add(_violation(place, below, "required", steps, f"{key} is missing", expected=key, found=shown(value)))
 
 
-def _dependent(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
+def _dependent(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     if not isinstance(value, Mapping):
         return
     for name, rule in place.node[keyword].items():
@@ -307,14 +305,14 @@ def _dependent(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, key
             walk.into(walk.below(place, keyword, name), value, steps)
 
 
-def _properties(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
+def _properties(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     if isinstance(value, Mapping):
         for name in place.node[keyword]:
             if name in value:
                 walk.into(walk.below(place, keyword, name), value[name], (*steps, name))
 
 
-def _pattern_properties(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
+def _pattern_properties(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     if isinstance(value, Mapping):
         for pattern in place.node[keyword]:
             for name in value:
@@ -322,7 +320,7 @@ def _pattern_properties(walk: _Explainer, place: SubSchema, value: Any, steps: S
                     walk.into(walk.below(place, keyword, pattern), value[name], (*steps, name))
 
 
-def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
+def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     if not isinstance(value, Mapping):
         return
     declared = place.node.get("properties") or {}
@@ -341,7 +339,7 @@ def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps
             walk.into(rule, value[name], (*steps, name))
 
 
-def _property_names(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
+def _property_names(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     if isinstance(value, Mapping):
         rule = walk.below(place, keyword)
         for name in value:
@@ -352,7 +350,7 @@ def _property_names(walk: _Explainer, place: SubSchema, value: Any, steps: Steps
                 )
 
 
-def _items(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
+def _items(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     if not isinstance(value, (list, tuple)):
         return
     if isinstance(place.node[keyword], list):
@@ -373,7 +371,7 @@ def _items(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword
         walk.into(rule, value[number], (*steps, number))
 
 
-def _contains(walk: _Explainer, place: SubSchema, value: Any, steps: Steps, keyword: str) -> None:
+def _contains(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     if not isinstance(value, (list, tuple)):
         return
     rule = walk.below(place, keyword)

@@ -316,7 +316,7 @@ class _Graph:
         self._open: list[SubSchema] = []
         self._is_open: set[int] = set()
         self._here: dict[int, list[SubSchema]] = {}
-        self._below: dict[int, list[Parts]] = {}
+        self._below: dict[int, list[PartSchemas]] = {}
 
     def walk(self, root: SubSchema) -> None:
         if not isinstance(root.node, dict):
@@ -404,7 +404,7 @@ class _Graph:
             )
 
 
-Parts: TypeAlias = tuple[list[SubSchema], list[SubSchema]]
+PartSchemas: TypeAlias = tuple[list[SubSchema], list[SubSchema]]
 """Subschemas for parts of a value: of the first list one meets a part, of the second perhaps all do."""
 _MEMBER, _MEMBERS, _NAME, _ITEM, _ITEMS = range(5)
 _PARTS = {
@@ -421,7 +421,7 @@ _PARTS = {
 }
 
 
-def edges(index: SchemaDocument, place: SubSchema) -> tuple[list[SubSchema], list[Parts]]:
+def edges(index: SchemaDocument, place: SubSchema) -> tuple[list[SubSchema], list[PartSchemas]]:
     """The subschemas applied to the same value, and those applied to its parts."""
     here: list[SubSchema] = []
     groups: list[list[SubSchema]] = [[], [], [], [], []]

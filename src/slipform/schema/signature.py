@@ -189,7 +189,7 @@ def _check(parameter: inspect.Parameter, hints: Mapping[str, Any], tool: str) ->
         )
 
 
-Note: TypeAlias = Callable[[str | None, dict[str, Any] | None], Any]
+Annotator: TypeAlias = Callable[[str | None, dict[str, Any] | None], Any]
 """Returns the annotation that carries a description and further keywords of the schema."""
 
 
@@ -203,7 +203,9 @@ def _msgspec_note(description: str | None, extra: dict[str, Any] | None) -> Any:
     return msgspec.Meta(description=description, extra_json_schema=extra)
 
 
-def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], described: Mapping[str, str], note: Note) -> Any:
+def _field(
+    parameter: inspect.Parameter, hints: Mapping[str, Any], described: Mapping[str, str], note: Annotator
+) -> Any:
     """Return a parameter as a key of the arguments: its type, with its description and default."""
     hint = hints[parameter.name]
     description = described.get(parameter.name)

@@ -22,14 +22,14 @@ from slipform.schema.lowering.lift_plan import (
     LiftPlan,
     NullBox,
     Pairs,
-    Plan,
     Record,
     Ref,
     Table,
     Test,
     TextPlan,
     Tuple,
-    Union,
+    UnionPlan,
+    ValuePlan,
     Wrapped,
     kind_of,
 )
@@ -164,7 +164,7 @@ class LiftedText(ScanListener):
 
     # What follows the parts of the text.
 
-    def _root(self, plan: Plan) -> ValueSteps:
+    def _root(self, plan: ValuePlan) -> ValueSteps:
         first = yield from self._next()
         yield from self._value(plan, first, _nothing)
 
@@ -177,7 +177,7 @@ class LiftedText(ScanListener):
     def _write(self, text: str) -> None:
         self._sink.append(text)
 
-    def _value(self, plan: Plan, first: ScanEvent, begin: Begin) -> ValueSteps:
+    def _value(self, plan: ValuePlan, first: ScanEvent, begin: Begin) -> ValueSteps:
         """Follow one value; `begin` is called before anything of it is written, and never for an absent one."""
         while isinstance(plan, Ref) and plan.target is not None:
             plan = plan.target
@@ -187,10 +187,10 @@ class LiftedText(ScanListener):
             steps = self._same(first)
         yield from steps
 
-    def _active_steps(self, plan: Plan, first: ScanEvent, begin: Begin) -> ValueSteps | None:
+    def _active_steps(self, plan: ValuePlan, first: ScanEvent, begin: Begin) -> ValueSteps | None:
         """Return what follows a value that is encoded; None for one that does not have the encoded shape."""
         match plan, first.kind:
-            case Union(table=Table() as table), _:
+            case UnionPlan(table=Table() as table), _:
                 return self._union(table, first, begin)
             case TextPlan(), '"':
                 return self._json_in_text(begin)
@@ -332,7 +332,7 @@ class LiftedText(ScanListener):
 
     def _pair(
         self,
-        plan: Plan,
+        plan: ValuePlan,
         first: ScanEvent,
         container: _Container,
         listed: set[str] | frozenset[str],
@@ -461,12 +461,12 @@ class LiftedText(ScanListener):
         if first.kind != OBJECT:
             plan = table.by_kind.get(_KINDS.get(first.kind) or kind_of(first.value))
         else:
-            chosen: list[Plan | None] = []
+            chosen: list[ValuePlan | None] = []
             yield from self._choose(table, chosen)
             plan = chosen[0]
         yield from self._value(SAME if plan is None else plan, first, begin)
 
-    def _choose(self, table: Table, chosen: list[Plan | None]) -> ValueSteps:
+    def _choose(self, table: Table, chosen: list[ValuePlan | None]) -> ValueSteps:
         """Read an object until it is known which alternative it is; what was read is followed again."""
         read: list[ScanEvent] = []
         members: dict[str, Any] = {}
@@ -538,7 +538,7 @@ _ANY_ITEMS: Final = Items((), SAME)
 _PLACEHOLDERS: Final[Mapping[str, Any]] = {OBJECT: {}, ARRAY: [], TEXT_OPENED: ""}
 
 
-def _alternative(table: Table, members: dict[str, Any], open_key: str | None) -> tuple[bool, Plan | None]:
+def _alternative(table: Table, members: dict[str, Any], open_key: str | None) -> tuple[bool, ValuePlan | None]:
     """Return whether the keys so far decide which alternative an open object is, and its plan."""
     for tests, plan in table.objects:
         if any(_is_sure(test, members, open_key) and not passes(test, members) for test in tests):

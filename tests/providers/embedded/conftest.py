@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slipform.providers.embedded import LocalProvider
-from slipform.providers.embedded.engine import Cancel, Event, InferenceEngine
+from slipform.providers.embedded.engine import Cancel, GenerationEvent, InferenceEngine
 
 
 @pytest.fixture(scope="session")
@@ -26,13 +26,13 @@ def either(request: pytest.FixtureRequest, local: LocalProvider) -> LocalProvide
     return provider
 
 
-def events_of(engine: InferenceEngine, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+def events_of(engine: InferenceEngine, monkeypatch: pytest.MonkeyPatch) -> list[GenerationEvent]:
     """A list that gets every event of the generations that are started from now on."""
-    events: list[Event] = []
+    events: list[GenerationEvent] = []
     start = engine.start
 
-    def watched(body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
-        def seen(event: Event) -> None:
+    def watched(body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel:
+        def seen(event: GenerationEvent) -> None:
             events.append(event)
             put(event)
 

@@ -17,7 +17,7 @@ from slipform.providers.embedded import LocalProvider
 from slipform.providers.embedded.decoding.closing import Hints, closing_text
 from slipform.providers.embedded.decoding.constrain import KEY, constrain
 from slipform.providers.embedded.decoding.continuation import Outline, continuation
-from slipform.providers.embedded.engine import Cancel, Event
+from slipform.providers.embedded.engine import Cancel, GenerationEvent
 from slipform.providers.embedded.finishing import RepetitionWatch
 from slipform.schema import JsonSchemaSpec, ResponseFormat, Schema
 from tests.conftest import examples
@@ -87,7 +87,7 @@ class ByteEngine:
         """What it wants to say in its first run."""
         self.bodies: list[Mapping[str, Any]] = []
 
-    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+    def start(self, body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel:
         """Answer at once."""
         self.bodies.append(body)
         first = self.text is not None and len(self.bodies) == 1

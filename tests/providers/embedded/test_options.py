@@ -20,7 +20,7 @@ from slipform.providers.embedded import LocalProvider
 from slipform.providers.embedded.answer import ForceJsonStartLogitsProcessor, StopHook, prompt_grammar
 from slipform.providers.embedded.decoding.constrain import KEY
 from slipform.providers.embedded.decoding.patterns import grammar_problem
-from slipform.providers.embedded.engine import Cancel, Event
+from slipform.providers.embedded.engine import Cancel, GenerationEvent
 from slipform.providers.router import Router
 from slipform.providers.transformers import TransformersProvider
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
@@ -36,7 +36,7 @@ class Scripted:
         self.body: Mapping[str, Any] = {}
         self.stopped = False
 
-    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+    def start(self, body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel:
         self.body = body
         for number, piece in enumerate(self.pieces, 1):
             put({"choices": [{"delta": {"content": piece}}], "timings": {"prompt_n": 3, "predicted_n": number}})
@@ -194,7 +194,7 @@ def test_failing_hard_names_what_was_wrong(pieces: tuple[str, ...], said: str) -
 class Turns(Scripted):
     """Says one of its pieces each time it is asked."""
 
-    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+    def start(self, body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel:
         turns = self.pieces
         self.pieces = turns[:1]
         cancel = super().start(body, put)

@@ -21,7 +21,7 @@ import pytest
 from slipform.errors import LocalModelError
 from slipform.ir import Message, ModelRequest, ModelResponse
 from slipform.providers.embedded import LocalProvider
-from slipform.providers.embedded.engine import Event
+from slipform.providers.embedded.engine import GenerationEvent
 from slipform.providers.embedded.llama import limit_spin_waits
 from slipform.providers.embedded.weights import SMOLLM2, find
 from slipform.providers.embedded.worker import WorkerEngine, WorkerLostError
@@ -45,7 +45,7 @@ def engine() -> Iterator[WorkerEngine]:
 
 
 @pytest.fixture
-def generated(engine: WorkerEngine, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+def generated(engine: WorkerEngine, monkeypatch: pytest.MonkeyPatch) -> list[GenerationEvent]:
     """What the engine has generated for requests that were started since."""
     return events_of(engine, monkeypatch)
 
@@ -77,7 +77,7 @@ def gone(pid: int) -> bool:
 
 
 def test_a_worker_that_dies_is_replaced_and_the_answer_given(
-    engine: WorkerEngine, provider: LocalProvider, generated: list[Event]
+    engine: WorkerEngine, provider: LocalProvider, generated: list[GenerationEvent]
 ) -> None:
     engine.warm()
     first = engine.pid
@@ -99,7 +99,7 @@ def test_a_stream_that_has_begun_ends_in_a_clear_error(engine: WorkerEngine, pro
 
 
 async def test_async_requests_survive_too(
-    engine: WorkerEngine, provider: LocalProvider, generated: list[Event]
+    engine: WorkerEngine, provider: LocalProvider, generated: list[GenerationEvent]
 ) -> None:
     tasks = [asyncio.create_task(provider.complete_async(request(30))) for _ in range(3)]
     assert await until_async(lambda: generated)
@@ -125,7 +125,7 @@ def test_a_worker_that_dies_twice_is_an_error(engine: WorkerEngine, provider: Lo
 
 
 def test_closing_ends_the_process_and_what_it_is_at(engine: WorkerEngine) -> None:
-    events: SimpleQueue[Event] = SimpleQueue()
+    events: SimpleQueue[GenerationEvent] = SimpleQueue()
     engine.start(BODY, events.put)
     events.get()
     pid = engine.pid
@@ -180,7 +180,9 @@ def test_a_forked_child_starts_a_worker_of_its_own(engine: WorkerEngine) -> None
     assert gone(ours)
 
 
-def test_kills_under_load_lose_nothing(engine: WorkerEngine, provider: LocalProvider, generated: list[Event]) -> None:
+def test_kills_under_load_lose_nothing(
+    engine: WorkerEngine, provider: LocalProvider, generated: list[GenerationEvent]
+) -> None:
     """Every request ends in an answer or a clear error, none hangs, and the memory comes back."""
     engine.warm()
     before = memory(engine)
@@ -245,7 +247,7 @@ def test_a_chunk_for_nobody_is_dropped(engine: WorkerEngine) -> None:
     seen: list[Any] = []
     cancel = engine.start(BODY, seen.append)
     cancel()
-    events: SimpleQueue[Event] = SimpleQueue()
+    events: SimpleQueue[GenerationEvent] = SimpleQueue()
     engine.start({**BODY, "max_tokens": 2}, events.put)
     while events.get(timeout=60) is not None:
         pass

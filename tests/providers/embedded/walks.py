@@ -11,7 +11,7 @@ from typing import Any
 import llguidance
 
 from slipform.providers.embedded.decoding.constrain import KEY, Constraint
-from slipform.providers.embedded.engine import Cancel, Event
+from slipform.providers.embedded.engine import Cancel, GenerationEvent
 
 _LONGEST = 3_000
 
@@ -52,7 +52,7 @@ class RandomEngine:
         self.seed = seed
         self.asked = 0
 
-    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+    def start(self, body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel:
         """Answer at once."""
         self.asked += 1
         put({"choices": [{"delta": {"content": random_text(body["grammar"], self.seed + 1000 * self.asked)}}]})

@@ -13,7 +13,7 @@ from slipform.errors import LocalModelError, UnknownModelError, UpstreamError, U
 from slipform.providers.embedded.llama import Chunk, EngineSlots, GenerationJob, load_model
 from slipform.providers.embedded.weights import DEFAULT, KNOWN, pull_with_progress
 
-Event: TypeAlias = Chunk | BaseException | None
+GenerationEvent: TypeAlias = Chunk | BaseException | None
 """An event of a generation: a chunk in OpenAI's format, then None, or the error that ended it."""
 Cancel: TypeAlias = Callable[[], None]
 
@@ -31,7 +31,7 @@ class EngineSettings:
 class InferenceEngine(Protocol):
     """One loaded model."""
 
-    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+    def start(self, body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel:
         """Start a chat in OpenAI's format; events go to `put`, from another thread. Returns the function to stop it."""
         ...
 
@@ -54,7 +54,7 @@ class LlamaEngine:
             raise unloadable(weights, str(error)) from error
         self._slots = EngineSlots(model, settings.slots)
 
-    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+    def start(self, body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel:
         """Start a generation; see `InferenceEngine.start`."""
         job = GenerationJob(body, put)
         self._slots.start(job)

@@ -24,7 +24,7 @@ from slipform.providers.embedded.engine import (
     Cancel,
     Engines,
     EngineSettings,
-    Event,
+    GenerationEvent,
     InferenceEngine,
     LlamaEngine,
     is_served,
@@ -222,7 +222,7 @@ def _run(engine: InferenceEngine, call: Call) -> Iterator[CompletionChunk]:
 def _run_once(
     engine: InferenceEngine, body: Mapping[str, Any], answer: EngineAnswerReader, deadline: float | None
 ) -> Iterator[CompletionChunk]:
-    events: SimpleQueue[Event] = SimpleQueue()
+    events: SimpleQueue[GenerationEvent] = SimpleQueue()
     cancel = engine.start(body, events.put)
     finished = False
     try:
@@ -257,10 +257,10 @@ async def _run_once_async(
     engine: InferenceEngine, body: Mapping[str, Any], answer: EngineAnswerReader, deadline: float | None
 ) -> AsyncGenerator[CompletionChunk, None]:
     loop = asyncio.get_running_loop()
-    events: asyncio.Queue[Event] = asyncio.Queue()
+    events: asyncio.Queue[GenerationEvent] = asyncio.Queue()
     cancels: list[Cancel] = []
 
-    def put(event: Event) -> None:
+    def put(event: GenerationEvent) -> None:
         try:
             loop.call_soon_threadsafe(events.put_nowait, event)
         except RuntimeError:  # the reader's event loop is closed
@@ -283,7 +283,7 @@ async def _run_once_async(
             cancel()
 
 
-def _next(events: SimpleQueue[Event], deadline: float | None) -> Event:
+def _next(events: SimpleQueue[GenerationEvent], deadline: float | None) -> GenerationEvent:
     if deadline is None:
         return events.get()
     try:
@@ -292,7 +292,7 @@ def _next(events: SimpleQueue[Event], deadline: float | None) -> Event:
         raise _timeout_error() from None
 
 
-async def _next_async(events: asyncio.Queue[Event], deadline: float | None) -> Event:
+async def _next_async(events: asyncio.Queue[GenerationEvent], deadline: float | None) -> GenerationEvent:
     if deadline is None:
         return await events.get()
     try:
@@ -308,7 +308,7 @@ def _timeout_error() -> UpstreamTimeout:
     )
 
 
-def _raise_error(event: Event) -> Chunk | None:
+def _raise_error(event: GenerationEvent) -> Chunk | None:
     if isinstance(event, BaseException):
         raise event
     return event

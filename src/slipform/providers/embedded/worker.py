@@ -18,7 +18,14 @@ from typing import IO, Any
 
 from slipform.errors import LocalModelError
 from slipform.providers.embedded import llama
-from slipform.providers.embedded.engine import Cancel, EngineSettings, Event, engine_folder, engine_message, unloadable
+from slipform.providers.embedded.engine import (
+    Cancel,
+    EngineSettings,
+    GenerationEvent,
+    engine_folder,
+    engine_message,
+    unloadable,
+)
 
 _STDERR_BYTES = 400
 
@@ -56,7 +63,7 @@ class WorkerEngine:
         """How many requests generate at a time."""
         return self._settings.slots
 
-    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel:
+    def start(self, body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel:
         """Start a generation; see `InferenceEngine.start`."""
         while True:
             worker = self._running_worker()
@@ -94,7 +101,7 @@ class _Worker:
         self._load_error: str | None = None
         self._stderr_text = ""
         self._ready = threading.Event()
-        self._calls: dict[int, Callable[[Event], None]] = {}
+        self._calls: dict[int, Callable[[GenerationEvent], None]] = {}
         self._number = 0
         self._lock = threading.Lock()
         self._outgoing: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
@@ -109,7 +116,7 @@ class _Worker:
         for thread in self._threads:
             thread.start()
 
-    def start(self, body: Mapping[str, Any], put: Callable[[Event], None]) -> Cancel | None:
+    def start(self, body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel | None:
         """Send a request; return None when the worker has just ended."""
         with self._lock:
             if self.lost:

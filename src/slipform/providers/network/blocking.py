@@ -152,7 +152,7 @@ class BlockingConnection:
 
     __slots__ = ("channel", "origin", "reader")
 
-    def __init__(self, origin: Origin, channel: Channel, reader: ResponseReader) -> None:
+    def __init__(self, origin: Origin, channel: ByteChannel, reader: ResponseReader) -> None:
         self.origin = origin
         self.channel = channel
         self.reader = reader
@@ -174,7 +174,7 @@ class BlockingConnection:
         self.channel.close()
 
 
-class Channel(Protocol):
+class ByteChannel(Protocol):
     """A byte stream in both directions. Calls raise `TimeoutError` at `deadline`, a time of the monotonic clock."""
 
     def send(self, data: bytes, deadline: float | None) -> None:
@@ -261,7 +261,7 @@ class TlsChannel:
 
     __slots__ = ("_channel_below", "_incoming", "_outgoing", "_tls")
 
-    def __init__(self, channel_below: Channel, context: ssl.SSLContext, host: str, deadline: float | None) -> None:
+    def __init__(self, channel_below: ByteChannel, context: ssl.SSLContext, host: str, deadline: float | None) -> None:
         self._channel_below = channel_below
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -317,7 +317,7 @@ class TlsChannel:
 
 def connect(origin: Origin, tls: TlsContext, deadline: float | None, max_answer_bytes: int) -> BlockingConnection:
     """Return a new connection to an origin, through its proxy if it has one, with all handshakes done."""
-    channel: Channel = SocketChannel(_connect_socket(addresses(*origin.address), deadline))
+    channel: ByteChannel = SocketChannel(_connect_socket(addresses(*origin.address), deadline))
     try:
         if origin.first_tls_host is not None:
             channel = TlsChannel(channel, tls(), origin.first_tls_host, deadline)

@@ -84,7 +84,7 @@ _AMOUNTS: Final = frozenset({"tokens", "cost"})
 
 
 @dataclass(eq=False, slots=True)
-class Attempt:
+class AttemptCharge:
     """One call to a vendor: what was reserved for it, and what is known of its answer."""
 
     model: str
@@ -162,7 +162,7 @@ class Attempt:
 class _MeteredSink:
     """Passes the chunks of a stream on, and counts them for an attempt."""
 
-    def __init__(self, attempt: Attempt, sink: ChunkSink) -> None:
+    def __init__(self, attempt: AttemptCharge, sink: ChunkSink) -> None:
         self._attempt = attempt
         self._sink = sink
 
@@ -424,7 +424,7 @@ class CallSpending:
         self._spending = spending
         self._caller = caller
         self._record = record
-        self._attempts: list[Attempt] = []
+        self._attempts: list[AttemptCharge] = []
         self._hold: Hold | None = None
 
     @property
@@ -447,12 +447,12 @@ class CallSpending:
 
     async def begin(
         self, model: str, body: bytes, output: OutputRequest, *, codec: str = "", media: Sequence[int] = ()
-    ) -> Attempt:
+    ) -> AttemptCharge:
         """Hold what one more attempt may cost, before these bytes are sent; raises where the budget has no room for it.
 
         `output` is what they allow the model to write; `media` are the sizes of files among them.
         """
-        attempt = Attempt(model, self._spending.price_of(model))
+        attempt = AttemptCharge(model, self._spending.price_of(model))
         budget = self._caller.budget
         if budget is not None:
             self.check_prices((model,))
@@ -464,7 +464,7 @@ class CallSpending:
         self._attempts.append(attempt)
         return attempt
 
-    async def _reserve(self, attempt: Attempt, budget: KeyBudget) -> None:
+    async def _reserve(self, attempt: AttemptCharge, budget: KeyBudget) -> None:
         """Hold what the attempts before have taken, and what this one may take."""
         first = self._hold is None
         hold = self._hold or Hold(secrets.token_hex(12), self._caller.id, self._caller.name, self._spending.clock())
@@ -498,7 +498,7 @@ class CallSpending:
         await self.begin(model, body, output, codec=codec)
         return body
 
-    async def begin_request(self, route: ModelRoute, request: ModelRequest) -> tuple[Attempt, ModelRequest]:
+    async def begin_request(self, route: ModelRoute, request: ModelRequest) -> tuple[AttemptCharge, ModelRequest]:
         """`begin`, for a request of the engine; gives it with the limit that is held, where the key can run out."""
         model = route.router.full_name(request.model)
         if self._caller.budget is None:

@@ -17,7 +17,7 @@ from slipform.errors import RequestError
 
 Family: TypeAlias = Literal["openai", "anthropic", "gemini", "ollama", "cohere"]
 """Whose clients call a path: five SDKs share some."""
-Kind: TypeAlias = Literal["enforced", "forwarded", "counted", "served", "refused"]
+EndpointKind: TypeAlias = Literal["enforced", "forwarded", "counted", "served", "refused"]
 ModelPlace: TypeAlias = Literal["", "body", "part", "path", "lines", "requests"]
 """Where a request names its model: a field, a part of a form, the path, each line of a file, each of its requests."""
 Sent: TypeAlias = Literal["", "json", "form", "file"]
@@ -39,7 +39,7 @@ class EndpointRow:
     path: str
     """A template; `{file}` is the id of a resource of that kind. One that ends in `*` stands for all below it."""
     family: Family
-    kind: Kind
+    kind: EndpointKind
     title: str
     api: str = ""
     """For `enforced`: the served API that reads it."""
@@ -166,7 +166,7 @@ def _openai(
     writes: bool = True,
     codecs: tuple[str, ...] = _OPENAI_CODECS,
     upstream: Mapping[str, str] | None = None,
-    kind: Kind = "forwarded",
+    kind: EndpointKind = "forwarded",
 ) -> EndpointRow:
     """A row of OpenAI's API; its providers have the version in their base URL."""
     paths = {codec: path.removeprefix("/v1") for codec in codecs} | dict(upstream or {})
@@ -182,7 +182,7 @@ def _anthropic(
     path: str,
     title: str,
     *,
-    kind: Kind = "forwarded",
+    kind: EndpointKind = "forwarded",
     model: ModelPlace = "",
     sent: Sent = "",
     answered: Answered = "json",
@@ -196,7 +196,7 @@ def _anthropic(
     )  # fmt: skip
 
 
-def _gemini(verb: str, title: str, kind: Kind = "forwarded", *, writes: bool = True) -> EndpointRow:
+def _gemini(verb: str, title: str, kind: EndpointKind = "forwarded", *, writes: bool = True) -> EndpointRow:
     path = f"/v1beta/models/{{model}}:{verb}"
     return EndpointRow(
         "POST", path, "gemini", kind, title, model="path", upstream={"gemini": f":{verb}"}, sent="json",

@@ -177,11 +177,11 @@ def ollama_model(name: str, created: int) -> dict[str, Any]:
     }
 
 
-Json: TypeAlias = dict[str, Any]
+JsonObject: TypeAlias = dict[str, Any]
 
 
 @cache
-def openapi_document() -> Json:
+def openapi_document() -> JsonObject:
     """The document, as OpenAPI 3.1: openapi.yaml, and the version.
 
     >>> openapi_document()["openapi"]
@@ -189,8 +189,8 @@ def openapi_document() -> Json:
     """
     text = resources.files("slipform.proxy").joinpath("openapi.yaml").read_text("utf-8")
     loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader  # the one in C takes an eighth of the time
-    document: Json = yaml.load(text, loader)  # noqa: S506 — both are safe
-    paths: dict[str, Json] = {path: dict(methods) for path, methods in document["paths"].items()}
+    document: JsonObject = yaml.load(text, loader)  # noqa: S506 — both are safe
+    paths: dict[str, JsonObject] = {path: dict(methods) for path, methods in document["paths"].items()}
     for row in ROWS:
         method = "post" if row.method == "*" else row.method.lower()
         paths.setdefault(row.path.replace("*", "{rest}"), {}).setdefault(method, _row_operation(row))
@@ -200,16 +200,16 @@ def openapi_document() -> Json:
 _ERRORS = {"anthropic": "AnthropicError", "gemini": "GeminiError", "ollama": "OllamaError"}
 
 
-def _row_operation(row: EndpointRow) -> Json:
+def _row_operation(row: EndpointRow) -> JsonObject:
     """An endpoint that is not described in the document's own text: what it takes and answers is the vendor's."""
     names = re.findall(r"{(\w+)}", row.path.replace("*", "{rest}"))
     error = {"schema": {"$ref": f"#/components/schemas/{_ERRORS.get(row.family, 'OpenAIError')}"}}
-    responses: Json = {"default": {"description": "An error.", "content": {"application/json": error}}}
+    responses: JsonObject = {"default": {"description": "An error.", "content": {"application/json": error}}}
     if row.kind == "refused":
         responses = {str(row.status): {**responses["default"], "description": f"Not served here. {row.instead}"}}
     else:
         responses["200"] = {"description": "The vendor's answer.", "content": {"*/*": {"schema": {}}}}
-    operation: Json = {"summary": row.title, "x-slipform": row.kind, "responses": responses}
+    operation: JsonObject = {"summary": row.title, "x-slipform": row.kind, "responses": responses}
     if names:
         schema = {"type": "string", "minLength": 1}
         operation["parameters"] = [{"name": each, "in": "path", "required": True, "schema": schema} for each in names]
@@ -266,7 +266,7 @@ def openapi_page() -> bytes:
     return _HTML.replace("{version}", escape(__version__)).replace("{body}", body).encode()
 
 
-def _operation(method: str, path: str, operation: Json) -> str:
+def _operation(method: str, path: str, operation: JsonObject) -> str:
     body_schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     lines = [f"<details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> {escape(operation['summary'])}"]
     lines.append("</summary><table>")
@@ -280,7 +280,7 @@ def _operation(method: str, path: str, operation: Json) -> str:
     return "".join([*lines, "</table></details>"])
 
 
-def _link(schema: Json) -> str:
+def _link(schema: JsonObject) -> str:
     steps = [reference_steps(reference_of(each)) for each in schema.get("anyOf", [schema])]
     named = [each[-1] for each in steps if each]
     return " or ".join(f"<a href='#{escape(name)}'>{escape(name)}</a>" for name in named)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slipform.proxy.http_server.connection import ServerConnection
     from slipform.proxy.http_server.request_cycle import App, RequestCycle
 
-Client: TypeAlias = tuple[str, int]
+ClientAddress: TypeAlias = tuple[str, int]
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _SCHEMES = frozenset({"http", "https"})
 
@@ -60,7 +60,7 @@ class Trusted:
             return host in self._names
         return any(address in network for network in self._networks)
 
-    def client(self, peer: Client | None, headers: Iterable[Header]) -> Client | None:
+    def client(self, peer: ClientAddress | None, headers: Iterable[Header]) -> ClientAddress | None:
         """Return the client: the last in `x-forwarded-for` that is not a trusted balancer."""
         if not self.believes(peer[0] if peer else ""):
             return peer
@@ -75,7 +75,7 @@ class Trusted:
                     return address
         return _address(forwarded[0])
 
-    def scheme(self, peer: Client | None, headers: Iterable[Header]) -> str:
+    def scheme(self, peer: ClientAddress | None, headers: Iterable[Header]) -> str:
         """Return the scheme by which the client reached the balancer: http or https."""
         for name, value in headers:
             if name == b"x-forwarded-proto" and self.believes(peer[0] if peer else ""):
@@ -101,7 +101,7 @@ def network_of(host: str) -> str:
     return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
 
 
-def _address(header_value: str) -> Client:
+def _address(header_value: str) -> ClientAddress:
     """Return a host with or without a port; anything else is returned unchanged, and is never trusted."""
     if header_value.startswith("["):
         host, bracket, rest = header_value[1:].partition("]")

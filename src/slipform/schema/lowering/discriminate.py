@@ -12,18 +12,18 @@ from slipform.schema.keywords import json_key
 from slipform.schema.lowering.lift_plan import (
     ANY,
     SAME,
+    AbsenceMode,
     Branch,
     FieldPlan,
     Items,
-    Mode,
     Pairs,
-    Plan,
     Record,
     Ref,
     Table,
     Test,
     TextPlan,
-    Union,
+    UnionPlan,
+    ValuePlan,
     Wrapped,
     active,
     reachable,
@@ -40,7 +40,7 @@ class _Leaf:
     """One alternative, with the schema it comes down to."""
 
     schema: Mapping[str, Any]
-    plan: Plan
+    plan: ValuePlan
     branch: Branch
     required: frozenset[str] = frozenset()
     properties: Mapping[str, Any] = field(default_factory=dict)
@@ -60,10 +60,10 @@ class _Clash(Exception):  # noqa: N818 — control flow: this branch needs a tag
         self.branch = branch
 
 
-def separate(root: Plan, defs: Mapping[str, Any]) -> None:
+def separate(root: ValuePlan, defs: Mapping[str, Any]) -> None:
     """Tag the objects of a union that begin with the same key, for vendors who tell them apart by that."""
     for union in reachable(root):
-        if not isinstance(union, Union):
+        if not isinstance(union, UnionPlan):
             continue
         firsts: dict[str, list[Branch]] = {}
         for branch in union.branches:
@@ -77,13 +77,13 @@ def separate(root: Plan, defs: Mapping[str, Any]) -> None:
                 _tag(union, branch)
 
 
-def settle(root: Plan, defs: Mapping[str, Any], *, closed: bool) -> frozenset[int]:
+def settle(root: ValuePlan, defs: Mapping[str, Any], *, closed: bool) -> frozenset[int]:
     """Give every union under `root` its table, tagging branches in place; the ids of what is active come back.
 
     `closed` says that objects hold no other keys even where the schema does not say so.
     """
     now = active(root)
-    unions = [plan for plan in reachable(root) if isinstance(plan, Union)] if now else []
+    unions = [plan for plan in reachable(root) if isinstance(plan, UnionPlan)] if now else []
     while unions:
         for union in unions:
             union.table = None
@@ -103,10 +103,10 @@ class _Settler:
     defs: Mapping[str, Any]
     active: set[int]
     closed: bool
-    _made: list[Plan] = field(default_factory=list)
-    _pairs: dict[tuple[int, int], Plan] = field(default_factory=dict)
+    _made: list[ValuePlan] = field(default_factory=list)
+    _pairs: dict[tuple[int, int], ValuePlan] = field(default_factory=dict)
 
-    def settle(self, union: Union) -> None:
+    def settle(self, union: UnionPlan) -> None:
         while True:
             try:
                 union.table = self._table(union)
@@ -115,15 +115,15 @@ class _Settler:
             else:
                 return
 
-    def _new(self, plan: Plan) -> Plan:
+    def _new(self, plan: ValuePlan) -> ValuePlan:
         """A merged plan counts as active: its parts were not alike."""
         self._made.append(plan)
         self.active.add(id(plan))
         return plan
 
-    def _table(self, union: Union) -> Table:
-        by_kind: dict[str, Plan] = {}
-        groups: list[tuple[list[_Leaf], Plan]] = []
+    def _table(self, union: UnionPlan) -> Table:
+        by_kind: dict[str, ValuePlan] = {}
+        groups: list[tuple[list[_Leaf], ValuePlan]] = []
         if len(union.branches) > _MAX_LEAVES:
             raise _too_many(len(union.branches))
         leaves = [leaf for branch in union.branches for leaf in self._leaves(branch)]
@@ -145,7 +145,7 @@ class _Settler:
 
     def _leaves(self, branch: Branch) -> list[_Leaf]:
         leaves: list[_Leaf] = []
-        stack: list[tuple[Mapping[str, Any], Plan]] = [(branch.schema, branch.plan)]
+        stack: list[tuple[Mapping[str, Any], ValuePlan]] = [(branch.schema, branch.plan)]
         visited: set[int] = set()
         while stack:
             schema, plan = stack.pop()
@@ -153,7 +153,7 @@ class _Settler:
             if id(schema) in visited:
                 continue
             visited.add(id(schema))
-            if isinstance(plan, Union) and "anyOf" in schema:
+            if isinstance(plan, UnionPlan) and "anyOf" in schema:
                 stack += [(inner.schema, inner.plan) for inner in reversed(plan.branches)]
                 planned = {id(inner.schema) for inner in plan.branches}
                 stack += [(extra, SAME) for extra in schema["anyOf"] if id(extra) not in planned]
@@ -161,7 +161,7 @@ class _Settler:
                 leaves.append(self._leaf(schema, plan, branch))
         return leaves
 
-    def _deref(self, schema: Mapping[str, Any], plan: Plan) -> tuple[Mapping[str, Any], Plan]:
+    def _deref(self, schema: Mapping[str, Any], plan: ValuePlan) -> tuple[Mapping[str, Any], ValuePlan]:
         """The schema and plan that a reference comes down to."""
         for _ in range(100):
             if not isinstance(plan, Ref) or plan.target is None:
@@ -170,7 +170,7 @@ class _Settler:
             plan = plan.target
         return schema, plan
 
-    def _leaf(self, schema: Mapping[str, Any], plan: Plan, branch: Branch) -> _Leaf:
+    def _leaf(self, schema: Mapping[str, Any], plan: ValuePlan, branch: Branch) -> _Leaf:
         return _Leaf(
             schema,
             plan,
@@ -180,7 +180,7 @@ class _Settler:
             self.closed or schema.get("additionalProperties") is False,
         )
 
-    def _grouped(self, groups: list[tuple[list[_Leaf], Plan]], leaf: _Leaf) -> list[tuple[list[_Leaf], Plan]]:
+    def _grouped(self, groups: list[tuple[list[_Leaf], ValuePlan]], leaf: _Leaf) -> list[tuple[list[_Leaf], ValuePlan]]:
         apart = []
         members = [leaf]
         plan = leaf.plan
@@ -230,13 +230,13 @@ class _Settler:
             return frozenset().union(*(self._kinds(branch, depth + 1) for branch in schema["anyOf"]))
         return kinds_of(dict(schema))
 
-    def _merge(self, one: Plan, other: Plan, branch: Branch) -> Plan:
+    def _merge(self, one: ValuePlan, other: ValuePlan, branch: Branch) -> ValuePlan:
         merged = self._merged(one, other, 0)
         if merged is None:
             raise _Clash(branch)
         return merged
 
-    def _merged(self, one: Plan, other: Plan, depth: int) -> Plan | None:
+    def _merged(self, one: ValuePlan, other: ValuePlan, depth: int) -> ValuePlan | None:
         """A plan that serves values of both; None when there is none."""
         while isinstance(one, Ref) and one.target is not None:
             one = one.target
@@ -261,7 +261,7 @@ class _Settler:
             del self._pairs[stale]
         return SAME if id(one) not in self.active and id(other) not in self.active else None
 
-    def _joined(self, one: Plan, other: Plan, depth: int) -> Plan | None:
+    def _joined(self, one: ValuePlan, other: ValuePlan, depth: int) -> ValuePlan | None:
         match one, other:
             case Record(), Record():
                 return self._merged_records(one, other, depth)
@@ -284,7 +284,7 @@ class _Settler:
             return None
         if not (self.closed or (one.closed and other.closed)):
             return None
-        values: Plan | None = SAME
+        values: ValuePlan | None = SAME
         if one.extra is not None or other.extra is not None:
             both = one.extra is not None and other.extra is not None
             values = self._merged(one.values, other.values, depth + 1) if both else (one if one.extra else other).values
@@ -311,7 +311,7 @@ class _Settler:
             return None
         if not modes:
             return FieldPlan("native", plan, kinds)
-        mode: Mode = modes.pop()
+        mode: AbsenceMode = modes.pop()
         marker = {"null": "null", "empty": "array", "box": "array"}[mode]
         for entry in (one, other):
             if entry.mode in ("plain", "native") and (marker in entry.kinds or mode == "box"):
@@ -319,7 +319,7 @@ class _Settler:
         return FieldPlan(mode, plan, kinds)
 
 
-def _untagged(union: Union) -> Branch:
+def _untagged(union: UnionPlan) -> Branch:
     branch_without_tag = next((branch for branch in union.branches if not isinstance(branch.plan, Wrapped)), None)
     if branch_without_tag is None:
         raise _too_many(len(union.branches))
@@ -333,7 +333,7 @@ def _too_many(count: int) -> UnsupportedSchemaError:
     )
 
 
-def _tag(union: Union, branch: Branch) -> None:
+def _tag(union: UnionPlan, branch: Branch) -> None:
     """Put a branch under a key of its own."""
     if isinstance(branch.plan, Wrapped):
         branch = _untagged(union)

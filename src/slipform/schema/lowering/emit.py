@@ -13,7 +13,7 @@ from slipform.schema.keywords import JSON_TYPES
 from slipform.schema.lowering import unions
 from slipform.schema.lowering.descriptions import describe
 from slipform.schema.lowering.dialects import Dialect, OpenObjects
-from slipform.schema.lowering.lift_plan import ANY, SAME, TEXT, Out, Plan, Ref
+from slipform.schema.lowering.lift_plan import ANY, SAME, TEXT, Out, Ref, ValuePlan
 from slipform.schema.lowering.objects import emit_object
 from slipform.schema.lowering.values import emit_array, emit_scalars
 from slipform.schema.normal_form import (
@@ -200,7 +200,7 @@ class Emitter:
         return entry.ref.name
 
     def _leave(self, entry: LoweredPlace, parts: tuple[SourceNode, ...], out: Out) -> Out:
-        at: Plan | None = out.plan
+        at: ValuePlan | None = out.plan
         while isinstance(at, Ref) and at is not entry.ref:
             at = at.target
         if at is entry.ref:

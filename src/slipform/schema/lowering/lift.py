@@ -15,18 +15,18 @@ from slipform.schema.lowering.lift_plan import (
     Items,
     NullBox,
     Pairs,
-    Plan,
     Record,
     Ref,
     Test,
     TextPlan,
     Tuple,
-    Union,
+    UnionPlan,
+    ValuePlan,
     Wrapped,
     kind_of,
 )
 
-Lift: TypeAlias = Callable[[Any], Any]
+LiftFunction: TypeAlias = Callable[[Any], Any]
 
 
 def same(value: Any) -> Any:
@@ -53,9 +53,9 @@ class Lifter:
     """Makes functions of plans; where nothing is encoded there is none."""
 
     active: frozenset[int]
-    _made: dict[int, list[Lift]] = field(default_factory=dict)
+    _made: dict[int, list[LiftFunction]] = field(default_factory=dict)
 
-    def of(self, plan: Plan) -> Lift | None:
+    def of(self, plan: ValuePlan) -> LiftFunction | None:
         """The function that lifts values of a plan; None for the identity."""
         if id(plan) not in self.active:
             return None
@@ -67,7 +67,7 @@ class Lifter:
             return cell[0]
         return _later(cell)
 
-    def _make(self, plan: Plan) -> Lift:
+    def _make(self, plan: ValuePlan) -> LiftFunction:
         match plan:
             case TextPlan():
                 return parse_text
@@ -85,14 +85,14 @@ class Lifter:
                 return _null_box(self.of(plan.plan) or same)
             case ChoicePlan():
                 return _choice({name: self.of(inner) or same for name, (inner, _) in plan.options.items()})
-            case Union():
+            case UnionPlan():
                 return self._union(plan)
             case Ref() if plan.target is not None:
                 return self.of(plan.target) or same
             case _:
                 return same
 
-    def entry(self, entry: FieldPlan) -> Lift | None:
+    def entry(self, entry: FieldPlan) -> LiftFunction | None:
         """The function for one property: it gives PENDING when the property is absent."""
         inner = self.of(entry.plan)
         if entry.mode in ("plain", "native"):
@@ -104,7 +104,7 @@ class Lifter:
             return lambda value: PENDING if value == [] else lift(value)
         return _absent_box(lift)
 
-    def _record(self, plan: Record) -> Lift:
+    def _record(self, plan: Record) -> LiftFunction:
         made = {name: self.entry(entry) for name, entry in plan.fields.items()}
         fields = {name: lift for name, lift in made.items() if lift is not None}
         others = self.of(plan.values)
@@ -114,7 +114,7 @@ class Lifter:
             return _record_with_others(fields, plan, others)
         return _record(fields, plan.names)
 
-    def _items(self, plan: Items) -> Lift:
+    def _items(self, plan: Items) -> LiftFunction:
         rest = self.of(plan.rest)
         if not plan.prefix:
             item = rest or same
@@ -130,7 +130,7 @@ class Lifter:
 
         return lift
 
-    def _tuple(self, plan: Tuple) -> Lift:
+    def _tuple(self, plan: Tuple) -> LiftFunction:
         places = [(name, self.entry(entry) or same) for name, entry in plan.places.items()]
         rest_key = plan.rest_key
         rest = self.of(plan.rest) or same
@@ -149,7 +149,7 @@ class Lifter:
 
         return lift
 
-    def _union(self, plan: Union) -> Lift:
+    def _union(self, plan: UnionPlan) -> LiftFunction:
         table = plan.table
         assert table is not None  # noqa: S101 — every union is settled before lifting
         by_kind = {kind: made for kind, inner in table.by_kind.items() if (made := self.of(inner)) is not None}
@@ -168,12 +168,12 @@ class Lifter:
         return lift
 
 
-def _later(cell: list[Lift]) -> Lift:
+def _later(cell: list[LiftFunction]) -> LiftFunction:
     """A function that is still being made: it leads back to itself."""
     return lambda value: cell[0](value)  # noqa: PLW0108 — the cell is empty until then
 
 
-def _record(fields: Mapping[str, Lift], names: Mapping[str, str]) -> Lift:
+def _record(fields: Mapping[str, LiftFunction], names: Mapping[str, str]) -> LiftFunction:
     get = fields.get
     renamed = names.get
 
@@ -193,7 +193,7 @@ def _record(fields: Mapping[str, Lift], names: Mapping[str, str]) -> Lift:
     return lift
 
 
-def _record_with_others(fields: Mapping[str, Lift], plan: Record, others: Lift) -> Lift:
+def _record_with_others(fields: Mapping[str, LiftFunction], plan: Record, others: LiftFunction) -> LiftFunction:
     every = {name: fields.get(name, same) for name in plan.fields}
     names = plan.names
 
@@ -206,7 +206,9 @@ def _record_with_others(fields: Mapping[str, Lift], plan: Record, others: Lift) 
     return lift
 
 
-def _record_with_extra(fields: Mapping[str, Lift], names: Mapping[str, str], extra: str, values: Lift) -> Lift:
+def _record_with_extra(
+    fields: Mapping[str, LiftFunction], names: Mapping[str, str], extra: str, values: LiftFunction
+) -> LiftFunction:
     plain = _record(fields, names)
     pairs = _pairs(values)
 
@@ -222,7 +224,7 @@ def _record_with_extra(fields: Mapping[str, Lift], names: Mapping[str, str], ext
     return lift
 
 
-def _pairs(values: Lift) -> Lift:
+def _pairs(values: LiftFunction) -> LiftFunction:
     def lift(value: Any) -> Any:
         if not isinstance(value, list):
             return value
@@ -235,11 +237,11 @@ def _pairs(values: Lift) -> Lift:
     return lift
 
 
-def _wrapped(key: str, inner: Lift) -> Lift:
+def _wrapped(key: str, inner: LiftFunction) -> LiftFunction:
     return lambda value: inner(value[key]) if isinstance(value, dict) and key in value else value
 
 
-def _absent_box(inner: Lift) -> Lift:
+def _absent_box(inner: LiftFunction) -> LiftFunction:
     """Return the function for a property that travels as a list of at most one item."""
 
     def lift(value: Any) -> Any:
@@ -250,7 +252,7 @@ def _absent_box(inner: Lift) -> Lift:
     return lift
 
 
-def _null_box(inner: Lift) -> Lift:
+def _null_box(inner: LiftFunction) -> LiftFunction:
     def lift(value: Any) -> Any:
         if not isinstance(value, list):
             return value
@@ -259,7 +261,7 @@ def _null_box(inner: Lift) -> Lift:
     return lift
 
 
-def _choice(options: Mapping[str, Lift]) -> Lift:
+def _choice(options: Mapping[str, LiftFunction]) -> LiftFunction:
     def lift(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
@@ -292,10 +294,10 @@ def passes(test: Test, value: Mapping[str, Any]) -> bool:
     return matches if word == "in" else not matches
 
 
-Steps: TypeAlias = Generator[tuple[Plan, Any], Any, Any]
+LiftSteps: TypeAlias = Generator[tuple[ValuePlan, Any], Any, Any]
 
 
-def lift_deep(plan: Plan, value: Any, active: frozenset[int]) -> Any:
+def lift_deep(plan: ValuePlan, value: Any, active: frozenset[int]) -> Any:
     """What `Lifter` gives, on a stack of its own."""
     stack = [_steps(plan, value)]
     result: Any = None
@@ -313,14 +315,14 @@ def lift_deep(plan: Plan, value: Any, active: frozenset[int]) -> Any:
     return result
 
 
-def _steps(plan: Plan, value: Any) -> Steps:
+def _steps(plan: ValuePlan, value: Any) -> LiftSteps:
     """One plan: asks for each child to be lifted, and returns the value made of them."""
     match plan:
         case TextPlan():
             return parse_text(value)
         case Ref() if plan.target is not None:
             return (yield plan.target, value)
-        case Union() if plan.table is not None:
+        case UnionPlan() if plan.table is not None:
             alternative = _alternative(plan, value)
             return value if alternative is None else (yield alternative, value)
         case Wrapped() if isinstance(value, dict) and plan.key in value:
@@ -348,7 +350,7 @@ def _steps(plan: Plan, value: Any) -> Steps:
             return value
 
 
-def _alternative(plan: Union, value: Any) -> Plan | None:
+def _alternative(plan: UnionPlan, value: Any) -> ValuePlan | None:
     if plan.table is None:
         return None
     if isinstance(value, dict):
@@ -356,7 +358,7 @@ def _alternative(plan: Union, value: Any) -> Plan | None:
     return plan.table.by_kind.get(kind_of(value))
 
 
-def _field(entry: FieldPlan, value: Any) -> Steps:
+def _field(entry: FieldPlan, value: Any) -> LiftSteps:
     if (entry.mode == "null" and value is None) or (entry.mode in ("empty", "box") and value == []):
         return PENDING
     if entry.mode == "box" and isinstance(value, list):
@@ -364,7 +366,7 @@ def _field(entry: FieldPlan, value: Any) -> Steps:
     return (yield entry.plan, value)
 
 
-def _record_at_depth(plan: Record, value: dict[str, Any]) -> Steps:
+def _record_at_depth(plan: Record, value: dict[str, Any]) -> LiftSteps:
     out = {}
     for name, each in value.items():
         entry = plan.fields.get(name)
@@ -385,7 +387,7 @@ def _record_at_depth(plan: Record, value: dict[str, Any]) -> Steps:
     return out
 
 
-def _pairs_at_depth(plan: Plan, value: list[Any]) -> Steps:
+def _pairs_at_depth(plan: ValuePlan, value: list[Any]) -> LiftSteps:
     out: dict[str, Any] = {}
     for pair in value:
         if isinstance(pair, dict) and isinstance(pair.get("key"), str) and "value" in pair:
@@ -394,7 +396,7 @@ def _pairs_at_depth(plan: Plan, value: list[Any]) -> Steps:
     return out
 
 
-def _tuple(plan: Tuple, value: dict[str, Any]) -> Steps:
+def _tuple(plan: Tuple, value: dict[str, Any]) -> LiftSteps:
     out: list[Any] = []
     for name, entry in plan.places.items():
         lifted = (yield from _field(entry, value[name])) if name in value else PENDING

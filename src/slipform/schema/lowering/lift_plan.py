@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-Mode: TypeAlias = Literal["plain", "native", "null", "empty", "box"]
+AbsenceMode: TypeAlias = Literal["plain", "native", "null", "empty", "box"]
 """How a property may be absent: not at all, as JSON has it, as null, as [], or as an array of nought or one items."""
 
 
@@ -24,8 +24,8 @@ class TextPlan:
 class FieldPlan:
     """One property of a record or one place of a tuple."""
 
-    mode: Mode
-    plan: Plan
+    mode: AbsenceMode
+    plan: ValuePlan
     kinds: frozenset[str] = frozenset()
     """The JSON types that the vendor's value may have when the property is present."""
 
@@ -37,7 +37,7 @@ class Record:
     fields: dict[str, FieldPlan]
     extra: str | None = None
     """The property that holds, as key/value pairs, the keys that are not listed."""
-    values: Plan = field(default_factory=Same)
+    values: ValuePlan = field(default_factory=Same)
     """What those keys hold."""
     closed: bool = True
     names: dict[str, str] = field(default_factory=dict)
@@ -48,15 +48,15 @@ class Record:
 class Items:
     """An array that stands for an array."""
 
-    prefix: tuple[Plan, ...]
-    rest: Plan
+    prefix: tuple[ValuePlan, ...]
+    rest: ValuePlan
 
 
 @dataclass(slots=True, eq=False)
 class Pairs:
     """An array of key/value objects that stands for an object."""
 
-    value: Plan
+    value: ValuePlan
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +65,7 @@ class Tuple:
 
     places: dict[str, FieldPlan]
     rest_key: str | None
-    rest: Plan
+    rest: ValuePlan
 
 
 @dataclass(slots=True, eq=False)
@@ -73,21 +73,21 @@ class Wrapped:
     """An object with one property, which holds the value."""
 
     key: str
-    plan: Plan
+    plan: ValuePlan
 
 
 @dataclass(slots=True, eq=False)
 class NullBox:
     """An array of nought or one items; none stands for null."""
 
-    plan: Plan
+    plan: ValuePlan
 
 
 @dataclass(slots=True, eq=False)
 class ChoicePlan:
     """An object of arrays, one per alternative; the first that holds something holds the value."""
 
-    options: dict[str, tuple[Plan, dict[str, Any]]]
+    options: dict[str, tuple[ValuePlan, dict[str, Any]]]
 
 
 @dataclass(slots=True, eq=False)
@@ -95,12 +95,12 @@ class Branch:
     """One alternative of a union: its lowered schema and its plan."""
 
     schema: dict[str, Any]
-    plan: Plan
+    plan: ValuePlan
     name: str
 
 
 @dataclass(slots=True, eq=False)
-class Union:
+class UnionPlan:
     """Alternatives that the vendor's value itself tells apart, once `table` is settled."""
 
     branches: list[Branch]
@@ -114,10 +114,12 @@ class Ref:
     """A plan that stands elsewhere, or is still being made."""
 
     name: str
-    target: Plan | None = None
+    target: ValuePlan | None = None
 
 
-Plan: TypeAlias = Same | TextPlan | Record | Items | Pairs | Tuple | Wrapped | NullBox | ChoicePlan | Union | Ref
+ValuePlan: TypeAlias = (
+    Same | TextPlan | Record | Items | Pairs | Tuple | Wrapped | NullBox | ChoicePlan | UnionPlan | Ref
+)
 
 Test: TypeAlias = tuple[Literal["has", "lacks", "in", "out", "kind", "other_kind"], str, frozenset[str]]
 """A question about one key of an object: is it there, is it not, does its value or its JSON type belong to a set.
@@ -130,15 +132,15 @@ Test: TypeAlias = tuple[Literal["has", "lacks", "in", "out", "kind", "other_kind
 class Table:
     """Which plan to follow, by the JSON type of the vendor's value and, for objects, by tests on its keys."""
 
-    by_kind: dict[str, Plan]
-    objects: list[tuple[tuple[Test, ...], Plan]]
+    by_kind: dict[str, ValuePlan]
+    objects: list[tuple[tuple[Test, ...], ValuePlan]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiftPlan:
     """The plan of a lowered schema's root, and what of it changes values."""
 
-    root: Plan
+    root: ValuePlan
     active: frozenset[int]
     """The ids of the plans under which something is encoded."""
     schema: Mapping[str, Any]
@@ -157,7 +159,7 @@ class Out:
     """A lowered schema, the plan for its values, and the JSON types they may have."""
 
     schema: dict[str, Any]
-    plan: Plan
+    plan: ValuePlan
     kinds: frozenset[str]
     free: bool = False
     """Whether it holds any JSON value."""
@@ -167,7 +169,7 @@ PENDING: Any = object()
 """Nothing to show: an absent property, or a value of which too little has arrived."""
 
 
-def children(plan: Plan, *, tables: bool = True) -> Iterator[Plan]:
+def children(plan: ValuePlan, *, tables: bool = True) -> Iterator[ValuePlan]:
     """The plans a plan leads to, those in the tables of unions too if asked."""
     match plan:
         case Record():
@@ -185,7 +187,7 @@ def children(plan: Plan, *, tables: bool = True) -> Iterator[Plan]:
             yield plan.plan
         case ChoicePlan():
             yield from (inner for inner, _ in plan.options.values())
-        case Union():
+        case UnionPlan():
             yield from (branch.plan for branch in plan.branches)
             if plan.table is not None and tables:
                 yield from plan.table.by_kind.values()
@@ -197,13 +199,13 @@ def children(plan: Plan, *, tables: bool = True) -> Iterator[Plan]:
             return
 
 
-def encodes(plan: Plan) -> bool:
+def encodes(plan: ValuePlan) -> bool:
     """Whether a plan changes the value by itself, whatever stands below it."""
     match plan:
         case Record():
             odd = any(entry.mode not in ("plain", "native") for entry in plan.fields.values())
             return odd or plan.extra is not None or bool(plan.names)
-        case Union():
+        case UnionPlan():
             return plan.tagged
         case Same() | Items() | Ref():
             return False
@@ -211,10 +213,10 @@ def encodes(plan: Plan) -> bool:
             return True
 
 
-def reachable(root: Plan, *, tables: bool = True) -> list[Plan]:
+def reachable(root: ValuePlan, *, tables: bool = True) -> list[ValuePlan]:
     """Every plan under `root`, each once, outer ones first."""
     visited = {id(root)}
-    order: list[Plan] = [root]
+    order: list[ValuePlan] = [root]
     for plan in order:
         for child in children(plan, tables=tables):
             if id(child) not in visited:
@@ -223,7 +225,7 @@ def reachable(root: Plan, *, tables: bool = True) -> list[Plan]:
     return order
 
 
-def active(root: Plan, *, tables: bool = True) -> frozenset[int]:
+def active(root: ValuePlan, *, tables: bool = True) -> frozenset[int]:
     """The ids of the plans under which something is encoded; all others are the identity."""
     order = reachable(root, tables=tables)
     encoding = {id(plan) for plan in order if encodes(plan)}

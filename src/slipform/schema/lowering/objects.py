@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipform.schema.document import REF
 from slipform.schema.lowering.descriptions import describe, note, takes_pattern
-from slipform.schema.lowering.lift_plan import SAME, TEXT, FieldPlan, Mode, Out, Pairs, Record, TextPlan
+from slipform.schema.lowering.lift_plan import SAME, TEXT, AbsenceMode, FieldPlan, Out, Pairs, Record, TextPlan
 from slipform.schema.lowering.unions import box, closed_object, nullable_scalar, union
 from slipform.schema.normal_form import Bound, Conjunction, SourceNode
 from slipform.schema.normal_views import ObjectView, object_view
@@ -78,7 +78,7 @@ def _any_of(emitter: Emitter, variants: list[SourceNode]) -> Out | None:
 def _place(emitter: Emitter, draft: _Draft, name: str, out: Out, parts: list[SourceNode], required: bool) -> None:
     """Add one property, with a spelling for its absence where it may be absent."""
     pointer = parts[0].pointer if parts else f"/{name}"
-    mode: Mode = "plain"
+    mode: AbsenceMode = "plain"
     schema = out.schema
     if not required:
         mode = absence(emitter, out, parts, pointer)
@@ -97,7 +97,7 @@ def _place(emitter: Emitter, draft: _Draft, name: str, out: Out, parts: list[Sou
         draft.required.append(key)
 
 
-def absence(emitter: Emitter, out: Out, parts: list[SourceNode], site: str) -> Mode:
+def absence(emitter: Emitter, out: Out, parts: list[SourceNode], site: str) -> AbsenceMode:
     """How a value that need not be there says that it is not."""
     if emitter.dialect.optional == "native":
         if site in emitter.policy.boxed:
@@ -125,7 +125,7 @@ def admits_null(emitter: Emitter, parts: tuple[SourceNode, ...], depth: int) -> 
     return True
 
 
-def spell_absence(emitter: Emitter, out: Out, mode: Mode) -> dict[str, Any]:
+def spell_absence(emitter: Emitter, out: Out, mode: AbsenceMode) -> dict[str, Any]:
     """The lowered schema of a value that may be absent."""
     schema = out.schema
     if mode == "native":

@@ -15,11 +15,11 @@ from slipform.schema.lowering.lift_plan import (
     ChoicePlan,
     NullBox,
     Out,
-    Plan,
     Ref,
     Same,
     TextPlan,
-    Union,
+    UnionPlan,
+    ValuePlan,
 )
 from slipform.schema.normal_form import Bound, Conjunction, SourceNode, flatten, keywords_in
 
@@ -143,7 +143,7 @@ def union(emitter: Emitter, outs: list[tuple[str, Out]], pointer: str, shape: Co
         return Out({**head, **listed.schema}, listed.plan, listed.kinds)
     schema: dict[str, Any] = {**head, "anyOf": [out.schema for _, out in outs]}
     branches = [Branch(out.schema, out.plan, name) for name, out in outs]
-    return Out(schema, Union(branches, schema), frozenset().union(*(out.kinds for _, out in outs)))
+    return Out(schema, UnionPlan(branches, schema), frozenset().union(*(out.kinds for _, out in outs)))
 
 
 def _with_note(emitter: Emitter, out: Out, head: dict[str, Any], site: str) -> Out:
@@ -162,7 +162,7 @@ def _flat(outs: list[tuple[str, Out]]) -> list[tuple[str, Out]]:
     """Unions inside a union are taken apart, and what is said twice is said once."""
     flat: list[tuple[str, Out]] = []
     for name, out in outs:
-        if isinstance(out.plan, Union) and out.schema.keys() == {"anyOf"} and out.plan.schema is out.schema:
+        if isinstance(out.plan, UnionPlan) and out.schema.keys() == {"anyOf"} and out.plan.schema is out.schema:
             flat += [(inner.name, Out(inner.schema, inner.plan, kinds_of(inner.schema))) for inner in out.plan.branches]
         else:
             flat.append((name, out))
@@ -214,7 +214,7 @@ def _chosen(outs: list[tuple[str, Out]], head: dict[str, Any], emitter: Emitter)
         return Out(
             box(emitter, inner.schema, "[] for null, else one item", head), NullBox(inner.plan), frozenset({"array"})
         )
-    options: dict[str, tuple[Plan, dict[str, Any]]] = {}
+    options: dict[str, tuple[ValuePlan, dict[str, Any]]] = {}
     properties: dict[str, Any] = {}
     for name, out in rest:
         count = 1
