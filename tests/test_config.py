@@ -60,7 +60,7 @@ def test_camel_case_names_are_taken() -> None:
     ("text", "where", "said"),
     [
         ("output:\n  require_json: 'yes'\n", "slipform.yaml:2", "output.require_json"),
-        ("output:\n  require_jsn: true\n", "slipform.yaml:2", "no such setting"),
+        ("output:\n  require_jsn: true\n", "slipform.yaml:2", "unknown setting"),
         ("retries:\n  attempts: -1\n", "slipform.yaml:2", "greater than or equal to 0"),
         ("runtime:\n  timeout_seconds: 0\n", "slipform.yaml:2", "greater than 0"),
         ("a: [\n", "slipform.yaml:2", "not YAML"),
@@ -80,8 +80,8 @@ def test_all_mistakes_are_named_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         read_settings("output: {a: 1}\nretries: {b: 2}\n")
     assert caught.value.details["mistakes"] == [
-        "slipform.yaml:1: `output.a`: there is no such setting",
-        "slipform.yaml:2: `retries.b`: there is no such setting",
+        "slipform.yaml:1: `output.a`: unknown setting",
+        "slipform.yaml:2: `retries.b`: unknown setting",
     ]
 
 
@@ -139,7 +139,7 @@ def test_variables_of_the_environment_come_before_the_file() -> None:
             {"SLIPFORM_SERVER__PORT": "many"},
             "SLIPFORM_SERVER__PORT: `server.port`: Input should be a valid integer",
         ),
-        ("", {"SLIPFORM_SERVR__PORT": "1"}, "SLIPFORM_SERVR__PORT: `servr`: there is no such setting"),
+        ("", {"SLIPFORM_SERVR__PORT": "1"}, "SLIPFORM_SERVR__PORT: `servr`: unknown setting"),
         ("", {"SLIPFORM_OUTPUT": "{require_json: 3"}, "not YAML"),
         ("server: 3", {"SLIPFORM_SERVER__PORT": "1"}, "SLIPFORM_SERVER__PORT"),
         ("runtime:\n  timeout_seconds: ${SECONDS}\n", {"SECONDS": "-1"}, "slipform.yaml:2"),

@@ -122,7 +122,7 @@ class RequestError(SlipformError):
 
 
 class UnknownModelError(RequestError):
-    """There is no provider or model of that name."""
+    """No provider or model has that name."""
 
     code = "model_not_found"
     http_status = 404

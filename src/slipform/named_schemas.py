@@ -46,7 +46,7 @@ def schema_named(name: Any, settings: Settings) -> Schema[Any]:
         return Registry.load(settings.schemas).get(name)
     except RequestError as error:
         raise ConfigError(
-            f"There is no schema {name!r}: neither a file nor a registered name",
+            f"Unknown schema {name!r}: neither a file nor a registered name",
             hint=f"{error.hint} Or give a file, or module:Class.",
         ) from None
 
@@ -80,4 +80,4 @@ def _missing_file(path: Path) -> ConfigError:
     names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
     similar = [str(folder / name) for name in difflib.get_close_matches(path.name, names, n=3)]
     hint = f"Did you mean {', '.join(similar)}?" if similar else "Give a file, module:Class, or a registered name."
-    return ConfigError("The schema cannot be read: there is no such file", where=str(path), hint=hint)
+    return ConfigError("The schema cannot be read: the file does not exist", where=str(path), hint=hint)

@@ -133,7 +133,7 @@ def test_numbers_and_letters_of_any_kind_survive(cli: Cli) -> None:
     ("stdin", "code", "said"),
     [
         (b"", 5, "no text"),
-        (b"Hello there", 5, "no JSON that can be read: there is no bracket"),
+        (b"Hello there", 5, "no JSON that can be read: no bracket"),
         (b"{\x00\xff\xfe\x00", 3, "binary file"),
         ("{}".encode("utf-16"), 3, "UTF-16"),
         (b"ok\n{'a': 'caf\xe9'}", 3, "0xe9, on line 2"),

@@ -147,7 +147,7 @@ def test_the_table_of_exit_codes_is_the_documented_one() -> None:
         ("", ["ask", "Hi", "-m", "gpt-5"], 3, "Unknown model 'gpt-5'"),
         ("", ["ask", "Hi", "-m", "local/gpt-9"], 3, "gpt-9"),
         ("", ["ask", "Hi", "-m", "openai/gpt-5"], 3, "openai is known; set OPENAI_API_KEY"),
-        ("", ["ask", "Hi", "-m", "local/none.gguf"], 4, "no such model file"),
+        ("", ["ask", "Hi", "-m", "local/none.gguf"], 4, "model file does not exist"),
         ("", ["ask", "Hi", "--config", "none.yaml"], 3, "none.yaml"),
         ("schemas: nowhere\n", ["ask", "Hi", "-s", "person"], 3, "folder of schemas"),
         ("", ["fix", "none.txt"], 3, "none.txt"),

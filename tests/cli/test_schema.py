@@ -76,7 +76,7 @@ def test_registered_schemas_are_listed(cli: Cli, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "content", "said"),
     [
-        ("missing.json", None, "no such file"),
+        ("missing.json", None, "file does not exist"),
         ("persn.json", None, "Did you mean person.json?"),
         ("bad.json", '{"a":', "line 1 column 6"),
         ("list.json", "[]", "object"),

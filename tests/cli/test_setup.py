@@ -153,7 +153,7 @@ def test_a_mistake_in_the_config_is_told_with_its_line_and_the_rest_is_checked(c
     (folder / "slipform.yaml").write_text("output:\n  require_jsn: true\n")
     done = cli("doctor", "--offline")
     assert done.code == 1
-    assert "slipform.yaml:2: `output.require_jsn`: there is no such setting" in done.out
+    assert "slipform.yaml:2: `output.require_jsn`: unknown setting" in done.out
     assert "keys" in done.out
 
 

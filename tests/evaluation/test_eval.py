@@ -137,7 +137,7 @@ def test_rows_may_have_schemas_and_sources_of_their_own(cli: Cli, vendor: FakeVe
     [
         ([{"input": "x"}], (), "Row 1 has no 'expected'"),
         ([{"letter": "x", "expected": 1}], (), "It is not clear what to ask"),
-        ([{"input": "x", "expected": 1}], ("--source", "letter"), "There is no column 'letter'"),
+        ([{"input": "x", "expected": 1}], ("--source", "letter"), "The column 'letter' is missing"),
         ([{"input": "x", "expected": 1}], ("--strategies", "magic"), "The strategies are: auto, native"),
         ([{"input": "x", "expected": 1}], ("--prompt", "{y}"), "names a column 'y'"),
         ([], (), "The dataset has no rows"),

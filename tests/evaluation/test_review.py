@@ -82,7 +82,7 @@ def test_parquet_is_read_like_jsonl(cli: Cli, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "words", "said"),
     [
-        ([{"row": 1, "value": 1}], (), "There is no journal"),
+        ([{"row": 1, "value": 1}], (), "No journal"),
         ([{"row": 1}], (), "Row 1 has no `value`"),
         ([{"row": 2, "value": 1}], ("--data", "in.jsonl"), "Row 2 of the results is not in the input"),
         ([{"row": 1, "value": 1}], ("--data", "in.jsonl"), "No column of the input is known to be the source"),

@@ -111,7 +111,7 @@ async def test_validators_of_a_call_are_added_to_the_clients(face: str) -> None:
 @pytest.mark.parametrize("face", FACES)
 async def test_an_argument_that_there_is_none_of_is_refused(face: str) -> None:
     model, ask = faced(face, [ADA])
-    with pytest.raises(TypeError, match=r"no argument 'temprature'.*temperature"):
+    with pytest.raises(TypeError, match=r"Unknown argument 'temprature'.*temperature"):
         await ask(Person, "Who?", temprature=1)
     with pytest.raises(ValueError, match="at least 1"):
         await ask(Person, "Who?", max_attempts=0)

@@ -141,7 +141,7 @@ def test_the_default_may_be_a_list() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("openai/gpt-4o", "There is no key for 'openai'.*openai is known; set OPENAI_API_KEY"),
+        ("openai/gpt-4o", "No key is set for 'openai'.*openai is known; set OPENAI_API_KEY"),
         ("gpt-4o", "Did you mean openai/gpt-4o\\? openai is known; set OPENAI_API_KEY"),
         ("claude-opus-5-5", "Did you mean anthropic/claude-opus-5-5\\? anthropic is known"),
         ("o3-mini", "Did you mean openai/o3-mini"),

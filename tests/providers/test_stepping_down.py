@@ -201,7 +201,7 @@ def test_what_was_learned_is_kept_in_a_file(tmp_path: Path) -> None:
 def test_a_strategy_may_be_given_by_its_name() -> None:
     shape = ResponseFormat(JsonSchemaSpec("person", PERSON))
     assert shape.with_strategy("native") == shape.with_strategy(OutputStrategy.NATIVE)
-    with pytest.raises(ConfigError, match="There is no strategy 'natively'"):
+    with pytest.raises(ConfigError, match="Unknown strategy 'natively'"):
         shape.with_strategy("natively")
 
 

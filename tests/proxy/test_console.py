@@ -297,9 +297,9 @@ def test_a_session_that_is_ended_takes_its_cookie_away(served: str) -> None:
         ("GET", "me/more", None, 404, "There is nothing at GET /console/api/v1/me/more"),
         ("GET", "nothing", None, 404, "There is nothing at /console/api/v1/nothing"),
         ("PUT", "stats", {}, 404, "There is nothing at PUT /console/api/v1/stats"),
-        ("GET", "requests/none", None, 404, "There is no call 'none'"),
-        ("PUT", "requests/none/pin", {}, 404, "There is no call 'none'"),
-        ("POST", "providers/none/check", {}, 404, "There is no provider 'none'"),
+        ("GET", "requests/none", None, 404, "Unknown call 'none'"),
+        ("PUT", "requests/none/pin", {}, 404, "Unknown call 'none'"),
+        ("POST", "providers/none/check", {}, 404, "Unknown provider 'none'"),
         ("DELETE", "lessons", {"key": "a", "lesson": "b"}, 404, "not among what was learnt"),
     ],
 )

@@ -125,7 +125,7 @@ def test_a_form_that_cannot_be_passed_on_is_refused_with_its_place(address: str,
         ),
         ("POST", "/v1/embeddings", {"input": "x"}, {}, 400, "model: The model is missing"),
         ("POST", "/v1/embeddings", {"model": ["up/m"], "input": "x"}, {}, 400, "model: The model is missing"),
-        ("GET", "/v1/files", None, {"x-slipform-provider": "nobody"}, 400, "There is no provider 'nobody'"),
+        ("GET", "/v1/files", None, {"x-slipform-provider": "nobody"}, 400, "Unknown provider 'nobody'"),
         ("POST", "/v1/rerank", {"model": "claude/m"}, {}, 501, "The provider 'claude' has no"),
     ],
 )
@@ -204,7 +204,7 @@ def test_a_key_with_models_sees_only_the_files_of_their_providers(world: World, 
     reply = world.ask(who, "/v1/files", x_slipform_provider="up")
     assert reply.status == status
     if status != 200:
-        assert reply.json["error"]["message"].startswith("There is no provider 'up'"), "as if it did not exist"
+        assert reply.json["error"]["message"].startswith("Unknown provider 'up'"), "as if it did not exist"
 
 
 @pytest.mark.parametrize(

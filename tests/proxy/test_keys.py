@@ -132,11 +132,11 @@ def test_names_are_given_once_and_must_exist(path: Path) -> None:
     add_key(path, "ada")
     with pytest.raises(ConfigError, match="already"):
         add_key(path, "ada")
-    with pytest.raises(ConfigError, match="no key 'eve'"):
+    with pytest.raises(ConfigError, match="Unknown key 'eve'"):
         remove_key(path, "eve")
-    with pytest.raises(ConfigError, match="no key 'eve'"):
+    with pytest.raises(ConfigError, match="Unknown key 'eve'"):
         disable_key(path, "eve")
-    with pytest.raises(ConfigError, match="no key 'eve'"):
+    with pytest.raises(ConfigError, match="Unknown key 'eve'"):
         change_key(path, "eve", {"requests_per_minute": 3})
 
 

@@ -250,5 +250,5 @@ def test_the_library_goes_on_taking_paths(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["~nosuchuser/x.gguf", "x" * 5000 + ".gguf", "a\x00b.gguf", "missing.gguf"], ids=ascii)
 def test_what_no_file_can_be_called_is_a_clean_error_in_the_library(name: str) -> None:
-    with pytest.raises(LocalModelError, match="no such model file"):
+    with pytest.raises(LocalModelError, match="model file does not exist"):
         LocalProvider().complete(ModelRequest(name, (Message.user("hi"),)))

@@ -95,5 +95,5 @@ def test_commands_tell_of_an_empty_input_and_of_instructions_that_are_not_there(
         done = command("batch", "in.jsonl", "--schema", "minimal_object", "--out", "out.jsonl", cwd=tmp_path)
         assert (done.returncode, "the input has no rows" in done.stderr) == (0, True)
         done = command("run", "instructons.md", "a.txt", cwd=tmp_path)
-        assert (done.returncode, "There is no such file with instructions" in done.stderr) == (1, True)
+        assert (done.returncode, "The file with instructions does not exist" in done.stderr) == (1, True)
         assert vendor.requests == []

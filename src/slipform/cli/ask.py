@@ -216,7 +216,7 @@ def _print_report(report: object, as_text: bool, as_json: bool) -> None:
 
     if not isinstance(report, Report):
         if as_text or as_json:
-            print_message("There is no report: plain text is given as the model wrote it.")
+            print_message("Plain text has no report: it is printed as the model wrote it.")
         return
     if as_json:
         print_message(json_text(report.to_dict(), 0))

@@ -180,7 +180,7 @@ def _instructions(text: str) -> str | Path:
         return Path(text)
     if _FILE_NAME.fullmatch(text):
         raise ConfigError(
-            "There is no such file with instructions", where=text, hint="If these are the words, write more than one."
+            "The file with instructions does not exist", where=text, hint="If these are the words, write more than one."
         )
     return text
 

@@ -165,7 +165,7 @@ def _reword(error: EnforcementError) -> EnforcementError:
     elif error.details:
         message = error.message.replace("The answer is JSON but not valid", "The JSON does not fit the schema")
     else:
-        message = "There is no text"
+        message = "The input has no text"
         hint = "Give a file, or text on standard input."
     return type(error)(message, where=error.where, hint=hint, details=error.details)
 

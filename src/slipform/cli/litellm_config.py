@@ -351,7 +351,7 @@ class LiteLlmImport:
         if str(value) in self._aliases:
             self._sections.settings["default_model"] = str(value)
         else:
-            self._note("left out", ".".join(map(str, place)), f"there is no model {value!r} in `model_list`", place)
+            self._note("left out", ".".join(map(str, place)), f"`model_list` has no model {value!r}", place)
 
     def _group_aliases(self, value: Any, place: SettingPath) -> None:
         for name, target in mapping_of(value).items():

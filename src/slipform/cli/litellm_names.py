@@ -129,14 +129,14 @@ OLLAMA_OPTIONS: Final = frozenset({
 
 _TIMEOUT = "one timeout holds for whole and streamed answers: `providers.NAME.timeout_seconds`"
 _RETRIES = "transport retries are built in; `enforcement.max_attempts` is for answers that do not fit"
-_COOLDOWN = "a model that fails is asked again with the next call; there is no pause for it"
+_COOLDOWN = "a model that fails is tried again with the next call, without a pause"
 _DATABASE = "models and keys made in LiteLLM's UI are in its database: export them first (`/model/info`, `/key/list`)"
 _BUDGET = "budgets are per key: `slipform keys add NAME --budget 20 --per month`"
 _LOGGING = "calls are logged without prompts and answers; spans go where OTEL_EXPORTER_OTLP_ENDPOINT says"
 _UI = "there is no UI for administration; `slipform keys` and slipform.yaml do it"
 _TELLS = "it only informs LiteLLM; what models can do is in slipform's catalogue"
 _HEALTH = "providers are not asked in the background; `slipform doctor` asks them"
-_AUTH = "callers have keys of `slipform keys`; there is no other sign-in"
+_AUTH = "callers sign in with keys of `slipform keys` only"
 _ROUTING = "deployments of one name are shared out at random, by weight"
 _HEADERS = "callers' headers are not passed on to vendors, except beta and version headers"
 LEFT_OUT: Final[dict[str, str]] = {
@@ -151,9 +151,9 @@ LEFT_OUT: Final[dict[str, str]] = {
     "allowed_fails": _COOLDOWN,
     "allowed_fails_policy": _COOLDOWN,
     "disable_cooldowns": _COOLDOWN,
-    "tags": "there is no routing by tags; give each group of callers an alias",
-    "enable_tag_filtering": "there is no routing by tags; give each group of callers an alias",
-    "tag_filtering_match_any": "there is no routing by tags; give each group of callers an alias",
+    "tags": "slipform does not route by tags; give each group of callers an alias",
+    "enable_tag_filtering": "slipform does not route by tags; give each group of callers an alias",
+    "tag_filtering_match_any": "slipform does not route by tags; give each group of callers an alias",
     "max_budget": _BUDGET,
     "soft_budget": _BUDGET,
     "budget_duration": _BUDGET,
@@ -190,7 +190,7 @@ LEFT_OUT: Final[dict[str, str]] = {
     "client_id": "slipform has no Entra ID sign-in; use the resource's key",
     "client_secret": "slipform has no Entra ID sign-in; use the resource's key",
     "azure_ad_token": "slipform has no Entra ID sign-in; use the resource's key",
-    "guardrails": "there are no guardrails",
+    "guardrails": "slipform has no guardrails",
     **dict.fromkeys(
         (
             "region_name",
@@ -247,11 +247,11 @@ LEFT_OUT: Final[dict[str, str]] = {
     "allowed_routes": "every key may use every path that is served",
     "public_routes": "`server.open_pages` opens pages; calls need a key where there are keys",
     "pass_through_endpoints": "only vendors' own paths are forwarded",
-    "alerting": "there are no alerts; /metrics has what to alert on",
-    "alerting_args": "there are no alerts; /metrics has what to alert on",
-    "alerting_threshold": "there are no alerts; /metrics has what to alert on",
-    "alert_types": "there are no alerts; /metrics has what to alert on",
-    "alert_to_webhook_url": "there are no alerts; /metrics has what to alert on",
+    "alerting": "slipform sends no alerts; set them up on /metrics",
+    "alerting_args": "slipform sends no alerts; set them up on /metrics",
+    "alerting_threshold": "slipform sends no alerts; set them up on /metrics",
+    "alert_types": "slipform sends no alerts; set them up on /metrics",
+    "alert_to_webhook_url": "slipform sends no alerts; set them up on /metrics",
     "spend_report_frequency": "`slipform spend` prints what was spent; run it by cron",
     "health_check_interval": _HEALTH,
     "background_health_checks": _HEALTH,
@@ -280,7 +280,7 @@ LEFT_OUT: Final[dict[str, str]] = {
     "mcp_aliases": "there is no MCP gateway",
     "prompts": "prompts are the request's own",
     "search_tools": "tools are the request's own",
-    "vector_store_registry": "there are no vector stores",
+    "vector_store_registry": "slipform has no vector stores",
     "files_settings": "files go to the provider they are sent to",
     "finetune_settings": "fine-tuning is not served",
     "assistant_settings": "assistants are not served; use Responses",
@@ -310,12 +310,12 @@ FINE: Final[dict[str, str]] = {
     "use_redis_transaction_buffer": "the ledger is written as calls end",
     "enable_redis_auth_cache": "keys are in memory",
     "user_api_key_cache_ttl": "keys are in memory",
-    "database_connection_pool_limit": "there is no database",
-    "database_connection_timeout": "there is no database",
-    "allow_requests_on_db_unavailable": "there is no database",
-    "disable_prisma_schema_update": "there is no database",
-    "disable_db": "there is no database",
-    "use_local_db": "there is no database",
+    "database_connection_pool_limit": "slipform needs no database",
+    "database_connection_timeout": "slipform needs no database",
+    "allow_requests_on_db_unavailable": "slipform needs no database",
+    "disable_prisma_schema_update": "slipform needs no database",
+    "disable_db": "slipform needs no database",
+    "use_local_db": "slipform needs no database",
     "enable_admin_ui": _UI,
     "ui_access_mode": _UI,
     "master_key_in_db": _DATABASE,

@@ -54,7 +54,7 @@ def _options(
 
 
 def app(requested: str | None = None) -> typer.Typer:
-    """Return the program with the requested command only, or with all of them when there is no such command.
+    """Return the program with the requested command only, or with all of them when it is unknown.
 
     >>> [command.name for command in app("serve").registered_commands]
     ['serve']

@@ -312,7 +312,7 @@ def _keys_file(file: Path | None, config: Path | None) -> tuple[Path, Settings]:
     path = file or (Path(settings.server.keys_file) if settings.server.keys_file else None)
     if path is None:
         raise ConfigError(
-            "There is no file of keys", where="server.keys_file", hint="Set it in slipform.yaml, or give `--file`."
+            "No key file is set", where="server.keys_file", hint="Set it in slipform.yaml, or give `--file`."
         )
     return path, settings
 

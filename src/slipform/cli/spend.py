@@ -78,7 +78,7 @@ def _path(settings: Settings) -> Path:
     path = ledger_path(settings, os.environ)
     if path is None:
         hint = "Set `ledger.path`, or `server.keys_file`, in slipform.yaml, or give `--ledger`."
-        raise ConfigError("There is no ledger", where="ledger.path", hint=hint)
+        raise ConfigError("The ledger does not exist", where="ledger.path", hint=hint)
     return path
 
 

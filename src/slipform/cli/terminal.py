@@ -96,7 +96,7 @@ def print_message(text: str, *, fg: str | None = None, bold: bool = False, dim: 
 
 
 def style_text(text: str, *, fg: str | None = None, bold: bool = False, dim: bool = False, strike: bool = False) -> str:
-    """Return the text with terminal codes around it; `print_message` removes them where there is no terminal."""
+    """Return the text with terminal codes around it; `print_message` removes them outside a terminal."""
     if fg is None and not (bold or dim or strike):
         return text
     return typer.style(text, fg=fg, bold=bold or None, dim=dim or None, strikethrough=strike or None)

@@ -143,7 +143,7 @@ class _Reader:
         data = self._data
         is_without = "tool_choice" in data and _is_without_tools(data)
         if is_without and data.pop("tool_choice") not in ("auto", "none"):
-            self._warn("tool_choice", "There are no tools to choose: it was left out.")
+            self._warn("tool_choice", "The request has no tools to choose: it was left out.")
         return ForeignReading(data, tuple(self._warnings), self._options)
 
     def _warn(self, path: str, message: str) -> None:
@@ -265,7 +265,7 @@ class _Reader:
         choice = data.pop("function_call", None)
         if not functions:
             if choice not in (None, "auto", "none"):
-                self._warn("function_call", "There are no functions to call: it was left out.")
+                self._warn("function_call", "The request has no functions to call: it was left out.")
             return
         if data.get("tools"):
             raise RequestError(

@@ -401,10 +401,12 @@ class Encoding:
                 encoded.append(written)
         choice = plan.tool_choice
         if choice is not None and (not encoded or (isinstance(choice, NamedTool) and choice.name not in names)):
-            self.lose("tool_choice", "The tool is not offered here." if plan.tools else "There are no tools to choose.")
+            self.lose(
+                "tool_choice", "The tool is not offered here." if plan.tools else "The request has no tools to choose."
+            )
             choice = None
         if plan.parallel_tool_calls is not None and not encoded:
-            self.lose("parallel_tool_calls", "There are no tools to call.")
+            self.lose("parallel_tool_calls", "The request has no tools to call.")
         return encoded, choice
 
     def own(self, extra: Mapping[str, Any], path: str) -> Mapping[str, Any]:

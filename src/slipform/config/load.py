@@ -164,7 +164,7 @@ def _explain_errors(error: ValidationError, locations: Mapping[tuple[Any, ...], 
         path = fault["loc"]
         prefixes = (path[:size] for size in range(len(path), -1, -1))
         location = next((locations[each] for each in prefixes if each in locations), f"{name}:1")
-        reason = "there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"]
+        reason = "unknown setting" if fault["type"] == "extra_forbidden" else fault["msg"]
         position = order.index(location) if location in order else -1
         mistakes.append((position, location, f"{location}: `{_dotted_name(path) or 'the file'}`: {reason}"))
     mistakes.sort()

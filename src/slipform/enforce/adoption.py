@@ -4,7 +4,7 @@ Each library has two fixed texts around its schema. Both have to be there word f
 between them nothing but the schema. Text alone cannot tell a library's instruction from somebody who quotes one; so by
 default (`json_mode`) a schema counts only in a system message, at its end, outside of any quotation, and where the
 request itself asks for JSON. `all` also takes other places and requests that say nothing. A library that changes its
-words is no longer recognised, and its calls go on as if there were no adoption.
+words is not recognised any more, and its calls go on without adoption.
 """
 
 from __future__ import annotations

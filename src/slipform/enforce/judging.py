@@ -133,7 +133,7 @@ def root_types(document: Mapping[str, Any]) -> frozenset[str] | None:
 
 
 NOT_TYPED: Final = object()
-"""There is no object of the schema's Python type (which may well be None)."""
+"""Marks a missing object of the schema's Python type, which may well be None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,7 +554,7 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
             mended.append(call)
             if standard.tools:
                 names = ", ".join(standard.tools)
-                wrong[call.id] = (Violation("", "", "tool", f"there is no tool {call.name!r}; the tools are {names}"),)
+                wrong[call.id] = (Violation("", "", "tool", f"unknown tool {call.name!r}; the tools are {names}"),)
             continue
         # The token limit cuts the last call only.
         verdict = judge_arguments(call.name, call.arguments, standard, response.finish if call is calls[-1] else "stop")

@@ -34,7 +34,7 @@ class LiveCall:
         self.index = -1
         """Its number among the calls that have left; -1 while it has not."""
         self.sent: list[str] = []
-        """What has left, where there is no gate."""
+        """The text that was released without a gate."""
         self.is_over = False
 
     def rest(self, final: str) -> tuple[str, str] | None:

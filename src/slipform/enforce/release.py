@@ -329,7 +329,7 @@ class ReleaseGate:
         return self._leave(added)
 
     def confirmed(self, standard: Requirement) -> bool:
-        """Whether the judge, too, finds what is wrong at the fault's place; if not, the text is no longer followed."""
+        """Whether the judge also finds a violation at the fault's place; if not, the gate stops following the text."""
         if self.fault is None:
             return False
         text = self.closed_text()

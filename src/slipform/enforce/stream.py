@@ -172,7 +172,7 @@ class EnforcedStream:
         return self._sink.push(certain) if certain else None
 
     def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
-        """`push`, for chunks that are no more than text, or arguments of one call."""
+        """`push`, for chunks that are only text, or arguments of one call."""
         live = self._calls.begun(call) if call >= 0 and self._leads and self._calls is not None else None
         pieces: list[str] | None = None
         if live is not None:
@@ -530,7 +530,7 @@ class EnforcedCall:
         self._asks_anew = True
         """Whether the request is the first one to this model, or the same as the one before it."""
         self.asked: ModelRequest = next(steps)
-        """The request to be answered, as long as there is no outcome."""
+        """The request to send next, until the call has an outcome."""
         self.outcome: Outcome | None = None
         self.attempt = 1
 
@@ -561,7 +561,7 @@ class EnforcedCall:
         self._advance(lambda: self._steps.send(response))
 
     def fail(self, error: BaseException) -> None:
-        """There is no answer. Raises the error, with the report of the attempts before, unless it can be gone on."""
+        """End the call without an answer; raises the error, with the report so far, unless it can be continued."""
         reader = self._opened.reader
         if isinstance(error, SlipformError) and reader is not None:
             reader.break_off()
@@ -571,7 +571,7 @@ class EnforcedCall:
     def last(self) -> tuple[list[CompletionChunk], Outcome]:
         """What is still to leave of a streamed answer that is over, and the outcome with all that has left then."""
         if self._opened.reader is None or self.outcome is None:
-            raise TypeError("There is no streamed answer, or it is not over")
+            raise TypeError("The call has no streamed answer, or it has not ended")
         return self._opened.reader.settled(self.outcome)
 
     def _advance(self, step: Callable[[], ModelRequest]) -> None:

@@ -178,7 +178,7 @@ class FallbackCall:
 
     @property
     def asked(self) -> ModelRequest:
-        """The request to be answered, as long as there is no outcome."""
+        """The request to send next, until the call has an outcome."""
         return self._call.asked
 
     @property
@@ -208,7 +208,7 @@ class FallbackCall:
             self._move_on(error)
 
     def fail(self, error: BaseException) -> None:
-        """There is no answer; see `EnforcedCall.fail`."""
+        """End the call without an answer; see `EnforcedCall.fail`."""
         try:
             self._call.fail(error)
         except SlipformError as failed:

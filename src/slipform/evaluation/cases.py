@@ -67,7 +67,7 @@ def read_labelled(
     if first is None or not count:
         raise ConfigError("The dataset has no rows", where=str(path))
     if source is not None and source not in columns:
-        raise ConfigError(f"There is no column {source!r}", where=str(path), hint=_columns(columns))
+        raise ConfigError(f"The column {source!r} is missing", where=str(path), hint=_columns(columns))
     return LabelledRows(
         path=path,
         template=_template(prompt, columns, path),
@@ -100,7 +100,7 @@ def _template(prompt: str | None, columns: Mapping[str, None], path: Path) -> Te
     column = next((name for name in _PROMPTS if name in columns), None)
     if column is None:
         raise ConfigError(
-            "It is not clear what to ask: there is no column " + ", ".join(_PROMPTS[:-1]) + f" or {_PROMPTS[-1]}",
+            "It is not clear what to ask: the file has no column " + ", ".join(_PROMPTS[:-1]) + f" or {_PROMPTS[-1]}",
             where=str(path),
             hint=f'{_columns(columns)} Give --prompt, for example --prompt "Read this: {{letter}}".',
         )

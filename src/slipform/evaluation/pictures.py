@@ -133,7 +133,7 @@ def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
     """Accuracy against what a thousand rows cost, or against the tokens of a row where prices are not known.
 
     Returns the picture and what its axis is. Points have numbers, best first, and the names stand in a list beside the
-    picture: names at the points would cover each other, and on a narrow screen there is no room for them.
+    picture: names at the points would cover each other, and do not fit on a narrow screen.
     """
     priced = all(run.cost is not None for run in runs)
     axis = "cost of 1,000 rows" if priced else "tokens of a row, in and out"

@@ -129,7 +129,7 @@ def _with_sources(results: Path, source: ReviewSource) -> Iterator[tuple[Row, st
             continue
         if source.data is None:
             raise ConfigError(
-                "There is no journal that says where the input is",
+                "No journal says where the input is",
                 where=str(results),
                 hint="Name the input with --data, or give every row a `source`.",
             )

@@ -37,7 +37,7 @@ class Separation(NamedTuple):
     right: int
     wrong: int
     reason: str | None = None
-    """Why there is no figure."""
+    """Why the figure is missing."""
 
 
 def separation(leaves: Sequence[ScoredLeaf]) -> Separation:

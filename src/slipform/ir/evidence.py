@@ -111,7 +111,7 @@ class FieldEvidence:
     signal: Signal | None = None
     """What the score was made of: the value's tokens, or the votes of other answers."""
     reason: str | None = None
-    """Why there is no score, where one was asked for."""
+    """Why the score is missing, where one was requested."""
     least: float | None = None
     """The probability of the value's least likely token."""
     tokens: int = 0

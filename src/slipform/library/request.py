@@ -182,7 +182,7 @@ def _merge_options(options: Options, overrides: Overrides[Any]) -> Options:
 def _refuse_unknown(overrides: Mapping[str, Any], allowed: frozenset[str]) -> None:
     for name in overrides:
         if name not in allowed:
-            raise TypeError(f"There is no argument {name!r}; there are {', '.join(sorted(allowed))}")
+            raise TypeError(f"Unknown argument {name!r}; the arguments are {', '.join(sorted(allowed))}")
 
 
 def shape_kind(shape: Any) -> Kind:

@@ -240,7 +240,7 @@ class _Turn:
         return push if self._tail is None else lambda data: push(self.read(data))
 
     def finish(self, status: int) -> None:
-        """Release the turn when the response was read or is no longer wanted. Harmless when repeated."""
+        """Release the turn when the response was read or abandoned. Harmless when repeated."""
         self._free_slot()
         reservation = self._reservation
         self._reservation = None

@@ -83,7 +83,7 @@ class Router:
         name = model or self._default
         if not name:
             raise UnknownModelError(
-                "No model was named and there is no default model", hint="Give one as `provider/model`."
+                "No model was named, and no default model is set", hint="Give one as `provider/model`."
             )
         full = self._aliases.get(name, name)
         prefix, slash, upstream = full.partition("/")
@@ -206,7 +206,7 @@ class Router:
         vendor = catalog.vendors.get(prefix)
         if vendor is not None and prefix not in self._providers:
             hint = f"{prefix} is known; {vendor.how_to_use()}."
-            what = "The provider {!r} is not in use" if vendor.key == "optional" else "There is no key for {!r}"
+            what = "The provider {!r} is not in use" if vendor.key == "optional" else "No key is set for {!r}"
             return UnknownModelError(what.format(prefix), where=name, hint=hint, details={"model": name})
         maker = None if slash else catalog.maker_of(name)
         if maker is not None:

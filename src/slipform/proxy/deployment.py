@@ -175,7 +175,7 @@ class Deployments:
             await deployment.close()
 
     async def close_unused(self) -> None:
-        """Close old deployments that are no longer in use."""
+        """Close old deployments without calls."""
         for deployment in [each for each in self.retired if not each.users]:
             self.retired.remove(deployment)
             await deployment.close()

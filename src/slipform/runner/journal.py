@@ -218,7 +218,7 @@ class Journal:
 
 
 def job_of(path: Path) -> dict[str, Any] | None:
-    """Return what a journal says of its job, without opening it for writing; None where there is no such journal."""
+    """Return what a journal says of its job, without opening it for writing; None without a journal."""
     try:
         with path.open("rb") as file:
             name, body, _ = _parse_line(file.readline())
@@ -376,7 +376,7 @@ def _parse_line(line: bytes) -> tuple[bytes | None, bytes, bytes]:
 
 
 def _check_torn_head(path: Path) -> None:
-    """Raise unless the file is no more than the beginning of a first line: then nothing was done yet."""
+    """Raise unless the file is only the beginning of a first line: then nothing was done yet."""
     with path.open("rb") as file:
         line = file.readline()
         rest = file.read(1)

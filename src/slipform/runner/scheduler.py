@@ -200,7 +200,7 @@ async def _answer_with_retries(
 
 
 def _give_up(error: RateLimitError, pace: AdaptiveConcurrency, policy: GiveUpPolicy) -> None:
-    """Raise the rate limit when waiting is no use."""
+    """Raise the rate limit when waiting cannot help."""
     wait = error.retry_after or 0.0
     if error.details.get("retryable") is False or wait > policy.longest_wait:
         raise error

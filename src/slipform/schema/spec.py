@@ -171,7 +171,7 @@ class ResponseFormat:
             except ValueError:
                 names = ", ".join(OutputStrategy)
                 raise ConfigError(
-                    f"There is no strategy {self.strategy!r}", where="strategy", hint=f"The strategies are: {names}."
+                    f"Unknown strategy {self.strategy!r}", where="strategy", hint=f"The strategies are: {names}."
                 ) from None
 
     def with_strategy(self, strategy: OutputStrategy | str) -> ResponseFormat:

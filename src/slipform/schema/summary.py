@@ -129,7 +129,7 @@ class _Cut:
         self._put(root, {key: root[key] for key in ("type", "required") if key in root} | named | _SHORTENED)
         if not isinstance(properties, dict):
             return
-        for name, shape in properties.items():  # there are no definitions any more
+        for name, shape in properties.items():  # definitions are resolved by now
             if reference_of(shape) is not None:
                 self._put_key(properties, name, {})
         required = root.get("required")

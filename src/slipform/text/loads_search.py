@@ -152,7 +152,7 @@ def _count(candidates: list[RepairedCandidate]) -> int:
 def _failure_reason(source: RepairSource, nan: NanPolicy) -> CannotRepair:
     first = OPENING_BRACKET.search(source.text)
     if first is None:
-        return CannotRepair(0, "there is no bracket that could open it")
+        return CannotRepair(0, "no bracket could open it")
     try:
         repair_at(source, first.start(), len(source.text), nan=nan)
     except CannotRepair as error:

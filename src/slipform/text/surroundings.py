@@ -78,7 +78,7 @@ def _no_answer(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
         return
     after = text[loaded.end : loaded.end + _MAX_SENTENCE]
     if _SAYS_NOTHING.search(before) or _SAYS_NOTHING.search(after):
-        message = "The JSON is inside a sentence, and the text says that there is no answer."
+        message = "The JSON is inside a sentence, and the text says that it has no answer."
         yield LoadWarning("no_answer", loaded.start, message, is_doubt=True)
 
 

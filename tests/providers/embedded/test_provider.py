@@ -203,7 +203,7 @@ def test_any_gguf_file_answers(local: LocalProvider) -> None:
 def test_names_that_are_no_model_are_refused_with_what_there_is(local: LocalProvider) -> None:
     with pytest.raises(UnknownModelError, match="smollm2-135m"):
         local.complete(request().replace(model="gpt-9"))
-    with pytest.raises(LocalModelError, match="no such model file"):
+    with pytest.raises(LocalModelError, match="model file does not exist"):
         local.complete(request().replace(model="nowhere/model.gguf"))
 
 

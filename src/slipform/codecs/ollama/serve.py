@@ -55,7 +55,7 @@ def _generate(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest:
     prompt = data.optional_text("prompt")
     images = [_image(each, f"images[{at}]") for at, each in enumerate(data.items("images"))]
     if not prompt and not images:
-        raise RequestError("There is no prompt", where="prompt", hint="Send one.")
+        raise RequestError("The prompt is missing", where="prompt", hint="Send one.")
     turns = [Message.system(system)] if system else []
     turns.append(Message("user", (*([Text(prompt)] if prompt else []), *images)))
     return _served(data, tuple(turns), ())

@@ -130,12 +130,12 @@ def locate(name: str) -> Path:
         return pull_with_progress(KNOWN[name])
     if not is_served(name):
         raise UnknownModelError(
-            f"There is no embedded model named {name!r}",
+            f"Unknown embedded model {name!r}",
             hint=f"The names are: {', '.join(KNOWN)}; or give the path of a GGUF file, as local/PATH.gguf.",
         )
     path = _resolved_path(name)
     if path is None or not path.is_file():
-        raise LocalModelError("There is no such model file", where=name, hint="Give the path of a GGUF file.")
+        raise LocalModelError("The model file does not exist", where=name, hint="Give the path of a GGUF file.")
     return path
 
 

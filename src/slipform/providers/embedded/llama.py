@@ -151,10 +151,10 @@ class AdmittedTokens:
             self._matcher = llguidance.LLMatcher(llguidance.LLTokenizer("byte"), grammar)
 
     def admitted(self, token: bytes, logprob: float, listed: Sequence[tuple[bytes, float]]) -> float | None:
-        """The log-probability of a token among those that were admitted, and go on to the next.
+        """Return the log-probability of a token among the admitted ones, and advance the matcher.
 
-        What is not listed is no likelier than the last that is. If no other token that is listed was admitted, there
-        may be one right below the list: the figure is then one for the worst case.
+        A token that is not listed is at most as likely as the last listed one. If no other listed token was admitted,
+        one may come right below the list: the figure then assumes the worst case.
         """
         matcher = self._matcher
         if matcher is None:

@@ -105,9 +105,7 @@ def weights_named(name: str) -> Weights:
     try:
         return KNOWN[name]
     except KeyError:
-        raise ConfigError(
-            f"There is no embedded model named {name!r}", hint=f"The names are: {', '.join(KNOWN)}."
-        ) from None
+        raise ConfigError(f"Unknown embedded model {name!r}", hint=f"The names are: {', '.join(KNOWN)}.") from None
 
 
 def find(weights: Weights) -> Path | None:

@@ -161,7 +161,7 @@ def open_key_file(path: Path) -> BinaryIO:
         return path.open("rb")
     except FileNotFoundError:
         hint = "Make it with `slipform keys add NAME`."
-        raise ConfigError("There is no file of keys", where=str(path), hint=hint) from None
+        raise ConfigError("The key file does not exist", where=str(path), hint=hint) from None
     except OSError as error:
         raise ConfigError(f"The file of keys cannot be read: {error.strerror}", where=str(path)) from error
 

@@ -163,7 +163,7 @@ def _fields(record: Key | RemovedKey) -> dict[str, Any]:
 
 
 def _no_key(name: str, path: Path) -> ConfigError:
-    return ConfigError(f"There is no key {name!r}", where=str(path), hint="`slipform keys list` shows them.")
+    return ConfigError(f"Unknown key {name!r}", where=str(path), hint="`slipform keys list` shows them.")
 
 
 def _now() -> str:

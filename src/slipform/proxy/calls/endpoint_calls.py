@@ -437,7 +437,7 @@ class EndpointForwarder:
                 raise NotServedError(f"No provider here has {row.title.lower()}", hint="Configure one that has.")
             named = able[0]
         if named not in self._router.providers or not _may_use_provider(call.caller, named, self._router):
-            raise RequestError(f"There is no provider {shown(named)}", where="x-slipform-provider")
+            raise RequestError(f"Unknown provider {shown(named)}", where="x-slipform-provider")
         return named
 
     def _able(self, row: EndpointRow) -> list[str]:

@@ -115,7 +115,7 @@ class NamedSchemas:
             if isinstance(target, ModelAlias) and target.response_schema is not None:
                 if target.response_schema not in self._registry.schemas:
                     raise ConfigError(
-                        f"There is no schema {target.response_schema!r}",
+                        f"Unknown schema {target.response_schema!r}",
                         where=f"model_aliases.{alias}.schema",
                         hint=f"The names are: {', '.join(sorted(self._registry.schemas))}.",
                     )
@@ -339,7 +339,7 @@ def _with_turns(
 
 def _no_messages() -> RequestError:
     """The error for a call without a conversation."""
-    return RequestError("There are no messages", where="messages", hint="Send at least one.")
+    return RequestError("The request has no messages", where="messages", hint="Send at least one.")
 
 
 def _check_evidence(switches: RequestSwitches, *, is_shaped: bool) -> None:

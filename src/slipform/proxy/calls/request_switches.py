@@ -73,7 +73,7 @@ evidence=None)
 def _with(switches: RequestSwitches, name: str, value: Any, where: str, most_attempts: int) -> RequestSwitches:
     read = _READERS.get(name)
     if read is None:
-        raise RequestError(f"There is no switch {shown(name)}", where=where[:_LONGEST], hint=_hint())
+        raise RequestError(f"Unknown switch {shown(name)}", where=where[:_LONGEST], hint=_hint())
     try:
         parsed = read(value)
     except ConfigError as error:

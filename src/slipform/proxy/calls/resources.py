@@ -27,7 +27,7 @@ _QUOTED: Final = re.compile(r"~([0-9a-f]{2})")
 
 
 class NoSuchResourceError(RequestError):
-    """There is no such resource, or it is another key's: callers do not learn which."""
+    """The resource does not exist, or belongs to another key: callers do not learn which."""
 
     code = "resource_not_found"
     http_status = 404

@@ -74,7 +74,7 @@ def _read(family: Family, data: Mapping[str, Any], model: str) -> ModelRequest:
         body["model"] = model
     request = api.decode_request(body, path=f"/v1beta/models/{model}{_CALL}").request
     if not request.messages:
-        raise RequestError("There are no messages", where="messages", hint="Send at least one.")
+        raise RequestError("The request has no messages", where="messages", hint="Send at least one.")
     return request.replace(model=model)
 
 

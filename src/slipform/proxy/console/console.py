@@ -362,7 +362,7 @@ class Console:
             oldest = next(self.history.rows(newest_first=False), None)
             since = "" if oldest is None else f" The oldest call kept is of {time.ctime(oldest['at'])}."
             raise UnknownPathError(
-                f"There is no call {identity[:64]!r}",
+                f"Unknown call {identity[:64]!r}",
                 hint=f"It made way for newer ones, or an earlier run of the server had it.{since}",
             )
         row["absent"] = self._why_absent(row)
@@ -417,7 +417,7 @@ class Console:
 
         provider = self._deployment().client.router.providers.get(name)
         if provider is None:
-            raise UnknownPathError(f"There is no provider {name[:64]!r}")
+            raise UnknownPathError(f"Unknown provider {name[:64]!r}")
         report = await asyncio.to_thread(probe, provider)
         return {"ok": report.ok, "text": report.text, "ms": round(report.seconds * 1000, 1)}
 
@@ -442,7 +442,7 @@ class Console:
         if done is False:
             raise RequestError(f"{MOST_PINNED} calls are pinned", hint="Unpin one first.")
         if done is None and not alone and self.workers.count == 1:
-            raise UnknownPathError(f"There is no call {identity[:64]!r}")
+            raise UnknownPathError(f"Unknown call {identity[:64]!r}")
         return {"pinned": True}
 
     # -- events -----------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ async def serve_page(method: str, path: str, headers: Mapping[bytes, bytes], sen
     if name != path:
         version, _, file = name.rpartition("/")
         if not _STATIC.fullmatch(file) or (page := static_file(file)) is None:
-            raise UnknownPathError(f"There is no file {path[:100]}")
+            raise UnknownPathError(f"Unknown file {path[:100]}")
         kind = _TYPES[file.rpartition(".")[2]]
         if version == static_version():
             response_headers.append((b"cache-control", b"public, max-age=31536000, immutable"))

@@ -110,7 +110,7 @@ def _complete(token: str, at: int) -> Scalar | None:
 
 
 def _number(token: str) -> str:
-    """Return the number as JSON; empty when there are no digits.
+    """Return the number as JSON; empty without digits.
 
     >>> _number("+.50"), _number("007"), _number("0xFF"), _number("1_000")
     ('0.50', '7', '255', '1000')

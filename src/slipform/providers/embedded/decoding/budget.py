@@ -270,7 +270,7 @@ def anything(limits: TokenBounds, depth: int) -> dict[str, Any]:
 
 
 def _bound_keys(changed: dict[str, Any], value: Json) -> None:
-    """A map whose keys are no longer than need be: a model can get stuck in a key as well."""
+    """A map with keys as short as possible: a model can get stuck in a key as well."""
     changed["patternProperties"] = {f"^.{{1,{_LONGEST_KEY}}}$": value}
     changed["additionalProperties"] = False
 
