@@ -54,26 +54,39 @@ def separation(leaves: Sequence[ScoredLeaf]) -> Separation:
     m = len(right)
     n = len(wrong)
     if not m or not n:
-        reason = "no value has a score" if not m and not n else f"all {m + n} values are {'right' if m else 'wrong'}"
-        return Separation(None, None, None, m, n, reason)
+        return Separation(None, None, None, m, n, _why_no_separation(m, n))
     theta = sum(_below(score, wrong) for score in right) / m
+    clusters = _sums_by_row(leaves, right, wrong, theta)
+    with_right = sum(sums[2] > 0 for sums in clusters)
+    with_wrong = sum(sums[3] > 0 for sums in clusters)
+    if with_right < 2 or with_wrong < 2:
+        return Separation(theta, None, None, m, n, "right or wrong values are of one row only: no interval")
+    k = len(clusters)
+    s10 = with_right / ((with_right - 1) * m) * sum(sums[0] ** 2 for sums in clusters)
+    s01 = with_wrong / ((with_wrong - 1) * n) * sum(sums[1] ** 2 for sums in clusters)
+    s11 = k / (k - 1) * sum(sums[0] * sums[1] for sums in clusters)
+    variance = max(0.0, s10 / m + s01 / n + 2 * s11 / (m * n))
+    size = theta * (1 - theta) / variance if variance and 0 < theta < 1 else min(with_right, with_wrong)
+    return Separation(theta, *wilson(theta, max(1.0, size)), m, n)
+
+
+def _why_no_separation(right: int, wrong: int) -> str:
+    if not right and not wrong:
+        return "no value has a score"
+    return f"all {right + wrong} values are {'right' if right else 'wrong'}"
+
+
+def _sums_by_row(
+    leaves: Sequence[ScoredLeaf], right: list[float], wrong: list[float], theta: float
+) -> list[list[float]]:
+    """For each row: deviations from `theta` of its right and of its wrong values, and the count of each."""
     clusters: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0, 0, 0])
     for leaf in leaves:
         sums = clusters[leaf.row]
         at = 0 if leaf.is_right else 1
         sums[at] += (_below(leaf.score, wrong) if leaf.is_right else 1 - _below(leaf.score, right)) - theta
         sums[at + 2] += 1
-    with_right = sum(sums[2] > 0 for sums in clusters.values())
-    with_wrong = sum(sums[3] > 0 for sums in clusters.values())
-    if with_right < 2 or with_wrong < 2:
-        return Separation(theta, None, None, m, n, "right or wrong values are of one row only: no interval")
-    k = len(clusters)
-    s10 = with_right / ((with_right - 1) * m) * sum(sums[0] ** 2 for sums in clusters.values())
-    s01 = with_wrong / ((with_wrong - 1) * n) * sum(sums[1] ** 2 for sums in clusters.values())
-    s11 = k / (k - 1) * sum(sums[0] * sums[1] for sums in clusters.values())
-    variance = max(0.0, s10 / m + s01 / n + 2 * s11 / (m * n))
-    size = theta * (1 - theta) / variance if variance and 0 < theta < 1 else min(with_right, with_wrong)
-    return Separation(theta, *wilson(theta, max(1.0, size)), m, n)
+    return list(clusters.values())
 
 
 def _below(score: float, others: Sequence[float]) -> float:

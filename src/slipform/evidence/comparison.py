@@ -137,6 +137,18 @@ def _shared(one: Any, other: Any, budget: WorkBudget) -> int:
     return sum(match.verdict == "right" for match in matches)
 
 
+def _compare_items(
+    expected: Sequence[Any], at: PathSteps, answer: Sequence[Any], answered_at: PathSteps
+) -> Iterator[LeafMatch]:
+    for a, b in list_pairs(expected, answer):
+        if a is None and b is not None:
+            yield from _alone("extra", answer[b], (*answered_at, b))
+        elif b is None and a is not None:
+            yield from _alone("missing", expected[a], (*at, a))
+        elif a is not None and b is not None:
+            yield from _compare(expected[a], (*at, a), answer[b], (*answered_at, b))
+
+
 def _compare(expected: Any, at: PathSteps, answer: Any, answered_at: PathSteps) -> Iterator[LeafMatch]:
     if len(at) > _DEEPEST:
         verdict: ValueVerdict = "right" if is_equal(expected, answer) else "wrong"
@@ -145,13 +157,7 @@ def _compare(expected: Any, at: PathSteps, answer: Any, answered_at: PathSteps) 
         for key in dict.fromkeys((*expected, *answer)):
             yield from _compare_key(expected, at, answer, answered_at, key)
     elif isinstance(expected, list | tuple) and isinstance(answer, list | tuple) and (expected or answer):
-        for a, b in list_pairs(expected, answer):
-            if a is None and b is not None:
-                yield from _alone("extra", answer[b], (*answered_at, b))
-            elif b is None and a is not None:
-                yield from _alone("missing", expected[a], (*at, a))
-            elif a is not None and b is not None:
-                yield from _compare(expected[a], (*at, a), answer[b], (*answered_at, b))
+        yield from _compare_items(expected, at, answer, answered_at)
     elif _kind(expected) == _kind(answer):  # scalars, or both empty
         is_same = _kind(expected) != "scalar" or same_value(expected, answer)
         verdict = "right" if is_same else "wrong"

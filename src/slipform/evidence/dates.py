@@ -208,14 +208,18 @@ _MOMENT = re.compile(
 )
 
 
+def _iso_moments(match: re.Match[str]) -> list[Moment]:
+    year, month, day, hour, minute, second = match.groups()
+    when = (int(year), int(month), int(day or 0)) if year else None
+    time = (int(hour), int(minute), int(second or 0)) if hour else None
+    return [Moment(when, time)] if when is None or _is_date(*when) else []
+
+
 def moments_of(value: str) -> list[Moment]:
     """The dates and times that a text value stands for, in ISO 8601 or a notation that texts have."""
     match = _MOMENT.fullmatch(value)
     if match and value:
-        year, month, day, hour, minute, second = match.groups()
-        when = (int(year), int(month), int(day or 0)) if year else None
-        time = (int(hour), int(minute), int(second or 0)) if hour else None
-        return [Moment(when, time)] if when is None or _is_date(*when) else []
+        return _iso_moments(match)
     if len(value) > 40 or not any(character.isdigit() for character in value):
         return []
     whole = [

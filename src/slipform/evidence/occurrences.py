@@ -121,10 +121,9 @@ def _texts(source: SourceIndex, value: str, *, is_listed: bool, budget: LookupBu
     if not any(each.how != "partial" for each in moments):  # 2024-0317 is a number where 17.03.2024 stands, too
         occurrences += _folded(source, value)
     budget.spend(8 * source.scan_work + 10 * len(value) + _PLACE_WORK * len(occurrences))
-    if occurrences and any(each.how != "partial" for each in occurrences):
-        whole = [_with_currency(source, value, each) for each in occurrences if each.how != "partial"]
-        whole = [each for each in whole if not _is_of_more(source, each)]
-        return _unique([each for each in whole if not _is_half_a_name(source, each)] or whole)
+    whole = [each for each in occurrences if each.how != "partial"]
+    if whole:
+        return _unique(_preferred(source, value, whole))
     if occurrences or is_listed or _COMPARED.match(value):
         return _unique(occurrences)
     for search in (_written_otherwise, same_words, transliterated, shortened, similar, parts):
@@ -174,11 +173,17 @@ def _is_amount(source: SourceIndex, place: Occurrence) -> bool:
     return any(unicodedata.category(each[0]) == "Sc" or each.lower() in _CURRENCIES for each in beside)
 
 
+def _preferred(source: SourceIndex, value: str, occurrences: list[Occurrence]) -> list[Occurrence]:
+    """Return the occurrences with their currencies, without those that belong to a longer value or name."""
+    whole = [_with_currency(source, value, each) for each in occurrences]
+    whole = [each for each in whole if not _is_of_more(source, each)]
+    return [each for each in whole if not _is_half_a_name(source, each)] or whole
+
+
 def _folded(source: SourceIndex, value: str) -> list[Occurrence]:
     needle = fold(value)
     if not needle or (len(needle) == 1 and needle.isalpha() and len(unicodedata.normalize("NFC", value)) > 1):
         return []
-    lowered = value.lower()
     is_one_short_word = len(needle) < 6 and not any(each.isspace() or is_unspaced(each) for each in value)
     for spelling in _spellings(needle):
         places = (
@@ -188,14 +193,19 @@ def _folded(source: SourceIndex, value: str) -> list[Occurrence]:
         )
         occurrences = []
         for place in places:
-            source_text = source.text[place.start : place.end]
-            is_spread = is_one_short_word and any(map(str.isspace, source_text))
-            is_said = source_text.lower() == lowered or same_negations(value, source_text)
-            if is_said and not is_spread and (end := _end_with_sign(source, value, place)):
+            is_same = _has_same_meaning(source, value, place, in_one_word=is_one_short_word)
+            if is_same and (end := _end_with_sign(source, value, place)):
                 occurrences.append(Occurrence(place.start, end, "normalised"))
         if occurrences:
             return [place for place in occurrences if not source.is_in_address(place)] or occurrences
     return []
+
+
+def _has_same_meaning(source: SourceIndex, value: str, place: SourceRange, *, in_one_word: bool) -> bool:
+    source_text = source.text[place.start : place.end]
+    if in_one_word and any(map(str.isspace, source_text)):
+        return False
+    return source_text.lower() == value.lower() or same_negations(value, source_text)
 
 
 def _end_with_sign(source: SourceIndex, value: str, place: SourceRange) -> int:

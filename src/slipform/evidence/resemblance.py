@@ -66,17 +66,20 @@ def same_words(source: SourceIndex, value: str, budget: LookupBudget) -> Iterato
         numbers = [number for number in chosen if number is not None]
         if len(set(numbers)) < len(words) or max(numbers) - min(numbers) >= len(words) + 1:
             continue
-        start = source.words[min(numbers)][0]
-        end = source.words[max(numbers)][1]
+        place = SourceRange(source.words[min(numbers)][0], source.words[max(numbers)][1])
         between = [number for number in range(min(numbers), max(numbers) + 1) if number not in numbers]
-        source_text = source.text[start:end]
-        if any(len(source.word(number)) > 2 for number in between) or "\n\n" in source_text:
-            continue
-        if between and ("," in source_text or has_negation(source_text)):  # Grade A, B
-            continue
-        if is_of_two_names(source, SourceRange(start, end)):
-            continue
-        yield Occurrence(start, end, "fuzzy" if between else "normalised")
+        if _is_one_name(source, place, between):
+            yield Occurrence(*place, "fuzzy" if between else "normalised")
+
+
+def _is_one_name(source: SourceIndex, place: SourceRange, between: list[int]) -> bool:
+    """Whether the words of a place are one name: only initials between them, not two names beside each other."""
+    source_text = source.text[place.start : place.end]
+    if any(len(source.word(number)) > 2 for number in between) or "\n\n" in source_text:
+        return False
+    if between and ("," in source_text or has_negation(source_text)):  # Grade A, B
+        return False
+    return not is_of_two_names(source, place)
 
 
 def shortened(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
@@ -97,14 +100,20 @@ def shortened(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator
         if is_there and source.folded.has_word_edges(there):
             yield Occurrence(*there, "fuzzy")
     if 3 <= len(words) <= 4 and words[0] in index and words[-1] in index:
-        following = index[words[-1]]
-        for first in index[words[0]][:_MOST_SEEDS]:
-            at = bisect_left(following, first + 1)
-            if at < len(following) and following[at] == first + 1:
-                start = source.words[first][0]
-                end = source.words[first + 1][1]
-                if source.text[start:end].istitle() and _ONE_GAP.fullmatch(source.text[start:end]):
-                    yield Occurrence(start, end, "partial")
+        yield from _without_middle_names(source, words)
+
+
+def _without_middle_names(source: SourceIndex, words: list[str]) -> Iterator[Occurrence]:
+    """Yield where the first and the last word of a name are next to each other."""
+    index = source.words_by_text
+    following = index[words[-1]]
+    for first in index[words[0]][:_MOST_SEEDS]:
+        at = bisect_left(following, first + 1)
+        if at < len(following) and following[at] == first + 1:
+            start = source.words[first][0]
+            end = source.words[first + 1][1]
+            if source.text[start:end].istitle() and _ONE_GAP.fullmatch(source.text[start:end]):
+                yield Occurrence(start, end, "partial")
 
 
 def _is_word_for(source: SourceIndex, number: int, value_word: str) -> bool:

@@ -18,20 +18,19 @@ def with_content(parts: Sequence[Part], text: str, calls: Sequence[ToolCall]) ->
     >>> with_content((Reasoning("hm", {"anthropic": {"signature": "s"}}), Text("{'a':1}")), '{"a":1}', ())[1].text
     '{"a":1}'
     """
-    if len(parts) == 1 and not calls and isinstance(parts[0], Text) and parts[0].text == text:  # most answers
+    if not calls and _is_only_text(parts, text):  # most answers
         return (parts[0],)
-    texts = [at for at, part in enumerate(parts) if isinstance(part, Text)]
-    own_calls = [part for part in parts if isinstance(part, ToolCall)]
-    same_text = "".join([part.text for part in parts if isinstance(part, Text)]) == text
-    in_order = len(own_calls) == len(calls)
+    texts = [part for part in parts if isinstance(part, Text)]
+    same_text = "".join([part.text for part in texts]) == text
+    in_order = sum(isinstance(part, ToolCall) for part in parts) == len(calls)
     waiting = list(calls)
     replaced: list[Part] = []
-    for at, part in enumerate(parts):
+    for part in parts:
         if isinstance(part, Text):
             if same_text:
                 replaced.append(part)
-            elif at == texts[-1] and text:
-                replaced.append(Text(text, _merged([parts[each] for each in texts])))
+            elif part is texts[-1] and text:
+                replaced.append(Text(text, _merged(texts)))
         elif isinstance(part, ToolCall):
             position = 0 if in_order else _position(waiting, part.id)
             if position is not None:
@@ -39,9 +38,16 @@ def with_content(parts: Sequence[Part], text: str, calls: Sequence[ToolCall]) ->
         else:
             replaced.append(part)
     if text and not texts:
-        first = next((at for at, part in enumerate(replaced) if isinstance(part, ToolCall)), len(replaced))
-        replaced.insert(first, Text(text))
+        replaced.insert(_first_call(replaced), Text(text))
     return (*replaced, *waiting)
+
+
+def _is_only_text(parts: Sequence[Part], text: str) -> bool:
+    return len(parts) == 1 and isinstance(parts[0], Text) and parts[0].text == text
+
+
+def _first_call(parts: Sequence[Part]) -> int:
+    return next((at for at, part in enumerate(parts) if isinstance(part, ToolCall)), len(parts))
 
 
 def _position(calls: Sequence[ToolCall], identity: str) -> int | None:

@@ -203,6 +203,16 @@ INVALID: Final = object()
 """Returned for a finished value that does not fit its type."""
 
 
+def _build_items(value: list[Any], kind: Kind, memory: Memory | None) -> Any:
+    items = [_build_child(each, kind.child(step), memory, step) for step, each in enumerate(value)]
+    return INVALID if any(each is INVALID for each in items) else items
+
+
+def _build_members(value: dict[str, Any], kind: Kind, memory: Memory | None) -> Any:
+    members = {key: _build_child(each, kind.child(key), memory, key) for key, each in value.items()}
+    return INVALID if any(each is INVALID for each in members.values()) else members
+
+
 def build_part(value: Any, kind: Kind, memory: Memory | None) -> Any:
     """Return the object for finished JSON, holding the parts that callers already have; or INVALID."""
     shape = kind.shape
@@ -211,11 +221,9 @@ def build_part(value: Any, kind: Kind, memory: Memory | None) -> Any:
     if shape is None or (type(value) is shape and shape in _PLAIN):
         return value
     if kind.loose and isinstance(value, list) and kind.form == "array":
-        items = [_build_child(each, kind.child(step), memory, step) for step, each in enumerate(value)]
-        return INVALID if any(each is INVALID for each in items) else items
+        return _build_items(value, kind, memory)
     if kind.loose and isinstance(value, dict) and kind.form == "object":
-        pairs = {key: _build_child(each, kind.child(key), memory, key) for key, each in value.items()}
-        return INVALID if any(each is INVALID for each in pairs.values()) else pairs
+        return _build_members(value, kind, memory)
     built = _validated(value, kind)
     if memory is not None and built is not INVALID:
         restore_parts(built, kind.narrowed(value, None), memory)

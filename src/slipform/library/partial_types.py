@@ -84,17 +84,25 @@ def kind_of(shape: Any) -> Kind:
         return _kind.__wrapped__(shape)
 
 
+def _is_unconstrained(bare: Any) -> bool:
+    return bare is Any or bare is object or isinstance(bare, TypeVar)
+
+
+def _is_scalar(bare: Any) -> bool:
+    return bare is NoneType or (isinstance(bare, type) and bare in _SCALARS)
+
+
 @lru_cache(maxsize=512)
 def _kind(shape: Any) -> Kind:
     bare = _bare(shape)
     origin = get_origin(bare)
     arguments = get_args(bare)
     plain = bare is shape
-    if bare is Any or bare is object or isinstance(bare, TypeVar):
+    if _is_unconstrained(bare):
         return ANY
     if origin in (Union, UnionType):
         return _union(shape, [kind_of(each) for each in arguments])
-    if bare is NoneType or (isinstance(bare, type) and bare in _SCALARS):
+    if _is_scalar(bare):
         return Kind(bare if plain else shape, "scalar", grows=bare is str)
     if bare is list or bare is dict:
         return Kind(shape, "array" if bare is list else "object", loose=plain)

@@ -261,6 +261,10 @@ def _enforce_post_async(post: Callable[..., Awaitable[Any]], options: Options) -
     return enforced
 
 
+def _without(mapping: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in mapping.items() if name not in names}
+
+
 def _enforced_call(path: str, post_arguments: Mapping[str, Any], options: Options) -> _WrappedCall | None:
     """Return how a call is enforced; None when it names no schema or tools, or wants the raw response."""
     api = APIS.get(path.partition("?")[0])
@@ -281,12 +285,11 @@ def _enforced_call(path: str, post_arguments: Mapping[str, Any], options: Option
             hint="Call once for each answer.",
         )
     parser = sdk_options.get("post_parser")
-    plain = {name: value for name, value in sdk_options.items() if name != "post_parser"}
-    replaced = {"body", "options", "stream", "stream_cls"}
-    rest = {name: value for name, value in post_arguments.items() if name not in replaced}
-    body = {name: value for name, value in body.items() if name not in {"stream", "stream_options"}}
+    plain_options = _without(sdk_options, {"post_parser"})
+    arguments = _without(post_arguments, {"body", "options", "stream", "stream_cls"})
+    body = _without(body, {"stream", "stream_options"})
     streamed = post_arguments.get("stream") is True
-    call = _WrappedCall(api, body, {**rest, "options": plain}, request, parser=parser, streamed=streamed)
+    call = _WrappedCall(api, body, {**arguments, "options": plain_options}, request, parser=parser, streamed=streamed)
     shape = _type_of(parser)
     return call if shape is None else _with_type(call, Schema.of(shape))
 

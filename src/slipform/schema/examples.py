@@ -266,9 +266,7 @@ class _Maker:
 
     def _object(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> dict[str, Any]:
         properties: dict[str, Any] = node["properties"] if isinstance(node.get("properties"), dict) else {}
-        needed = [name for name in node.get("required") or [] if isinstance(name, str)]
-        for name in list(needed):
-            needed += [more for more in (node.get("dependentRequired") or {}).get(name, ()) if more not in needed]
+        needed = _needed_names(node)
         least = node.get("minProperties", 0)
         shown = [name for name in properties if self.generous and not node.get("required") and depth < _SHOWN_DEPTH][:5]
         spare = [name for name in properties if name not in needed and name not in shown]
@@ -280,9 +278,8 @@ class _Maker:
             number += 1
             chosen[f"key{number}"] = None
         out: dict[str, Any] = {}
-        for name in sorted(
-            chosen, key=lambda name: list(properties).index(name) if name in properties else len(properties)
-        ):
+        order = {name: number for number, name in enumerate(properties)}
+        for name in sorted(chosen, key=lambda name: order.get(name, len(order))):
             out.update(
                 self._member(node, properties, name, place, depth, variant, must=name in needed or name not in shown)
             )
@@ -347,6 +344,14 @@ class _Maker:
 
 def _is_null(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "null"
+
+
+def _needed_names(node: dict[str, Any]) -> list[str]:
+    """Return the required properties, and those that they in turn require."""
+    needed = [name for name in node.get("required") or [] if isinstance(name, str)]
+    for name in list(needed):
+        needed += [more for more in (node.get("dependentRequired") or {}).get(name, ()) if more not in needed]
+    return needed
 
 
 def _merged(one: Any, other: Any) -> Any:

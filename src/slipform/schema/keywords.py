@@ -9,7 +9,7 @@ the places where a schema speaks of a property, and the intersection of two sche
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from slipform.schema.document import Json, found_at
@@ -195,26 +195,17 @@ def intersection(one: PlainSchema, other: PlainSchema) -> PlainSchema:
     """
     result = dict(one)
     for key, value in other.items():
-        if key not in result or result[key] == value or key in ANNOTATIONS:
-            result.setdefault(key, value)
-        elif key in TIGHTER:
-            result[key] = TIGHTER[key](result[key], value)
-        elif key in _TOGETHER:
-            result[key] = _TOGETHER[key](result[key], value)
-        elif key == "pattern":
-            result["allOf"] = [*result.get("allOf", ()), {"pattern": value}]
-        elif key not in ("type", *_OF_OBJECTS, *_OF_ITEMS, *_OF_CONTAINS):
-            raise NoNormalForm
+        _tighten(result, key, value)
     if "type" in one and "type" in other:
         result["type"] = _some(sorted(common_types(named_types(one), named_types(other))))
     if "enum" in result and "type" in result:
         types = widened(named_types(result))
         result["enum"] = _some([value for value in result["enum"] if json_type(value) in types])
-    if any(key in each for each in (one, other) for key in _OF_OBJECTS):
+    if _has_any(one, _OF_OBJECTS) or _has_any(other, _OF_OBJECTS):
         _common_properties(result, one, other)
-    if all(any(key in each for key in _OF_ITEMS) for each in (one, other)):
+    if _has_any(one, _OF_ITEMS) and _has_any(other, _OF_ITEMS):
         _common_items(result, one, other)
-    if any(key in each for each in (one, other) for key in _OF_CONTAINS):
+    if _has_any(one, _OF_CONTAINS) or _has_any(other, _OF_CONTAINS):
         _common_contains(result, one, other)
     if any(property_schema(result, name) is False for name in result.get("required", ())) or _is_void(result):
         raise Unsatisfiable
@@ -238,6 +229,37 @@ def _is_void(schema: PlainSchema) -> bool:
     return False
 
 
+def _check_patterns(result: PlainSchema, plain: PlainSchema) -> None:
+    """Compare the patterns of one schema with `additionalProperties` of the other, which has no patterns."""
+    additional = plain.get("additionalProperties", True)
+    if isinstance(additional, Mapping) and additional:
+        raise NoNormalForm
+    if additional is False:
+        del result["patternProperties"]
+
+
+def _matches_any(patterns: Iterable[str], names: Sequence[str]) -> bool:
+    return any(search(pattern, name) for pattern in patterns for name in names)
+
+
+def _has_any(schema: PlainSchema, keywords: Iterable[str]) -> bool:
+    return any(keyword in schema for keyword in keywords)
+
+
+def _tighten(result: PlainSchema, key: str, value: Json) -> None:
+    """Add one keyword to a schema; those that depend on others (types, properties, items) are left to the caller."""
+    if key not in result or result[key] == value or key in ANNOTATIONS:
+        result.setdefault(key, value)
+    elif key in TIGHTER:
+        result[key] = TIGHTER[key](result[key], value)
+    elif key in _TOGETHER:
+        result[key] = _TOGETHER[key](result[key], value)
+    elif key == "pattern":
+        result["allOf"] = [*result.get("allOf", ()), {"pattern": value}]
+    elif key not in ("type", *_OF_OBJECTS, *_OF_ITEMS, *_OF_CONTAINS):
+        raise NoNormalForm
+
+
 def _common_properties(result: PlainSchema, one: PlainSchema, other: PlainSchema) -> None:
     """The keys of an object as both have it; what patterns name is kept where but one of the two has patterns."""
     sides = (one, other)
@@ -248,15 +270,13 @@ def _common_properties(result: PlainSchema, one: PlainSchema, other: PlainSchema
     shared = held_by_both([*one.get("properties", ()), *other.get("properties", ())])
     shut_out = [name for name, each in shared.items() if each is False]
     patterned = [each for each in sides if "patternProperties" in each]
-    beyond = [each.get("additionalProperties", True) for each in sides if each not in patterned]
-    if len(patterned) == 2 or (patterned and any(isinstance(more, Mapping) and more for more in beyond)):
+    if len(patterned) == 2:
         raise NoNormalForm
-    if patterned and False in beyond:
-        del result["patternProperties"]
+    if patterned:
+        _check_patterns(result, other if patterned[0] is one else one)
     if shut_out:
         shared |= held_by_both(result.get("required", ()))
-        named = [pattern for each in patterned for pattern in each["patternProperties"]]
-        if any(search(pattern, name) for pattern in named for name in shut_out):
+        if patterned and _matches_any(patterned[0]["patternProperties"], shut_out):
             result.pop("patternProperties", None)
         result["additionalProperties"] = False
     elif any("additionalProperties" in each for each in sides):

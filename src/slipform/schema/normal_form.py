@@ -262,6 +262,18 @@ def conjunction_of(source: SchemaSource, starts: Iterable[SourceNode]) -> Conjun
     return shape
 
 
+def _compiled_parts(source: SchemaSource, schemas: list[dict[str, Any]]) -> Compiled | None:
+    """Compile schemas that all apply; None where that is not possible.
+
+    Patterns that have to be counted may be given up on, and then say nothing of a value.
+    """
+    draft = {"$schema": source.document["$schema"]} if "$schema" in source.document else {}
+    try:
+        return None if survey(list(schemas)).counted else Compiled({**draft, "allOf": schemas})
+    except SchemaError:
+        return None
+
+
 def _fitting_values(source: SchemaSource, shape: Conjunction, values: list[Any]) -> list[Any]:
     """The listed values that fit what stands beside the list; what refers elsewhere is left to the final check."""
     beside = [
@@ -270,12 +282,7 @@ def _fitting_values(source: SchemaSource, shape: Conjunction, values: list[Any])
     ]
     if not any(words.keys() - {"type"} for words in beside):
         return values
-    draft = {word: source.document[word] for word in ("$schema",) if word in source.document}
-    try:
-        # Patterns that have to be counted may be given up on, and then say nothing of a value.
-        compiled = None if survey(list(beside)).counted else Compiled({**draft, "allOf": beside})
-    except SchemaError:
-        compiled = None
+    compiled = _compiled_parts(source, beside)
     every = [*shape.bounds.values(), *shape.local]
     shape.bounds = {}
     if compiled is None:
@@ -332,21 +339,24 @@ def _enum(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
             shape.enum = common_values(shape.enum, values)
 
 
+def _tighten_bound(shape: Conjunction, part: SourceNode, keyword: str) -> None:
+    value = part.get(keyword)
+    if value is True and keyword.startswith("exclusive"):  # draft 4
+        value = part.get(keyword[9:].lower())
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    tightest = shape.bounds.get(keyword)
+    if tightest is None or (TIGHTER[keyword](tightest.value, value) == value and tightest.value != value):
+        shape.bounds[keyword] = Bound(keyword, value, f"{part.pointer}/{keyword}")
+
+
 def _bounds(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
     keywords = keywords_in(part) & _BOUNDING
     if not keywords:
         return
     for keyword in _BOUNDS:
-        if keyword not in keywords:
-            continue
-        value = part.get(keyword)
-        if value is True and keyword.startswith("exclusive"):
-            value = part.get(keyword[9:].lower())
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        tightest = shape.bounds.get(keyword)
-        if tightest is None or (TIGHTER[keyword](tightest.value, value) == value and tightest.value != value):
-            shape.bounds[keyword] = Bound(keyword, value, f"{part.pointer}/{keyword}")
+        if keyword in keywords:
+            _tighten_bound(shape, part, keyword)
     for keyword in ("pattern", "format", "multipleOf"):
         value = part.get(keyword)
         if keyword not in keywords or value is None:

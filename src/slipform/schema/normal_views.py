@@ -157,19 +157,21 @@ def _loosen(source: SchemaSource, view: ObjectView, conditional: list[SourceNode
         queue += _conditional(source, parts)
 
 
+def _prefix_of(source: SchemaSource, part: SourceNode) -> tuple[list[SourceNode], str]:
+    """Return the schemas of the first items, and the keyword for the items after them."""
+    items = part.get("items")
+    if isinstance(items, list):  # before 2020-12
+        return [source.child(part, "items", str(index)) for index in range(len(items))], "additionalItems"
+    head = part.get("prefixItems") if source.draft >= 2020 else None
+    return [source.child(part, "prefixItems", str(index)) for index in range(len(head or ()))], "items"
+
+
 def array_view(source: SchemaSource, parts: tuple[SourceNode, ...]) -> ArrayView:
     """The places of an array to which all `parts` apply."""
     view = ArrayView()
     rows: list[tuple[list[SourceNode], SourceNode | None]] = []
     for part in parts:
-        items = part.get("items")
-        word = "items"
-        if isinstance(items, list):
-            prefix = [source.child(part, "items", str(index)) for index in range(len(items))]
-            word = "additionalItems"
-        else:
-            head = part.get("prefixItems") if source.draft >= 2020 else None
-            prefix = [source.child(part, "prefixItems", str(index)) for index in range(len(head or ()))]
+        prefix, word = _prefix_of(source, part)
         if part.get(word) is None and source.draft >= 2019:
             word = "unevaluatedItems"
         other_items = part.get(word)

@@ -127,6 +127,14 @@ def is_pattern(pattern: str) -> bool:
     return _engine(pattern) is not None
 
 
+def _escaped(char: str, special: str) -> str:
+    return f"\\{char}" if char in special else char
+
+
+def _class_follows(pattern: str, at: int) -> bool:
+    return _ESCAPE.match(pattern, at) is not None and pattern[at + 1] in _CLASSES
+
+
 def meant(pattern: str) -> str:
     r"""A pattern that the validator refuses, spelled as other engines read it.
 
@@ -152,9 +160,8 @@ def meant(pattern: str) -> str:
             in_class = False
             out.append(char)
         elif in_class:
-            before_class = _ESCAPE.match(pattern, at) is not None and pattern[at + 1] in _CLASSES
-            dash = char == "-" and (beside_class or before_class)
-            out.append(f"\\{char}" if char in "[]" or dash else char)
+            is_dash = char == "-" and (beside_class or _class_follows(pattern, at))
+            out.append(_escaped(char, "[]-" if is_dash else "[]"))
         elif char == "[":
             in_class = True
             out.append("[^" if pattern.startswith("^", at) else "[")
@@ -163,7 +170,7 @@ def meant(pattern: str) -> str:
             out.append(f"{{0,{open_end[1]}}}")
             at = open_end.end()
         else:
-            out.append(f"\\{char}" if char in "{}]" else char)
+            out.append(_escaped(char, "{}]"))
         beside_class = False
     return "".join(out)
 

@@ -107,45 +107,61 @@ def read_docstring(text: str | None) -> tuple[str | None, dict[str, str]]:
     ('Add two numbers.', {'a': 'The first.', 'b': 'The second.'})
     """
     lines = inspect.cleandoc(text or "").splitlines()
-    body: list[str] = []
-    described: dict[str, str] = {}
-    section: str | None = None
-    current: str | None = None
-    indent = 0
+    reader = _DocstringReader()
     for number, line in enumerate(lines):
-        ruled = number + 1 < len(lines) and bool(_RULE.match(lines[number + 1]))
-        if _SECTION.match(line):
-            section = "numpy" if ruled else "google"
-            current = None
-            indent = -1
-        elif _OTHER_SECTION.match(line):
-            section = "other"
-            current = None
-        elif match := _SPHINX.match(line):
-            section = "sphinx"
-            current = match[1]
-            described[current] = match[2].strip()
-        elif section == "sphinx" and _SPHINX_FIELD.match(line):
-            current = None
-        elif section is None:
-            body.append(line)
-        elif line.strip() and not _RULE.match(line):
-            depth = len(line) - len(line.lstrip())
-            indent = depth if indent < 0 else indent
-            opens = section in ("google", "numpy") and depth == indent
-            match = (_GOOGLE if section == "google" else _NUMPY).match(line.strip()) if opens else None
-            if match:
-                current = match[1]
-                described[current] = match[2].strip() if section == "google" else ""
-            elif section == "google" and depth == 0:
-                section = None
-                current = None
-                body.append(line)
-            elif current is not None:
-                described[current] = f"{described[current]} {line.strip()}".strip()
-    return "\n".join(body).strip() or None, {
-        name: description for name, description in described.items() if description
+        reader.read(line, "" if number + 1 == len(lines) else lines[number + 1])
+    return "\n".join(reader.body).strip() or None, {
+        name: description for name, description in reader.described.items() if description
     }
+
+
+class _DocstringReader:
+    """Reads a docstring line by line into its body and the descriptions of parameters."""
+
+    def __init__(self) -> None:
+        self.body: list[str] = []
+        self.described: dict[str, str] = {}
+        self._section: str | None = None
+        self._current: str | None = None
+        """The parameter whose description goes on."""
+        self._indent = 0
+        """The indent of the section's entries; -1 before the first."""
+
+    def read(self, line: str, next_line: str) -> None:
+        if _SECTION.match(line):
+            self._section = "numpy" if _RULE.match(next_line) else "google"
+            self._current = None
+            self._indent = -1
+        elif _OTHER_SECTION.match(line):
+            self._section = "other"
+            self._current = None
+        elif match := _SPHINX.match(line):
+            self._section = "sphinx"
+            self._current = match[1]
+            self.described[self._current] = match[2].strip()
+        elif self._section == "sphinx" and _SPHINX_FIELD.match(line):
+            self._current = None
+        elif self._section is None:
+            self.body.append(line)
+        elif line.strip() and not _RULE.match(line):
+            self._read_entry(line)
+
+    def _read_entry(self, line: str) -> None:
+        depth = len(line) - len(line.lstrip())
+        if self._indent < 0:
+            self._indent = depth
+        match = None
+        if self._section in ("google", "numpy") and depth == self._indent:
+            match = (_GOOGLE if self._section == "google" else _NUMPY).match(line.strip())
+        if match:
+            self._current = match[1]
+            self.described[self._current] = match[2].strip() if self._section == "google" else ""
+        elif self._section == "google" and depth == 0:
+            self._section = None
+            self._current = None
+            self.body.append(line)
+        elif self._current is not None:
+            self.described[self._current] = f"{self.described[self._current]} {line.strip()}".strip()
 
 
 def _unwrapped(function: Callable[..., Any]) -> Any:

@@ -196,9 +196,9 @@ class _Settler:
         features = {self._feature(leaf, other): None for other in others}
         return tuple(test for test in features if test is not None)
 
-    def _feature(self, one: _Leaf, other: _Leaf) -> Test | None:
-        """A test that every object of `one` passes and none of `other`."""
-        shared = [key for key in one.properties if key in other.properties]
+    @staticmethod
+    def _by_values(one: _Leaf, other: _Leaf, shared: list[str]) -> Test | None:
+        """A test on a key whose listed values differ."""
         for key in shared:
             mine = one.values_of(key)
             theirs = other.values_of(key)
@@ -207,6 +207,13 @@ class _Settler:
                     return ("in", key, mine)
                 if key in other.required:
                     return ("out", key, theirs)
+        return None
+
+    def _feature(self, one: _Leaf, other: _Leaf) -> Test | None:
+        """A test that every object of `one` passes and none of `other`."""
+        shared = [key for key in one.properties if key in other.properties]
+        if (by_values := self._by_values(one, other, shared)) is not None:
+            return by_values
         for key in one.properties:
             if key in one.required and other.closed and key not in other.properties:
                 return ("has", key, frozenset())
@@ -279,15 +286,19 @@ class _Settler:
         rest = self._merged(one.rest, other.rest, depth + 1)
         return None if rest is None else Items((), rest)
 
+    def _merged_extra_values(self, one: Record, other: Record, depth: int) -> ValuePlan | None:
+        if one.extra is None and other.extra is None:
+            return SAME
+        if one.extra is not None and other.extra is not None:
+            return self._merged(one.values, other.values, depth + 1)
+        return (one if one.extra else other).values
+
     def _merged_records(self, one: Record, other: Record, depth: int) -> Record | None:
         if one.extra is not None and other.extra is not None and one.extra != other.extra:
             return None
         if not (self.closed or (one.closed and other.closed)):
             return None
-        values: ValuePlan | None = SAME
-        if one.extra is not None or other.extra is not None:
-            both = one.extra is not None and other.extra is not None
-            values = self._merged(one.values, other.values, depth + 1) if both else (one if one.extra else other).values
+        values = self._merged_extra_values(one, other, depth)
         fields = {**one.fields, **other.fields}
         for name in one.fields.keys() & other.fields.keys():
             merged = self._merged_fields(one.fields[name], other.fields[name], depth)

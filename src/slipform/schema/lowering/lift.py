@@ -315,6 +315,21 @@ def lift_deep(plan: ValuePlan, value: Any, active: frozenset[int]) -> Any:
     return result
 
 
+def _items_at_depth(plan: Items, value: list[Any]) -> LiftSteps:
+    plans = (*plan.prefix, *[plan.rest] * (len(value) - len(plan.prefix)))
+    out = []
+    for inner, each in zip(plans, value, strict=False):
+        out.append((yield inner, each))
+    return out
+
+
+def _choice_at_depth(plan: ChoicePlan, value: dict[str, Any]) -> LiftSteps:
+    for name, each in value.items():
+        if name in plan.options and isinstance(each, list) and each:
+            return (yield plan.options[name][0], each[0])
+    return None
+
+
 def _steps(plan: ValuePlan, value: Any) -> LiftSteps:
     """One plan: asks for each child to be lifted, and returns the value made of them."""
     match plan:
@@ -332,20 +347,13 @@ def _steps(plan: ValuePlan, value: Any) -> LiftSteps:
         case Record() if isinstance(value, dict):
             return (yield from _record_at_depth(plan, value))
         case Items() if isinstance(value, list):
-            plans = (*plan.prefix, *[plan.rest] * (len(value) - len(plan.prefix)))
-            out = []
-            for inner, each in zip(plans, value, strict=False):
-                out.append((yield inner, each))
-            return out
+            return (yield from _items_at_depth(plan, value))
         case Pairs() if isinstance(value, list):
             return (yield from _pairs_at_depth(plan.value, value))
         case Tuple() if isinstance(value, dict):
             return (yield from _tuple(plan, value))
         case ChoicePlan() if isinstance(value, dict):
-            for name, each in value.items():
-                if name in plan.options and isinstance(each, list) and each:
-                    return (yield plan.options[name][0], each[0])
-            return None
+            return (yield from _choice_at_depth(plan, value))
         case _:
             return value
 

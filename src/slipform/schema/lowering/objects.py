@@ -151,19 +151,36 @@ def spell_absence(emitter: Emitter, out: Out, mode: AbsenceMode) -> dict[str, An
     return {**head, "anyOf": [schema, other]}
 
 
+def _as_text(emitter: Emitter, shape: Conjunction, view: ObjectView) -> Out:
+    """An object of which the schema says nothing, as a string that holds its JSON."""
+    pointer = shape.parts[0].pointer if shape.parts else ""
+    emitter.report.add(f"{pointer}/type", "type", "object", "encoded")
+    notes = ["a JSON object, written as JSON text"]
+    for part in shape.parts:
+        if view.required and part.get("required"):
+            bound = Bound("required", part.get("required"), f"{part.pointer}/required")
+            emitter.report.add(bound.pointer, bound.keyword, bound.value, "dropped")
+            notes.append(note(bound))
+    return Out(describe(emitter, {"type": "string"}, shape, notes), TEXT, _STRING)
+
+
+def _add_pairs(draft: _Draft, pairs: dict[str, Any], notes: list[str]) -> str:
+    """Add the property that carries all other keys as pairs, and return its name."""
+    key = EXTRA_KEY
+    while key in draft.properties or key in draft.taken:
+        key += "_"
+    text = "other properties, as key and value"
+    draft.properties[key] = {"description": "; ".join([text, *notes]), **pairs}
+    draft.required.append(key)
+    return key
+
+
 def _closed(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft, *, keeps: bool) -> Out:
     """An object in a dialect where other keys cannot stand: they travel as key/value pairs."""
     pointer = shape.parts[0].pointer if shape.parts else ""
     unsaid = not any(view.properties.values()) and not view.loose
     if unsaid and not view.patterns and view.openness == "implicit":
-        emitter.report.add(f"{pointer}/type", "type", "object", "encoded")
-        notes = ["a JSON object, written as JSON text"]
-        for part in shape.parts:
-            if view.required and part.get("required"):
-                bound = Bound("required", part.get("required"), f"{part.pointer}/required")
-                emitter.report.add(bound.pointer, bound.keyword, bound.value, "dropped")
-                notes.append(note(bound))
-        return Out(describe(emitter, {"type": "string"}, shape, notes), TEXT, _STRING)
+        return _as_text(emitter, shape, view)
     if view.openness == "implicit":
         if keeps:
             view.openness = "true"
@@ -179,13 +196,7 @@ def _closed(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draf
             pairs, notes = _pairs(emitter, view, value)
             if not draft.properties:
                 return Out(describe(emitter, pairs, shape, notes), Pairs(value.plan), frozenset({"array"}))
-            key = EXTRA_KEY
-            while key in draft.properties or key in draft.taken:
-                key += "_"
-            text = "other properties, as key and value"
-            draft.properties[key] = {"description": "; ".join([text, *notes]), **pairs}
-            draft.required.append(key)
-            plan.extra = key
+            plan.extra = _add_pairs(draft, pairs, notes)
             plan.values = value.plan
     if not draft.properties and not emitter.dialect.empty_objects:
         schema = describe(emitter, {"type": "string", "enum": ["{}"]}, shape, ["an empty object, written as JSON text"])

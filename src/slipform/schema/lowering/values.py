@@ -21,19 +21,29 @@ _ARRAY = frozenset({"array"})
 _LENGTHS = ("minItems", "maxItems")
 
 
+def _emit_prefix(emitter: Emitter, view: ArrayView, least: int) -> list[Out]:
+    """Lower the first items, up to one that no value fits."""
+    prefix: list[Out] = []
+    for parts in view.prefix:
+        out = emitter.emit(parts, optional=len(prefix) >= least)
+        if out is None:
+            break
+        prefix.append(out)
+    return prefix
+
+
+def _ends_with_prefix(shape: Conjunction, view: ArrayView) -> bool:
+    """Whether no item may follow the first ones."""
+    most = shape.bounds["maxItems"].value if "maxItems" in shape.bounds else None
+    return view.openness == "closed" or (most is not None and most <= len(view.prefix))
+
+
 def emit_array(emitter: Emitter, shape: Conjunction) -> Out | None:
     """Lower the array side of a shape; None when no array fits."""
     view = array_view(emitter.source, shape.parts)
     least = shape.bounds["minItems"].value if "minItems" in shape.bounds else 0
-    prefix: list[Out] = []
-    most = shape.bounds["maxItems"].value if "maxItems" in shape.bounds else None
-    shut = view.openness == "closed" or (most is not None and most <= len(view.prefix))
-    for parts in view.prefix:
-        out = emitter.emit(parts, optional=len(prefix) >= least)
-        if out is None:
-            shut = True
-            break
-        prefix.append(out)
+    prefix = _emit_prefix(emitter, view, least)
+    shut = len(prefix) < len(view.prefix) or _ends_with_prefix(shape, view)
     native = bool(prefix) and emitter.dialect.tuples == "native"
     if view.openness == "implicit" and not shut and not native and emitter.dialect.free == "json":
         return _unsaid(emitter, shape, view, prefix, least)
