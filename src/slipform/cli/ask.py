@@ -81,7 +81,6 @@ def ask(
     import dataclasses
 
     from slipform.call_options import RunOptions, build_call_options
-    from slipform.cli.ground import evidence_lines
     from slipform.config import load_settings
     from slipform.errors import SlipformError
     from slipform.ir import Message
@@ -93,14 +92,14 @@ def ask(
     options = build_call_options(settings, RunOptions(require_json), Registry.load(settings.schemas))
     user_message = Message.user(_prompt(prompt))
     enforcement = _enforcement(settings, attempts)
+    if not evidence and (source is not None or samples):
+        raise typer.BadParameter("--source and --samples are for --evidence.")
     if evidence:
         if shape is None:
             raise typer.BadParameter("--evidence needs a --schema.")
         text = user_message.text if source is None else read_text(source)
-        wanted_evidence = Evidence(text, confidence="logprobs", samples=samples)
-        enforcement = dataclasses.replace(enforcement, evidence=wanted_evidence)
-    elif source is not None or samples:
-        raise typer.BadParameter("--source and --samples are for --evidence.")
+        evidence_options = Evidence(text, confidence="logprobs", samples=samples)
+        enforcement = dataclasses.replace(enforcement, evidence=evidence_options)
     question = _Question(
         messages=(user_message,) if system is None else (Message.system(system), user_message),
         schema=shape,
@@ -115,16 +114,27 @@ def ask(
         if error.report is not None:
             _print_report(error.report, report, report_json)
         raise
-    if shape is not None or question.require_json:
-        from slipform.text.strict import parse
+    _print_answer(text, indent, is_json=shape is not None or question.require_json)
+    if evidence and enforcement.evidence is not None:
+        _print_evidence(outcome_report, enforcement.evidence.source or "")
+    _print_report(outcome_report, report, report_json)
 
+
+def _print_evidence(report: Report | None, source: str) -> None:
+    from slipform.cli.ground import evidence_lines
+
+    fields = None if report is None else report.evidence
+    for line in evidence_lines(fields or {}, source):
+        print_message(line)
+
+
+def _print_answer(text: str, indent: int | None, *, is_json: bool) -> None:
+    from slipform.text.strict import parse
+
+    if is_json:
         print_data(json_text(parse(text), indent))
     elif text:
         print_data(text, end="" if text.endswith("\n") else "\n")
-    if evidence and outcome_report is not None and enforcement.evidence is not None:
-        for line in evidence_lines(outcome_report.evidence or {}, enforcement.evidence.source or ""):
-            print_message(line)
-    _print_report(outcome_report, report, report_json)
 
 
 def _prompt(argument: str | None) -> str:

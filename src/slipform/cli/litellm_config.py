@@ -6,7 +6,7 @@ environment variable, and the report says which.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -104,12 +104,9 @@ class LiteLlmImport:
         for name in ("default_params", "default_litellm_params"):
             for section in sections.values():
                 self._defaults |= mapping_of(section.get(name))
+        self._check_kinds(data, sections)
         entries = data.get("model_list")
-        listed = entries if isinstance(entries, list) else []
-        for name, kind in (("model_list", list), *((section, dict) for section in sections)):
-            if not isinstance(data.get(name) or kind(), kind):
-                self._note("left out", name, f"it is not a {'list' if kind is list else 'map'}", (name,))
-        for at, entry in enumerate(listed):
+        for at, entry in enumerate(entries if isinstance(entries, list) else []):
             self._entry(entry, ("model_list", at))
         for name, section in sections.items():
             self._section(name, section)
@@ -128,6 +125,11 @@ class LiteLlmImport:
         return {**ordered, **settings, "server": {"port": 4000, **others.pop("server", {})}, **others}
 
     # The entries of `model_list`
+
+    def _check_kinds(self, data: Mapping[str, Any], sections: Iterable[str]) -> None:
+        for name, kind in (("model_list", list), *((section, dict) for section in sections)):
+            if not isinstance(data.get(name) or kind(), kind):
+                self._note("left out", name, f"it is not a {'list' if kind is list else 'map'}", (name,))
 
     def _entry(self, entry: Any, place: SettingPath) -> None:
         if not isinstance(entry, Mapping) or not isinstance(entry.get("litellm_params"), Mapping):
@@ -167,13 +169,16 @@ class LiteLlmImport:
             return
         self._first = self._first or f"{name}/{upstream}"
         deployment = _Deployment(f"{name}/{upstream}", shares, order or 0.0, {**self._defaults, **defaults})
-        listed = self._aliases.setdefault(alias, [])
-        same = next((each for each in listed if each.target == deployment.target), None)
+        self._add_deployment(alias, deployment, where)
+
+    def _add_deployment(self, alias: str, deployment: _Deployment, place: SettingPath) -> None:
+        deployments = self._aliases.setdefault(alias, [])
+        same = next((each for each in deployments if each.target == deployment.target), None)
         if same is None:
-            listed.append(deployment)
+            deployments.append(deployment)
         elif same.defaults != deployment.defaults:
             text = f"`{alias}` has {deployment.target} twice, with other parameters; the first are taken"
-            self._note("left out", "litellm_params", text, where)
+            self._note("left out", "litellm_params", text, place)
 
     def _model(self, model: Any, place: SettingPath) -> str | None:
         if isinstance(model, str) and (name := variable_of(model)) is not None:

@@ -34,23 +34,10 @@ class ProviderReader:
 
     def provider(self, model: str, params: dict[str, Any], place: SettingPath) -> tuple[str, str, str] | None:
         """The provider that answers, its name for the model, and its kind; None where that cannot be told."""
-        chosen = params.pop("custom_llm_provider", None)
-        prefix, slash, upstream = model.partition("/")
-        if (isinstance(chosen, str) and chosen in UNSUPPORTED) or (slash and prefix in UNSUPPORTED and not chosen):
-            text = f"the API of {chosen or prefix!r} is not one that slipform speaks"
-            self.note("left out", "litellm_params.model", text, place)
+        split = self._split_model(model, params, place)
+        if split is None:
             return None
-        if isinstance(chosen, str) and chosen:
-            prefix, upstream = chosen, upstream if slash and prefix == chosen else model
-        elif not slash or (prefix not in PROVIDERS and not (params.get("api_base") or params.get("base_url"))):
-            if slash and prefix not in PROVIDERS:
-                self.note("left out", "litellm_params.model", f"the provider {prefix!r} is not known here", place)
-                return None
-            prefix = _guessed(model)
-            upstream = model
-        elif prefix not in PROVIDERS:
-            prefix = "custom_openai"
-            upstream = model
+        prefix, upstream = split
         provider = PROVIDERS.get(prefix, KnownProvider("openai-compatible"))
         for route in ROUTES.get(prefix, ()):
             upstream = upstream.removeprefix(route)
@@ -96,13 +83,36 @@ class ProviderReader:
         params.pop("max_parallel_requests", None)
         return settings
 
+    def _default_address(self, settings: dict[str, Any], provider: KnownProvider, place: SettingPath) -> None:
+        if provider.base_url is None:
+            return
+        settings["base_url"] = provider.base_url
+        if "${" in provider.base_url:
+            variable = provider.base_url.partition("${")[2].partition(":")[0]
+            self.note("note", "litellm_params.api_base", f"the address is completed from {variable}", place)
+
+    def _split_model(self, model: str, params: dict[str, Any], place: SettingPath) -> tuple[str, str] | None:
+        """Return LiteLLM's name of the provider, and the provider's of the model; None if it is not supported."""
+        chosen = params.pop("custom_llm_provider", None)
+        prefix, slash, upstream = model.partition("/")
+        if (isinstance(chosen, str) and chosen in UNSUPPORTED) or (slash and prefix in UNSUPPORTED and not chosen):
+            text = f"the API of {chosen or prefix!r} is not one that slipform speaks"
+            self.note("left out", "litellm_params.model", text, place)
+            return None
+        if isinstance(chosen, str) and chosen:
+            return chosen, upstream if slash and prefix == chosen else model
+        if not slash:
+            return _guessed(model), model
+        if prefix in PROVIDERS:
+            return prefix, upstream
+        if params.get("api_base") or params.get("base_url"):
+            return "custom_openai", model
+        self.note("left out", "litellm_params.model", f"the provider {prefix!r} is not known here", place)
+        return None
+
     def _address(self, settings: dict[str, Any], provider: KnownProvider, base: Any, place: SettingPath) -> None:
         if not isinstance(base, str) or not base:
-            if provider.base_url is not None:
-                settings["base_url"] = provider.base_url
-                if "${" in provider.base_url:
-                    variable = provider.base_url.partition("${")[2].partition(":")[0]
-                    self.note("note", "litellm_params.api_base", f"the address is completed from {variable}", place)
+            self._default_address(settings, provider, place)
             return
         if (name := variable_of(base)) is not None:
             settings["base_url"] = f"${{{name}:-{_address_of(provider.kind) or f'http://{_slug(name)}.invalid'}}}"
@@ -132,12 +142,15 @@ class ProviderReader:
                 settings["settings"] = {"resource": resource[1]}
                 return
             address = f"{address.removesuffix('/openai/v1').removesuffix('/openai')}/openai/v1"
-        named = _WITHIN.findall(address)
+        self._set_address(settings, address, place)
+
+    def _set_address(self, settings: dict[str, Any], address: str, place: SettingPath) -> None:
+        """Set the address, with the variables in it written as slipform reads them."""
         settings["base_url"] = _WITHIN.sub(
             lambda match: f"{match[1]}${{{match[2]}:-{'80' if match[1] else 'unset'}}}", address
         )
-        if named:
-            variables = ", ".join(variable for _, variable in named)
+        variables = ", ".join(variable for _, variable in _WITHIN.findall(address))
+        if variables:
             self.note("note", "litellm_params.api_base", f"the address is completed from {variables}: set it", place)
 
     def _key(self, settings: dict[str, Any], provider: KnownProvider, key: Any, place: SettingPath) -> None:

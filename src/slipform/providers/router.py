@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -53,15 +53,10 @@ class Router:
         self._chains = {name: _follow(name, names) for name in names}
         self._special = frozenset(name for name in names if self._is_special(name))
         """Aliases with weights or defaults, their own or of an alias in their list."""
-        for name, targets in self._chains.items():
-            for target in targets:
-                self._check(f"model_aliases.{name}", target)
         self._aliases = {name: targets[0] for name, targets in self._chains.items()}
+        self._check_names([default] if isinstance(default, str) else default or ())
         if default is None and len(self._providers) == 1:
             default = next(iter(self._providers))
-        elif default is not None:
-            for name in [default] if isinstance(default, str) else default:
-                self._check("default_model", self._aliases.get(name, name))
         self._default_models = default
         self._default = default if isinstance(default, str) else next(iter(default or ()), None)
 
@@ -188,6 +183,14 @@ class Router:
         """Close every provider."""
         for provider in self._providers.values():
             provider.close()
+
+    def _check_names(self, defaults: Iterable[str]) -> None:
+        """Raise `ConfigError` for an alias or a default model without a provider."""
+        for name, targets in self._chains.items():
+            for target in targets:
+                self._check(f"model_aliases.{name}", target)
+        for name in defaults:
+            self._check("default_model", self._aliases.get(name, name))
 
     def _check(self, where: str, target: str) -> None:
         prefix, slash, upstream = target.partition("/")

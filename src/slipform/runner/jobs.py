@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -177,6 +177,27 @@ class Survey:
     """An estimate, for the pending rows."""
 
 
+def _survey_row(job: BatchJob, survey: Survey, row: Mapping[str, Any]) -> None:
+    """Count the columns that a row lacks; raise for bytes that are not text."""
+    for column in job.columns:
+        value = row.get(column)
+        if value is None:
+            survey.missing[column] = survey.missing.get(column, 0) + 1
+        elif isinstance(value, bytes):
+            _check_text(value, column, survey.rows, job)
+
+
+def _check_columns(job: BatchJob, columns: Mapping[str, None]) -> None:
+    job.template.check(columns)
+    for name in (job.source, job.schema_column):
+        if name is not None and name not in columns:
+            raise ConfigError(
+                f"The input has no column {name!r}",
+                where=str(job.input),
+                hint=f"The columns are: {column_list(columns)}.",
+            )
+
+
 def survey_input(
     job: BatchJob, entries: Iterator[JournalEntry], *, count_tokens: bool = False, retry: bool = False
 ) -> Survey:
@@ -191,12 +212,7 @@ def survey_input(
         survey.rows += 1
         if not columns.keys() >= row.keys() and len(columns) < _MAX_COLUMNS:
             columns.update(dict.fromkeys(row))
-        for column in job.columns:
-            value = row.get(column)
-            if value is None:
-                survey.missing[column] = survey.missing.get(column, 0) + 1
-            elif isinstance(value, bytes):
-                _check_text(value, column, survey.rows, job)
+        _survey_row(job, survey, row)
         if entry is not None and entry.content and entry.content != content_hash(job.content(row)):
             survey.changed.append(survey.rows)
             entry = entry if retry else None
@@ -207,14 +223,7 @@ def survey_input(
             if count_tokens:
                 survey.prompt_tokens += guess_tokens(job.template.fill(row))
     if survey.rows:
-        job.template.check(columns)
-        for name in (job.source, job.schema_column):
-            if name is not None and name not in columns:
-                raise ConfigError(
-                    f"The input has no column {name!r}",
-                    where=str(job.input),
-                    hint=f"The columns are: {column_list(columns)}.",
-                )
+        _check_columns(job, columns)
         survey.missing = {
             name: count for name, count in survey.missing.items() if count < survey.rows or name in columns
         }

@@ -257,13 +257,19 @@ class _Walk:
                 self._name(value, name, field, child)
                 continue
             if is_nested:
-                values = list(inner.values()) if child is _NAMES and kind is dict else inner
-                self._below.append((values, child, field if field is _ITEM else None))
+                self._go_below(inner, child, field if field is _ITEM else None)
         if is_reference or outer is _ITEM:
             self._item(value, ids, must_own=is_reference or not _is_whole(value))
         elif outer is not None:
-            for name in ids:
-                self._name(value, name, outer, position)
+            self._name_all(value, ids, outer, position)
+
+    def _go_below(self, inner: Any, position: _Position, field: Field | None) -> None:
+        values = list(inner.values()) if position is _NAMES and type(inner) is dict else inner
+        self._below.append((values, position, field))
+
+    def _name_all(self, value: dict[str, Any], names: list[str], field: Field, position: _Position) -> None:
+        for name in names:
+            self._name(value, name, field, position)
 
     def _name(self, holder: Any, at: Any, field: Field, child: _Position) -> None:
         """Read the value of a field that names resources."""

@@ -328,25 +328,19 @@ class Console:
         words = parse_query(query.get("q", ""))
         limit = int(min(max(_number(query.get("limit"), 100.0), 1.0), _MAX_ROWS))
         before = _number(query.get("before"), math.inf)
-        rows: list[dict[str, Any]] = []
-        for row in self.history.rows():
-            if row["at"] <= before and matches(row, words):
-                rows.append(_listed(row))
-                if len(rows) > limit:
-                    break
+        recent = (_listed(row) for row in self.history.rows() if row["at"] <= before and matches(row, words))
+        rows = list(islice(recent, limit + 1))
         archive = self.history.archive
         if archive is not None and len(rows) <= limit:
             rows += await asyncio.to_thread(_archived, archive, before, words, limit + 1)
-        for each in others:
-            rows += each["rows"]
-        unique = {row["id"]: row for row in rows}
+        unique = {row["id"]: row for row in (*rows, *_from_all(others, "rows"))}
         rows = sorted(unique.values(), key=lambda row: -row["at"])
         more = len(rows) > limit or any(each["more"] for each in others)
         under_way = [row for row in self.history.under_way() if matches(row, words)] if before == math.inf else []
         return {
             "rows": rows[:limit],
-            "under_way": [*under_way, *(row for each in others for row in each["under_way"])],
-            "pinned": [*map(_listed, self.history.pinned()), *(row for each in others for row in each["pinned"])],
+            "under_way": [*under_way, *_from_all(others, "under_way")],
+            "pinned": [*map(_listed, self.history.pinned()), *_from_all(others, "pinned")],
             "more": more,
             "kept": reduce(_sum, (each["kept"] for each in others), self.history.sizes()),
             "narrowest": narrowest(self.history.rows, words) if words and not rows else None,
@@ -381,16 +375,9 @@ class Console:
         from slipform.proxy.console import views
 
         if (method, name, rest) == ("POST", "schemas", "check"):
-            document = payload.get("schema")
-            if len(orjson.dumps(document, default=str)) > LARGE_BYTES:
-                return await asyncio.to_thread(views.check_schema, document)
-            return views.check_schema(document)
+            return await _check_schema(payload)
         if (method, name) == ("POST", "rejudge"):
-            text = payload.get("text")
-            document = payload.get("schema")
-            if not isinstance(text, str) or not isinstance(document, dict):
-                raise RequestError("`text` and `schema` are needed", where="text")
-            return await asyncio.to_thread(views.judge_again, text, document)
+            return await _judge_again(payload)
         if name == "tracing" and method in ("POST", "DELETE"):
             return self._trace_for_a_while(payload if method == "POST" else None)
         if (method, name, rest) == ("DELETE", "requests", ""):
@@ -476,6 +463,29 @@ class Console:
             for relay in relays:
                 relay.cancel()
             self.history.unsubscribe(subscriber)
+
+
+async def _check_schema(payload: Mapping[str, Any]) -> Any:
+    from slipform.proxy.console import views
+
+    document = payload.get("schema")
+    if len(orjson.dumps(document, default=str)) > LARGE_BYTES:
+        return await asyncio.to_thread(views.check_schema, document)
+    return views.check_schema(document)
+
+
+async def _judge_again(payload: Mapping[str, Any]) -> Any:
+    from slipform.proxy.console import views
+
+    text = payload.get("text")
+    document = payload.get("schema")
+    if not isinstance(text, str) or not isinstance(document, dict):
+        raise RequestError("`text` and `schema` are needed", where="text")
+    return await asyncio.to_thread(views.judge_again, text, document)
+
+
+def _from_all(workers: list[Any], name: str) -> list[dict[str, Any]]:
+    return [row for worker in workers for row in worker[name]]
 
 
 def path_of(scope: Scope) -> str:

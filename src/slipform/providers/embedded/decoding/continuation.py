@@ -186,6 +186,18 @@ def _decoded(text: str) -> str:
         return text[1:-1]
 
 
+def _text_goes_on(closer: AnswerCloser, form: Mapping[str, Any], outline: Outline, *, is_stuck: bool) -> bool | None:
+    """Whether the answer goes on inside a string; otherwise its value is ended, and None says that it cannot be."""
+    is_open = not is_stuck and outline.is_in_text and _leaf(form, outline.stack) in _PLAIN_TEXTS
+    if not (is_open or _end_value(closer, outline)) or not outline.stack:
+        return None
+    if outline.is_in_text and not is_open:
+        is_open = _leaf(form, outline.stack) in _PLAIN_TEXTS
+        if not is_open and not _end_value(closer, outline, may_begin=False):
+            return None
+    return is_open
+
+
 def continuation(
     grammar: str, form: Mapping[str, Any], text: str, *, opening: str = "", tokens: int, is_stuck: bool = False
 ) -> Continuation | None:
@@ -199,13 +211,9 @@ def continuation(
     closer = AnswerCloser.at(grammar, text, Hints.of(form))
     outline = Outline()
     outline.feed(text[len(opening) :])
-    is_open = not is_stuck and outline.is_in_text and _leaf(form, outline.stack) in _PLAIN_TEXTS
-    if closer is None or not (is_open or _end_value(closer, outline)) or not outline.stack:
+    is_open = None if closer is None else _text_goes_on(closer, form, outline, is_stuck=is_stuck)
+    if closer is None or is_open is None:
         return None
-    if outline.is_in_text and not is_open:
-        is_open = _leaf(form, outline.stack) in _PLAIN_TEXTS
-        if not is_open and not _end_value(closer, outline, may_begin=False):
-            return None
     rests = _rests(form, outline.stack)
     if rests and outline.wants_value and rests[0].count:
         rests[0] = dataclasses.replace(rests[0], count=rests[0].count - 1)

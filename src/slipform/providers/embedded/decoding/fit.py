@@ -270,17 +270,22 @@ class _Fitting:
         elif not further and rest is not False and most > count:
             self.left_out[(*at, beyond)] = None
 
+    def _shut(self, changed: dict[str, Any], at: Pointer) -> None:
+        """Allow the listed properties only, and note what is left out by that."""
+        patterns = changed.pop("patternProperties", None)
+        if patterns or isinstance(changed.get("additionalProperties"), Mapping):
+            self.left_out[(*at, "patternProperties" if patterns else "additionalProperties")] = None
+        changed["additionalProperties"] = False
+
     def _object(self, changed: dict[str, Any], at: Pointer, tokens: float, also_required: frozenset[str]) -> None:
         listed: dict[str, Json] = dict(changed.get("properties") or {})
         required = list(changed.get("required", ()))
-        more = changed.get("additionalProperties", True)
         if changed.get("maxProperties", math.inf) < max(len(set(required)), changed.get("minProperties", 0)):
             changed["enum"] = []  # no value fits
             return
         if not listed and not required and not also_required:
             self._map(changed, at, tokens)
             return
-        beyond = changed.get("patternProperties")
         try:
             names = (*listed, *sorted({*required, *also_required} - listed.keys()))
             property_schemas = {name: property_schema(changed, name) for name in names}
@@ -293,10 +298,7 @@ class _Fitting:
         if lacking > len(optional):  # it takes names that the schema does not list
             changed |= self._as_it_is(changed, tokens)
             return
-        if beyond or isinstance(more, Mapping):
-            self.left_out[(*at, "patternProperties" if beyond else "additionalProperties")] = None
-        changed.pop("patternProperties", None)
-        changed["additionalProperties"] = False
+        self._shut(changed, at)
         changed.pop("minProperties", None)
         if lacking > 0:
             required += optional[:lacking]
