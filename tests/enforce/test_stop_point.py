@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from slipform.enforce import Budget, Outcome
+from slipform.enforce import Budget, Outcome, Plan, Switches, enforce
+from slipform.enforce.stream import EnforcedCall, Release
 from slipform.engine.setup import Options
 from slipform.errors import EnforcementError
-from slipform.ir import Message, ModelRequest, ModelResponse, ToolCall
+from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, ToolCall
 from slipform.ir.request import Tool
 from slipform.library.async_client import AsyncClient
 from slipform.providers.router import Router
@@ -120,3 +121,46 @@ async def test_a_valid_answer_is_not_stopped_where_the_validator_ignores_sibling
     left, outcome, _ = await streamed(schema, '{"a":{"x":1}}', size=size, attempts=1)
     assert isinstance(outcome, Outcome)
     assert left == '{"a":{"x":1}}'
+
+
+CLOSED = required({"name": {"type": "string"}, "next": {"type": "integer"}}, additionalProperties=False)
+EITHER = {"anyOf": [{"type": "null"}, {"type": "boolean"}]}
+POSITIVE = required({"n": {"type": "integer", "minimum": 1}})
+STOPS: list[tuple[str, Any, str, str]] = [
+    ("a number where a string is due", CLOSED, '{"name":-7.25}', '{"name":-'),
+    ("a digit where an object is due", required({"o": {"type": "object"}}), '{"o":12}', '{"o":1'),
+    ("a number in an array of strings", required({"l": {"items": {"type": "string"}}}), '{"l":["",1]}', '{"l":["",1'),
+    ("a number where neither choice has one", required({"a": EITHER}), '{"a":1}', '{"a":1'),
+    ("a minus sign where all numbers are positive", POSITIVE, '{"n":-3}', '{"n":-'),
+    ("a key that no property begins with", CLOSED, '{"nickname":"Ada"}', '{"ni'),
+    ("the key of a nested object", required({"o": CLOSED}), '{"o":{"surname":"Ada"}}', '{"o":{"s'),
+]
+GOES_ON: list[tuple[str, Any, str]] = [
+    ("a minus sign where zero is the least", required({"n": {"type": "integer", "minimum": 0}}), '{"n":-0}'),
+    ("a whole number in scientific notation", POSITIVE, '{"n":1.5e1}'),
+    ("a number that one of two choices has", required({"a": {"type": ["string", "number"]}}), '{"a":1.5}'),
+    ("a key of a pattern", {"patternProperties": {"^x-": {}}, "additionalProperties": False}, '{"x-1":2}'),
+    ("a key that is escaped", CLOSED, '{"na\\u006de":"Ada","next":1}'),
+    ("a key of an open object", required({"a": {}}), '{"b":1,"a":2}'),
+]
+
+
+def stop_of(schema: Any, text: str) -> str | None:
+    """What had been written, character by character, when the model was stopped; nothing is patched."""
+    plan = Plan(Schema.of(schema), switches=Switches.none())
+    call = EnforcedCall(enforce(ModelRequest("m", ()), plan), plan, streaming=True, release=Release(answer=True))
+    reader = call.read()
+    for at, char in enumerate(text):
+        reader.push([CompletionChunk(char)])
+        if reader.stopped:
+            return text[: at + 1]
+    return None
+
+
+def test_the_model_is_stopped_at_the_first_character_that_nothing_valid_has_there() -> None:
+    wrong = [(name, stop) for name, schema, text, expected in STOPS if (stop := stop_of(schema, text)) != expected]
+    assert wrong == []
+
+
+def test_what_may_still_become_valid_is_not_stopped() -> None:
+    assert [(name, stop) for name, schema, text in GOES_ON if (stop := stop_of(schema, text)) is not None] == []

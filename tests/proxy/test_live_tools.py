@@ -21,10 +21,10 @@ from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.proxy import App
-from slipform.testing import Answer, Api, FakeVendor
+from slipform.testing import Answer, Api, FakeVendor, calling
 from slipform.testing.wire_formats import SHAPES
 from tests.conftest import serving
-from tests.proxy.agent_wire import APIS, Said, StreamReader, agent_request, data_of
+from tests.proxy.agent_wire import APIS, Said, StreamReader, agent_request, data_of, read_whole
 
 TOOLS: dict[str, Any] = {
     "note": {
@@ -105,6 +105,17 @@ def streamed(address: str, api: str, body: Any, path: str, confirm: Callable[[Sa
     return reader.said
 
 
+def posted(address: str, path: str, body: Any) -> tuple[int, Any]:
+    """The status and body of an answer that comes whole."""
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=20)
+    try:
+        connection.request("POST", path, json.dumps(body).encode(), {"content-type": "application/json"})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
 def written_before(api: Api, said: ModelResponse, text: str) -> list[int]:
     """For every event of the vendor's: how many characters of this text, or of these arguments, came before it."""
     before, written = [], 0
@@ -150,6 +161,44 @@ def test_arguments_leave_within_three_events_of_the_vendors(api: str, row: str) 
 
     said = play(api, row, Confirmed(needs), lambda said: len(said.arguments))
     assert said.calls == [("note", NOTE)]
+
+
+STRICT_TOOLS: dict[str, Any] = {
+    "note": {
+        "type": "object",
+        "properties": {
+            "title": {"type": "string"},
+            "pages": {"type": "integer"},
+            "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+        "required": ["title"],
+        "additionalProperties": False,
+    }
+}
+VENDOR_NOTE = {"title": "Groceries", "pages": None, "tags": [{"key": "text", "value": "Milk, eggs, bread and flour"}]}
+"""As a strict mode that wants every key and has no maps writes it."""
+CALLER_NOTE = {"title": "Groceries", "tags": {"text": "Milk, eggs, bread and flour"}}
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_arguments_of_a_rewritten_strict_tool_stream_in_the_callers_shape(api: str) -> None:
+    path, body = agent_request(api, STRICT_TOOLS, stream=True)
+    is_strict = api != "gemini"  # that API has neither `strict` nor pieces of arguments
+    if is_strict:
+        tool = body["tools"][0]
+        tool.get("function", tool)["strict"] = True
+    answer = Answer(calling(("note", VENDOR_NOTE if is_strict else CALLER_NOTE)), chunk_size=4)
+    with FakeVendor([answer, answer]) as vendor, proxied(vendor, "openai", "gpt-6-luna") as address:
+        live = streamed(address, api, body, path)
+        whole_path, whole_body = agent_request(api, STRICT_TOOLS)
+        whole_body["tools"] = body["tools"]
+        whole = read_whole(api, *posted(address, whole_path, whole_body))
+        sent = vendor.requests[0].json()["tools"][0]["function"]
+    pieces = [arguments for _, arguments in live.sequence]
+    assert (json.loads(live.arguments), live.calls) == (CALLER_NOTE, whole.calls)
+    assert ("pages" in sent["parameters"]["required"]) == is_strict
+    assert not is_strict or len(pieces) > 5
+    assert not is_strict or len("".join(pieces[:-1])) > 0.8 * len(live.arguments)
 
 
 @pytest.mark.parametrize("api", APIS)

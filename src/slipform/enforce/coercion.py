@@ -271,6 +271,13 @@ class PatchableFaults:
                 return True
         return next(coercions(value, types, units=switches.units), None) is not None
 
+    def of_number(self, alternatives: list[Alternative]) -> bool:
+        """The same for a number of which only the first character is there."""
+        types = _wanted_types(alternatives)
+        if types is None or (self._switches.wrap_scalars and "array" in types):
+            return True
+        return self._switches.coerce
+
     def of_text(self, text: str, alternatives: list[Alternative]) -> bool:
         """The same for a string of which this much is there."""
         types = _wanted_types(alternatives)

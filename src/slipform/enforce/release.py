@@ -34,7 +34,7 @@ from slipform.text.scanner import (
     STRING,
     JsonScanner,
 )
-from slipform.text.strict import compact_json
+from slipform.text.strict import NUMBER_ENDS, compact_json
 from slipform.text.tracker import Mismatch, Tracker
 from slipform.text.tree import Frame
 from slipform.text.work import bounded_work
@@ -483,11 +483,13 @@ def half_escape(scanner: JsonScanner) -> int:
 
 
 def closers(scanner: JsonScanner) -> str:
-    """What would close the text now: the open string, a key without a value, the brackets."""
+    """What would close the text now: the open string, a number without digits, a key without a value, the brackets."""
     state = scanner.stopped_in if scanner.stopped else scanner.state
     out = '"' if STRING <= state <= HIGH_ESCAPE else ""
     if state == COLON or (out and scanner.in_key):
         out += ":null"
+    if state == NUMBER and scanner.number not in NUMBER_ENDS:
+        out = "0"
     frame = scanner.top
     while frame.parent is not None:
         out += "}" if frame.is_object else "]"

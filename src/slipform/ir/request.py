@@ -394,7 +394,7 @@ class ModelNote(ModelWarning):
 
 @dataclass(frozen=True, slots=True)
 class DowngradeWarning(ModelWarning):
-    """A capability that the vendor refused; `strategy` is the channel that carried the schema instead, if any."""
+    """A capability that the provider lacks; `strategy` is the channel that carried the schema instead, if any."""
 
     strategy: OutputStrategy | None = None
 

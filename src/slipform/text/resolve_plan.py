@@ -241,6 +241,12 @@ class Alternative:
             self.knows_others = True
         return node
 
+    def may_begin_key(self, text: str) -> bool:
+        """Whether a property whose name begins like this may be allowed."""
+        if self.has_patterns or self.property(text) is not None:
+            return True
+        return any(key.startswith(text) and self.property(key) is not None for key in self.declared)
+
     def item(self, index: int) -> Node | None:
         """What the item at that index must be; None when there may be none."""
         index = min(index, self.max_prefix)

@@ -85,9 +85,15 @@ class ScanListener:
     def __init__(self) -> None:
         self.follows_text: bool = False
         """Whether `text` is to be called for the open string."""
+        self.follows_keys: bool = False
+        """Whether `key_text` is to be called for an open key."""
 
     def opened(self, is_object: bool, start: int) -> bool:  # noqa: ARG002
         """A container has opened; its member, with its comma and key, began at `start` of the text without blanks."""
+        return True
+
+    def key_text(self, text: str) -> bool:  # noqa: ARG002
+        """At the end of a piece: what the open key has grown to."""
         return True
 
     def key(self, key: str) -> bool:  # noqa: ARG002
@@ -96,6 +102,10 @@ class ScanListener:
 
     def text_opened(self) -> bool:
         """A string that is a value has opened."""
+        return True
+
+    def number_opened(self, is_negative: bool) -> bool:  # noqa: ARG002
+        """A number has begun, with a minus sign or without."""
         return True
 
     def text(self, text: str) -> bool:  # noqa: ARG002
@@ -208,8 +218,13 @@ class JsonScanner:
         return STRING <= self.state <= HIGH_ESCAPE and not self.in_key
 
     def tell_text(self, listener: ScanListener) -> None:
-        """Tell what the open string has grown to: at the end of a piece, and before anything goes wrong in it."""
-        if listener.follows_text and self.in_text() and not listener.text(self.open_text()):
+        """Tell how far the open string or key has grown: at the end of a piece, and before anything goes wrong."""
+        reads_on = True
+        if listener.follows_text and self.in_text():
+            reads_on = listener.text(self.open_text())
+        elif listener.follows_keys and self.in_key and self.state == STRING:
+            reads_on = listener.key_text("".join(self.pieces))
+        if not reads_on:
             self.stop()
 
     def stop(self) -> None:
@@ -317,6 +332,10 @@ class JsonScanner:
             self.number = 0
             self.digits = []
             self.state = NUMBER
+            if self.listener is not None and not self.listener.number_opened(code == 45):
+                self.number = NUMBER_STEPS[code]
+                self.stop()
+                return i + 1
             return self.in_number(text, i)
         literal = _LITERALS.get(text[i])
         if literal is not None:

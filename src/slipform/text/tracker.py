@@ -16,7 +16,15 @@ from typing import Any, Final, Literal, Protocol
 from slipform.schema.patterns import TextMatcher, matcher_for
 from slipform.text.resolve_plan import Alternative, Node, NormalForm
 from slipform.text.scanner import ScanListener
-from slipform.text.tracker_facts import closing_fault, fitting, kind_message, kind_of, may_become, scalar_message
+from slipform.text.tracker_facts import (
+    closing_fault,
+    fitting,
+    kind_message,
+    kind_of,
+    may_be_number,
+    may_become,
+    scalar_message,
+)
 
 _ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
 _NO_MORE: Final = object()
@@ -46,6 +54,9 @@ class AllowedChanges(Protocol):
 
     def of_scalar(self, value: Any, alternatives: list[Alternative], *, optional: bool) -> bool:
         """Whether a whole scalar in the wrong place may become right; `optional` says that its key may be left out."""
+
+    def of_number(self, alternatives: list[Alternative]) -> bool:
+        """The same for a number of which only the first character is there."""
 
     def of_text(self, text: str, alternatives: list[Alternative]) -> bool:
         """The same for a string of which this much is there."""
@@ -141,6 +152,7 @@ class Tracker(ScanListener):
         self._nodes: list[Node] = self._root
         """What may stand at the place being written, for each thread of the container around it."""
         self._changes: AllowedChanges | None = changes
+        self.follows_keys = changes is None or not changes.of_key()
         self._matchers: dict[Alternative, list[TextMatcher]] = {}
         self._unmatched: set[Alternative] = set()
         self._matched: int = 0
@@ -212,6 +224,15 @@ class Tracker(ScanListener):
             self._prune(remaining, len(self.tracks))
         return self._ended()
 
+    def key_text(self, text: str) -> bool:
+        """The open key has grown to this: stop where no key that is allowed begins so."""
+        top = self.tracks[-1]
+        for thread in top.threads:
+            if thread.alternative.may_begin_key(text):
+                return True
+        top.key = text
+        return self._wrong("is not allowed here", False)
+
     def key(self, key: str) -> bool:
         """A key has ended."""
         top = self.tracks[-1]
@@ -271,6 +292,20 @@ class Tracker(ScanListener):
                 matchers = [matcher_for(pattern) for pattern in each.patterns]
                 self._matchers[each] = [matcher for matcher in matchers if matcher is not None]
         return self.text("")
+
+    def number_opened(self, is_negative: bool) -> bool:
+        """A number has begun: stop where none may stand, or none that is negative."""
+        if not self._enter():
+            return False
+        for node in self._nodes:
+            if may_be_number(node, is_negative):
+                return True
+        allowed = self._alternatives()
+        if self._changes is not None and self._changes.of_number(allowed):
+            return True
+        any_number = any(may_be_number(node, False) for node in self._nodes)
+        message = "is outside its limits" if any_number else kind_message("number", allowed)
+        return self._wrong(message, False)
 
     def text(self, text: str) -> bool:
         """The open string, decoded, has grown to this."""

@@ -125,6 +125,23 @@ def may_become(text: str, alternative: Alternative) -> bool:
     return True
 
 
+def may_be_number(node: Node, is_negative: bool) -> bool:
+    """Whether a number that has just begun may stand there; -0 is not less than zero."""
+    if "number" in node.any_of or "integer" in node.any_of:
+        return True
+    for alternative in node.alternatives:
+        if (alternative.admits("number") or alternative.admits("integer")) and not (
+            is_negative and any(_is_positive(leaf) for leaf in alternative.leaves)
+        ):
+            return True
+    return False
+
+
+def _is_positive(leaf: Leaf) -> bool:
+    """Whether only numbers above zero are within its limits."""
+    return bool(leaf.limits.get("minimum", 0) > 0 or leaf.limits.get("exclusiveMinimum", -1) >= 0)
+
+
 def kind_message(kind: str, alternatives: list[Alternative]) -> str:
     """Why a value of that type may not stand where only these alternatives may."""
     faults = (kind_fault(kind, each) for each in alternatives)

@@ -262,6 +262,15 @@ def test_tools_are_described_the_same_with_a_schema_and_without() -> None:
     assert engine.body["messages"] == plain
 
 
+def test_a_prompted_schema_with_tools_is_reported_as_what_the_grammar_made_of_it() -> None:
+    tool = Tool("add", {"type": "object", "properties": {"a": {"type": "integer"}}})
+    provider = LocalProvider(lambda _: Scripted(f'{{"{KEY}": {{"name": "Ada", "age": 36}}}}'))
+    router = Router({"local": provider}, default="local")
+    report = Client(router=router).respond(asked().replace(tools=(tool,))).report
+    assert [each.strategy for each in report.attempts] == [OutputStrategy.NATIVE]
+    assert "prompted_constrained" in [each.code for each in report.warnings]
+
+
 @pytest.mark.covers("S0-05")
 def test_the_validator_is_a_dependency_at_run_time() -> None:
     needed = [line for line in importlib.metadata.requires("slipform") or () if "extra ==" not in line]

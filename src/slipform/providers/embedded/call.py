@@ -14,6 +14,7 @@ from slipform.enforce.loop import as_invalid_format
 from slipform.enforce.prompts import Wording, first_request
 from slipform.errors import JsonEnforcementError, RequestError
 from slipform.ir import (
+    DowngradeWarning,
     LossyEncode,
     Message,
     ModelRequest,
@@ -52,6 +53,13 @@ _EXTRA_SAMPLING = ("min_p", "repeat_penalty")
 _KNOWN_EXTRA = frozenset({*_EXTRA_SAMPLING, "n"})
 
 _AS_WRITTEN = Switches.none()
+
+_PROMPTED_BUT_CONSTRAINED = DowngradeWarning(
+    "prompted_constrained",
+    "With tools, the embedded model constrains its answer to the schema: the strategy `prompted` was not followed.",
+    "strategy",
+    OutputStrategy.NATIVE,
+)
 
 HookFactory: TypeAlias = Callable[[Guard], StopHook | None]
 
@@ -149,6 +157,8 @@ def _decoding(request: ModelRequest, options: Guard, stop_hook: HookFactory | No
     constraint = _constraint(request)
     if tools:
         finisher, warnings = tool_grammar(request, tools, constraint, _max_tokens(request))
+        if response_format is not None and response_format.strategy is OutputStrategy.PROMPTED:
+            warnings = (*warnings, _PROMPTED_BUT_CONSTRAINED)
         system = tools_prompt(request, tools)
         return _Decoding(finisher.grammar, warnings, ReadCall, system=system, finisher=finisher)
     if constraint is None:
