@@ -13,7 +13,7 @@ from slipform.enforce.judging import SchemaHint, violation_error
 from slipform.enforce.patching import Patched, patch_as_written, patch_for_type
 from slipform.errors import JsonEnforcementError
 from slipform.schema import JsonSchemaSpec, ResponseFormat, Schema
-from slipform.text.loads import LoadWarning, encode_answer, left_out, load, only_json
+from slipform.text.loads import LoadWarning, encode_answer, left_out, load, load_broken, only_json
 from slipform.text.repair.tokens import RepairEdit
 from slipform.text.strict import parse
 
@@ -69,7 +69,7 @@ def loads(text: str, schema: Any = None, *, strict: bool = False, nan: Literal["
         try:
             return parse(text)
         except ValueError:
-            loaded = load(text, strict=strict, nan=nan)
+            loaded = load(text, strict=True) if strict else load_broken(text, None, nan)
         log_doubts("loads", [(note.kind, note.message) for note in loaded.notes if note.is_doubt])
         return loaded.value
     target: Schema[Any] = Schema.of(schema)

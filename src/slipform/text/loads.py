@@ -130,10 +130,11 @@ def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanP
             # Built without the keyword handling of `Loaded(...)`, which is a tenth of the cost of a small document.
             return _make(Loaded, (value, 0, len(text), (), (), text))
         return _load_from_string(text, value, hint, nan) or Loaded(value, 0, len(text), (), (), text)
-    return _load_broken(text, hint, nan)
+    return load_broken(text, hint, nan)
 
 
-def _load_broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
+def load_broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
+    """`load`, for a text that a strict parser has refused already."""
     if not text.strip():
         raise EmptyAnswerError("The answer is empty", hint="Ask again.")
     with bounded_work(len(text)):
@@ -150,12 +151,13 @@ def _find_and_repair(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
         if (scalar := load_scalar(text, hint)) is not None:
             return scalar
     loaded = _load_surrounded(text, hint) or _search(text, hint, nan)
-    if not loaded.edits and not text[: loaded.start].strip() and not text[loaded.end :].strip():
+    if not loaded.edits and text[: loaded.start].strip() in _FENCES and text[loaded.end :].strip() in _FENCES:
         return loaded
     # Imported on first use, as `_search` is.
     from slipform.text.surroundings import doubts_around
 
-    return loaded._replace(notes=(*loaded.notes, *doubts_around(text, loaded)))
+    doubts = tuple(doubts_around(text, loaded))
+    return loaded._replace(notes=(*loaded.notes, *doubts)) if doubts else loaded
 
 
 def left_out(text: str, start: int, end: int) -> tuple[tuple[int, int], ...]:
@@ -241,6 +243,8 @@ _FORMULA_ESCAPE: Final = re.compile(
 )
 """A command of a formula, or of a pattern, that is valid JSON for a control character and a word."""
 _KEY_ESCAPE: Final = re.compile(r"(?<!\\)(?:\\\\)*(\\[bfnrt][^\"\\\n]{0,60}\")\s*:")
+_FENCES: Final = ("", "```", "```json")
+"""Around the JSON these say nothing about it."""
 _CONTAINERS: Final = frozenset({"object", "array"})
 _OBJECT_OR_ARRAY: Final = _ContainerHint()
 UNFINISHED_REASONING: Final = "the model was still reasoning when it ended, and gave no answer"

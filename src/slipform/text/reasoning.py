@@ -150,7 +150,8 @@ def without_template(text: str) -> str:
     may_end_turn = "<" in text and any(each in text for each in ("|>", "</s>", "<end_of_turn>"))
     if may_end_turn and (turn := _NEXT_TURN.search(text)) is not None:
         text = text[: turn.start()]
-    if (ending := _ENDING.search(text, max(0, len(text) - _MAX_TAG))) is not None:
+    may_end_so = text[-_MAX_TAG:].rstrip().endswith((">", "]"))
+    if may_end_so and (ending := _ENDING.search(text, max(0, len(text) - _MAX_TAG))) is not None:
         text = text[: ending.start()]
     final = text.rfind(_FINAL_CHANNEL)
     if final >= 0 and (_BEFORE_ANSWER.match(text, final) or is_open_channel(text[:final])):

@@ -54,7 +54,8 @@ def doubts_around(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
     >>> [each.kind for each in doubts_around('[1, ...]', load('[1, ...]')._replace(notes=()))]
     ['ellipsis']
     """
-    yield from _left_out_data(loaded)
+    if loaded.edits:
+        yield from _left_out_data(loaded)
     yield from _key_outside(text, loaded)
     yield from _no_answer(text, loaded)
 
@@ -73,8 +74,10 @@ def _left_out_data(loaded: Loaded) -> Iterator[LoadWarning]:
 
 def _no_answer(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
     """Warn of JSON inside a sentence of a text which says that it has no answer."""
+    if not _SENTENCE_GOES_ON.match(text, loaded.end):
+        return
     before = text[max(0, loaded.start - _MAX_SENTENCE) : loaded.start]
-    if not _IN_SENTENCE.search(before) or not _SENTENCE_GOES_ON.match(text, loaded.end):
+    if not _IN_SENTENCE.search(before):
         return
     after = text[loaded.end : loaded.end + _MAX_SENTENCE]
     if _SAYS_NOTHING.search(before) or _SAYS_NOTHING.search(after):
@@ -84,7 +87,7 @@ def _no_answer(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
 
 def _key_outside(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
     """Warn of what looks like a member outside the JSON that was taken, and of brackets that close nothing."""
-    if any(note.kind == "several_candidates" for note in loaded.notes):
+    if loaded.notes and any(note.kind == "several_candidates" for note in loaded.notes):
         # The other pieces have keys of their own; a key may still lead to one of them.
         opening = OPENING_BRACKET.search(text, loaded.end)
         key = None if opening is None else _KEY_OUTSIDE.search(text, loaded.end, opening.end())
