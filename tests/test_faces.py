@@ -23,7 +23,7 @@ import pytest
 
 import slipform
 from slipform.codecs import Capabilities, ServedRequest, find_api
-from slipform.config import Settings
+from slipform.config import Settings, read_settings
 from slipform.enforce import Budget, Guard, Outcome, Report, Switches
 from slipform.engine.setup import Options
 from slipform.errors import RequestError, SlipformError, UpstreamError, UpstreamRequestError
@@ -40,6 +40,8 @@ from slipform.testing import FakeModel, Interrupted, Turn
 from tests.conftest import PERSON
 from tests.proxy.asgi import post
 
+RAISING = read_settings("enforcement: {on_incomplete: raise}")
+"""Refusals are errors on this face too, as they are in Python."""
 PROMPT = "Ada is 36"
 GOOD = '{"name":"Ada","age":36}'
 ADA = {"name": "Ada", "age": 36}
@@ -173,7 +175,7 @@ def by_respond_stream(given: Setting) -> Seen:
 
 def through_proxy(given: Setting, *, stream: bool) -> Seen:
     async def work() -> Seen:
-        app = App(AsyncClient(router=given.router, options=given.options), Settings())
+        app = App(AsyncClient(router=given.router, options=given.options), RAISING)
         body = {
             "model": given.model,
             "messages": [{"role": "user", "content": PROMPT}],

@@ -69,7 +69,7 @@ class SlipformError(Exception):
         self.report: Any = report
         """The `Report` of the failed enforcement, if there was one."""
         self.partial: Any = None
-        """The `ModelResponse` of what had arrived, where an answer broke off."""
+        """The `ModelResponse` of what had arrived, where an answer broke off or was not valid."""
 
     def __str__(self) -> str:
         text = self.message if self.where is None else f"{self.message.rstrip('.')}, at {self.where}"

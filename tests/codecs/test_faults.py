@@ -12,7 +12,7 @@ from slipform.errors import AuthenticationError, RateLimitError, UpstreamError, 
 # status, body, category, class
 CASES: list[tuple[int, Any, str, type[UpstreamError]]] = [
     (401, {"error": {"message": "x", "code": "invalid_api_key"}}, "auth", AuthenticationError),
-    (403, {"error": {"message": "x"}}, "auth", AuthenticationError),
+    (403, {"error": {"message": "x"}}, "permission", AuthenticationError),
     (
         400,
         {

@@ -220,15 +220,6 @@ ROWS: tuple[Situation, ...] = (
     Situation("cut in the words", ((["It rains today."], {"cut": 3}),), ("t:It r|ains",), requests=3, error=True),
     Situation("cut in the arguments", (([OSLO], {"cut": 5}),), ('0:{"city":"Os',), requests=3, error=True),
     Situation("a token limit in the words", ((["It rai"], {"finish": "length"}),), ("t:It r|ai",), finish="length"),
-    Situation(
-        "a token limit in the arguments",
-        (([("weather", '{"city": "Os')], {"finish": "length"}), [OSLO]),
-        ('0:{"city":"Os|lo"}',),
-        requests=2,
-        whole_text="",
-    ),
-    Situation("a refusal", (([], {"refusal": "I must not.", "finish": "stop"}),), error=True),
-    Situation("a safety filter", ((["It rai"], {"finish": "content_filter"}),), ("t:It r|ai",), error=True),
     # Calls that are required.
     Situation("a required call", ([OSLO],), (OSLO_LEFT,), choice="required"),
     Situation("a named call", ([OSLO],), (OSLO_LEFT,), choice="weather"),

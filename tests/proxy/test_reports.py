@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from slipform.ir import ModelResponse
 from slipform.testing import FakeModel
 from tests.proxy.proxying import ADA, call, chat, proxied
 
-FAILURES = {"prose": "Ada is 36.", "empty": "", "cut off": ModelResponse(text='{"name": "A', finish="length")}
+FAILURES = {"prose": "Ada is 36.", "empty": "", "invalid": '{"name": 1}'}
 
 
 @pytest.mark.covers("S2-65", "S2-68", "C31")

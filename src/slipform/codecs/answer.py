@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
-from slipform.errors import UpstreamError
+from slipform.errors import JsonEnforcementError, UpstreamError
 from slipform.ir import (
     RESERVED_TOOL,
     FinishReason,
@@ -25,6 +25,7 @@ from slipform.ir import (
 from slipform.ir.logprobs import LOGPROBS
 from slipform.ir.response import NO_USAGE, resolve_finish
 from slipform.schema import OutputStrategy
+from slipform.text.loads import load
 from slipform.text.strict import compact_json, parse
 
 
@@ -82,12 +83,26 @@ def function_calls(calls: Any) -> list[Part]:
 
 
 def arguments_object(text: str) -> Any:
-    """Tool arguments as the object that some vendors want; text that is not an object goes under `arguments`."""
+    """Tool arguments as the object that some vendors want; text that is not an object goes under `arguments`.
+
+    >>> arguments_object('{"city": "Par'), arguments_object("Paris")
+    ({'city': 'Par'}, {'arguments': 'Paris'})
+    """
     try:
         value = parse(text or "{}")
     except ValueError:
-        return {"arguments": text}
+        value = _repaired_object(text)
     return value if isinstance(value, dict) else {"arguments": value}
+
+
+def _repaired_object(text: str) -> Any:
+    """The object that broken JSON begins with, as far as it was written; the text itself where there is none."""
+    if text.lstrip()[:1] != "{":
+        return text
+    try:
+        return load(text).value
+    except JsonEnforcementError:
+        return text
 
 
 MAX_TOKENS: Final = 10**12

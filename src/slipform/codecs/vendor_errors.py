@@ -15,7 +15,9 @@ from slipform.errors import (
     EnforcementError,
     LocalModelError,
     RateLimitError,
+    RequestError,
     SlipformError,
+    UnknownModelError,
     UpstreamError,
     UpstreamRequestError,
     UpstreamTimeout,
@@ -23,6 +25,11 @@ from slipform.errors import (
 
 _CATEGORIES: dict[str, tuple[type[UpstreamError], bool, str | None]] = {
     "auth": (AuthenticationError, False, "Check the API key of this provider."),
+    "permission": (
+        AuthenticationError,
+        False,
+        "The API key of this provider may not use that: choose another model, or have the vendor grant it.",
+    ),
     "quota": (RateLimitError, False, "The account has run out of credit or reached its limit; waiting does not help."),
     "rate_limit": (RateLimitError, True, None),
     "overloaded": (UpstreamError, True, None),
@@ -57,6 +64,8 @@ _UNSUPPORTED = re.compile(
 _MISSING = re.compile(r"model_not_found|model identifier is invalid|not_found_error|NOT_FOUND", re.IGNORECASE)
 _OVERLOADED = re.compile(r"overloaded|over capacity|high demand", re.IGNORECASE)
 _AUTH = re.compile(r"API_KEY_INVALID|authentication_error|invalid_api_key|AccessDenied|UnrecognizedClient|ExpiredToken")
+_KEY = re.compile(r"API_KEY_INVALID|authentication_error|invalid_api_key|UnrecognizedClient|ExpiredToken")
+"""In an answer 403: the key itself is wrong, rather than what it may be used for."""
 _FILTERED = re.compile(r"content_filter|content_policy|ResponsibleAIPolicyViolation|misalignment_policy|bio_policy")
 _BY_NAME = (
     (_MISSING, "not_found"),
@@ -171,7 +180,7 @@ def classify(fault: VendorFault, status: int | None, kind: str = "") -> str:
     if status == 402 or _QUOTA_CODES.search(fault.code) or _QUOTA_CODES.search(fault.type):
         return "quota"
     if _AUTH.search(names) or (status in (401, 403) and not _moderated(fault)):
-        return "auth"
+        return "auth" if status != 403 or _KEY.search(f"{names} {fault.message}") else "permission"
     if _FILTERED.search(names) or status == 403:
         return "content_filter"
     if status in _BY_STATUS:
@@ -276,15 +285,30 @@ def error_fields(error: SlipformError) -> dict[str, Any]:
 
 
 def error_status(error: SlipformError) -> int:
-    """The HTTP status for an error: the vendor's own for overload, else that of the error's class."""
-    if isinstance(error, UpstreamError) and error.details.get("category") == "not_found":
-        return 404
-    if isinstance(error, UpstreamError) and error.details.get("category") == "overloaded":
-        return 503
-    return error.http_status
+    """The HTTP status for an error: the vendor's own where clients tell its kinds apart, else that of the class."""
+    if not isinstance(error, UpstreamError):
+        return error.http_status
+    if error.status in _KEPT_STATUSES:
+        return error.status
+    category = error.details.get("category")
+    return _CATEGORY_STATUSES.get(category, error.http_status) if isinstance(category, str) else error.http_status
+
+
+_KEPT_STATUSES = frozenset({403, 413})
+_CATEGORY_STATUSES = {"not_found": 404, "overloaded": 503}
 
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 504: "timeout_error"}
+
+
+def _param(error: SlipformError) -> str | None:
+    """The parameter of the request that an error is about, if it is about one."""
+    if isinstance(error, UpstreamError):
+        param = error.details.get("param")
+        return param if isinstance(param, str) else None
+    if isinstance(error, UnknownModelError):
+        return "model"
+    return error.where if isinstance(error, RequestError) else None
 
 
 def openai_error(error: SlipformError) -> dict[str, Any]:
@@ -300,7 +324,7 @@ def openai_error(error: SlipformError) -> dict[str, Any]:
     encoded = {
         "message": fields["message"],
         "type": kind or ("server_error" if status >= 500 else "invalid_request_error"),
-        "param": fields.get("where"),
+        "param": _param(error),
         "code": fields["code"],
     }
     return {"error": {**encoded, "details": fields["details"]} if "details" in fields else encoded}

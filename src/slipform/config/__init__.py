@@ -185,6 +185,8 @@ class Enforcement(_Block):
     """Whether the arguments of tool calls are validated against the tools' schemas."""
     on_failure: Literal["raise", "raw"] = "raise"
     """What an invalid answer becomes after the last attempt: an error, or its text with a warning."""
+    on_incomplete: Literal["respond", "raise"] = "respond"
+    """What a refused, filtered or truncated answer becomes: a 200 in the API's own form, or an error (422)."""
     response_format_max_schema_chars: Annotated[int, Field(ge=100)] = 2000
     """Characters of a schema in the prompt; a longer one is shortened there, but validated in full."""
     schema_descriptions: bool = False

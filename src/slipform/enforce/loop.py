@@ -46,6 +46,7 @@ from slipform.ir.parts import with_content
 from slipform.ir.request import CallCount, Guard
 from slipform.prices import AnyPrice, find_price
 from slipform.schema import OutputStrategy, Schema
+from slipform.text.lifted import LiftedText
 from slipform.text.loads import load
 
 __all__ = ["LOGPROBS_LEFT_OUT", "Budget", "Formatter", "Outcome", "Plan", "Steps", "enforce", "unjudged"]
@@ -92,8 +93,9 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             if LOGPROBS in response.extra:
                 response, report = _with_own_logprobs(response, verdict, turn, state.standard, report)
             return _outcome(response, verdict, report)
-        failure = state.failure(verdict)
+        failure = state.failure(verdict, response)
         if failure is not None:
+            failure.partial = _as_the_vendor_ended_it(response, plan)
             if plan.on_failure == "raw" and not isinstance(failure, RefusalError | InvalidResponseFormat):
                 return _as_it_is(response, failure, state.report, plan)
             raise failure
@@ -129,10 +131,12 @@ class _Progress:
         self._verdict = verdict
         return verdict
 
-    def failure(self, verdict: Verdict) -> EnforcementError | None:
+    def failure(self, verdict: Verdict, response: ModelResponse) -> EnforcementError | None:
         """The error of a call that ends with this verdict; None where the model is asked again."""
         ended = self._spent(self.report)
-        if not (verdict.hopeless or ended or self._calls.is_spent or _is_cut_again(self.report)):
+        at_limit = self._plan.on_incomplete == "respond" and response.finish == "length"
+        is_final = at_limit and isinstance(verdict.error, TruncatedError)
+        if not (verdict.hopeless or is_final or ended or self._calls.is_spent or _is_cut_again(self.report)):
             return None
         failure = _failure(verdict, self.report, ended, self._plan, self._request)
         if self._calls.is_spent and not verdict.hopeless and ended is None:
@@ -415,6 +419,16 @@ def _as_it_is(response: ModelResponse, error: EnforcementError, report: Report, 
     text = answer_text(response, plan.answer_tool)
     response = _without_answer_call(response, plan)
     return Outcome(text, text, response, report.replace(warnings=(*report.warnings, warning)))
+
+
+def _as_the_vendor_ended_it(response: ModelResponse, plan: Plan) -> ModelResponse:
+    """Return an answer that is not valid with its text, as far as it goes, in the caller's shape."""
+    text = answer_text(response, plan.answer_tool)
+    if response.lift is not None and response.lift.plan is not None and text.lstrip()[:1] == "{":
+        text = LiftedText(response.lift.plan).feed(text.lstrip())
+    response = _without_answer_call(response, plan)
+    parts = with_content(response.parts, text, response.tool_calls) if response.parts else ()
+    return response.replace(text=text, parts=parts, lift=None)
 
 
 def _failure(

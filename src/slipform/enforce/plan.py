@@ -220,6 +220,8 @@ class Plan:
     validators: tuple[Validator, ...] = ()
     on_failure: Literal["raise", "raw"] = "raise"
     """What becomes of an answer that cannot be made to fit: an error, or its text as it is with a warning."""
+    on_incomplete: Literal["respond", "raise"] = "raise"
+    """Whether the caller takes an answer that met its token limit as it is: it is then not asked for again."""
     guard: Guard = field(default_factory=Guard)
     guarded_decoding: bool = False
     """Whether the provider knows the guard's options, and is told them."""

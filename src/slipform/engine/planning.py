@@ -254,6 +254,7 @@ def _planned(
         repair=options.repair,
         validators=options.validators,
         on_failure=options.on_failure,
+        on_incomplete=options.on_incomplete,
         guard=Guard.of(request.extra, _default_guard(options, provider_guard)),
         guarded_decoding=provider_guard is not None,
         backoff_seconds=options.backoff_seconds,

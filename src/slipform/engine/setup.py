@@ -49,6 +49,8 @@ class Options:
     max_schema_chars: int = 2000
     descriptions: bool = False
     on_failure: Literal["raise", "raw"] = "raise"
+    on_incomplete: Literal["respond", "raise"] = "raise"
+    """Whether the caller takes refused and truncated answers as they are; the proxy's callers do."""
     guard: Guard = field(default_factory=Guard)
     """What is done about an answer while it is written; a request's `extra` may ask for more."""
     backoff_seconds: float = 0

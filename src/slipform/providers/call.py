@@ -325,7 +325,7 @@ def stream_error(prepared: PreparedCall, fault: TransportFault) -> UpstreamError
             f"The connection broke: {fault.message}",
             hint="Ask again, or ask another model."
             if fault.phase == "body"
-            else "The request was not repeated, because the vendor may have acted on it.",
+            else "The vendor may have acted on the request: ask again where that does no harm, or ask another model.",
             details=details,
         )
     prepared.annotate(error)

@@ -184,9 +184,11 @@ class ResponsesStreamEncoder:
             out += self._grow("output_text", "")
         for call in self._calls.calls:
             out += self._open_call(call) if call.position not in self._at else []
+        finish = resolve_finish(self._finish, bool(self._calls.calls), "refused" if self._refused else None)
+        if self._items and len(self._items) - 1 not in self._finished_items:
+            _mark_incomplete(self._items, finish)
         for at in range(len(self._items)):
             out += self._end_item(at)
-        finish = resolve_finish(self._finish, bool(self._calls.calls), "refused" if self._refused else None)
         kind = "response.incomplete" if finish in ("length", "content_filter") else "response.completed"
         out.append(self._event(kind, {"response": {**self._response(finish), **self.extra}}))
         return b"".join(out)
@@ -424,10 +426,17 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
     """The body of a whole answer."""
     identity = response.id or f"resp_{stamp.new_id()}"
     output = _output(response, identity)
+    _mark_incomplete(output, response.finish)
     created = stamp.seconds()
     return response_object(
         served, identity, response.model, created, finish=response.finish, output=output, usage=response.usage
     )
+
+
+def _mark_incomplete(output: list[dict[str, Any]], finish: FinishReason) -> None:
+    """Set the status of the item that was being written when the answer was cut off."""
+    if finish in _REASONS and output and "status" in output[-1]:
+        output[-1]["status"] = "incomplete"
 
 
 def _output(response: ModelResponse, identity: str) -> list[dict[str, Any]]:

@@ -32,6 +32,7 @@ from slipform.providers.router import Router
 from slipform.proxy.admission.spending import CallSpending, Rewrite, metered
 from slipform.proxy.calls.forward import ForwardedCall, pass_through
 from slipform.proxy.calls.inbound import Inbound
+from slipform.proxy.calls.incomplete import closing_chunk, incomplete_answer
 from slipform.proxy.calls.replaced_ids import replaced_in
 from slipform.proxy.calls.request_switches import FIELD
 from slipform.proxy.calls.resources import AnswerMarks, ResponseMarks
@@ -261,9 +262,13 @@ async def answer(
     try:
         await run_first_async(listed, ask, lambda: not record.status or (stream is not None and record.enforced))
     except Exception as error:
-        if stream is None or not stream.writer.started:
+        incomplete = _incomplete_answer(call, error, options)
+        if incomplete is not None:
+            await (_write_whole(call, incomplete, send) if stream is None else stream.end(incomplete))
+        elif stream is None or not stream.writer.started:
             raise
-        await stream.fail(error)
+        else:
+            await stream.fail(error)
     finally:
         if stream is not None:
             stream.writer.close()
@@ -367,7 +372,26 @@ async def _whole(
             response = response.replace(usage=response.usage.replace(cost=cost))
     if call.turns is not None and response.tool_calls:
         await call.turns.keep(response)
+    await _write_whole(call, response, send, extra)
+
+
+def _incomplete_answer(call: Inbound, error: Exception, options: Options) -> ModelResponse | None:
+    """Record an answer that was refused or truncated, where the caller gets it as the vendor ended it."""
+    if options.on_incomplete != "respond" or not isinstance(error, SlipformError):
+        return None
+    response = incomplete_answer(error, call.api.name)
+    if response is not None:
+        call.record.fail(error)
+    return response
+
+
+async def _write_whole(
+    call: Inbound, response: ModelResponse, send: RecordingSend, extra: Mapping[str, Any] | None = None
+) -> None:
+    record = call.record
     record.status = 200
+    if extra is None and record.report_asked and record.report is not None:
+        extra = {FIELD: record.report.to_dict()}
     body = call.api.encode_response(response, call.served, extra=extra)
     if call.id_markers is not None:
         body = call.id_markers.whole(body)
@@ -412,6 +436,16 @@ class _Stream:
         if call.turns is not None and isinstance(sink, TurnFolder):
             await call.turns.keep(sink.answer())
         await writer.finish()
+
+    async def end(self, response: ModelResponse) -> None:
+        """Write an answer that was refused or truncated; of one that has begun, its end."""
+        record = self._call.record
+        if record.report_asked and record.report is not None:
+            self.writer.add({FIELD: record.report.to_dict()})
+        reader = self._opened.reader
+        has_begun = self.writer.started or (reader is not None and reader.has_shown)
+        await self.writer.write([closing_chunk(response)] if has_begun else list(as_chunks(response)))
+        await self.writer.finish()
 
     async def fail(self, error: Exception) -> None:
         """End the stream, which has begun, with this error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -143,7 +144,7 @@ class CallRouter:
 
     def __init__(self, router: Router, options: Options, settings: Settings) -> None:
         self._router = router
-        self._options = options
+        self._options = dataclasses.replace(options, on_incomplete=settings.enforcement.on_incomplete)
         self._settings = settings
         self._shared = SharedState(settings.redis) if settings.redis is not None else None
         self.guard = AdmissionControl(settings, self._shared)

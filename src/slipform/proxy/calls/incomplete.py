@@ -1,0 +1,56 @@
+"""Turn a refused, filtered or truncated answer into a response in the API's own form, rather than an error."""
+
+from __future__ import annotations
+
+from slipform.codecs.codec import refusal_text
+from slipform.enforce import Report
+from slipform.errors import EnforcementError, RefusalError, SlipformError, TruncatedError
+from slipform.ir import CompletionChunk, FinishReason, ModelResponse
+from slipform.ir.parts import with_content
+
+_REFUSES_IN_FIELD = frozenset({"openai-chat", "openai-responses"})
+"""APIs in which a refusal has a field of its own, beside the text."""
+
+
+def incomplete_answer(error: SlipformError, api: str) -> ModelResponse | None:
+    """Return the answer that the vendor gave, with the usage of all attempts; None for any other error.
+
+    >>> error = RefusalError("The model refused: no")
+    >>> error.partial = ModelResponse(text="I will not.", finish="refusal")
+    >>> incomplete_answer(error, "openai-chat").refusal
+    'I will not.'
+    """
+    response = error.partial
+    if not isinstance(error, EnforcementError) or not isinstance(response, ModelResponse):
+        return None
+    usage = error.report.usage if isinstance(error.report, Report) else response.usage
+    response = response.replace(usage=usage)
+    if isinstance(error, RefusalError):
+        return _refused(response, api)
+    if isinstance(error, TruncatedError) and response.finish == "length":
+        return response
+    return None
+
+
+def closing_chunk(response: ModelResponse) -> CompletionChunk:
+    """Return the end of such an answer, for a stream that has sent some of it."""
+    return CompletionChunk(
+        refusal=response.refusal or "",
+        finish=response.finish,
+        raw_finish=response.raw_finish,
+        usage=response.usage,
+        extra=response.extra,
+    )
+
+
+def _refused(response: ModelResponse, api: str) -> ModelResponse:
+    """Return a refusal with its words where the API has them; a filter has none."""
+    if response.finish == "content_filter":
+        return response
+    finish: FinishReason = "refusal"
+    is_prose = bool(response.text.strip()) and response.text.lstrip()[0] not in "{["
+    if response.refusal is None and is_prose and api in _REFUSES_IN_FIELD:
+        parts = with_content(response.parts, "", response.tool_calls) if response.parts else ()
+        return response.replace(finish=finish, refusal=response.text, text="", parts=parts)
+    response = response.replace(finish=finish)
+    return response if is_prose else response.replace(refusal=refusal_text(response))
