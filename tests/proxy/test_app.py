@@ -141,7 +141,7 @@ def schema(document: Any) -> Any:
         ({"messages": []}, 400, "invalid_request"),
         ({"messages": [{"role": "wizard", "content": "x"}]}, 400, "invalid_request"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "invalid_request"),
-        ({"n": 2, "response_format": schema({"type": "object"})}, 400, "invalid_request"),
+        ({"n": 0, "response_format": schema({"type": "object"})}, 400, "invalid_request"),
         ({"tools": [{"type": "function"}]}, 400, "invalid_request"),
         ({"model": None}, 400, "invalid_request"),
         ({"model": "locall"}, 404, "model_not_found"),

@@ -9,12 +9,10 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from slipform.codecs import Api, ServedRequest
-from slipform.enforce import Outcome
+from slipform.enforce import Outcome, Report
 from slipform.enforce.stream import OpenStream, StreamWatch
 from slipform.engine import tracing
 from slipform.engine.drive import AsyncModel, run_async, run_stream
@@ -30,6 +28,7 @@ from slipform.prices import AnyPrice
 from slipform.providers.base import as_chunks
 from slipform.providers.router import Router
 from slipform.proxy.admission.spending import CallSpending, Rewrite, metered
+from slipform.proxy.calls.choices import check_count, choice_chunks, gathered, gives_several, merged, requested_answers
 from slipform.proxy.calls.forward import ForwardedCall, pass_through
 from slipform.proxy.calls.inbound import Inbound
 from slipform.proxy.calls.incomplete import closing_chunk, incomplete_answer
@@ -233,6 +232,7 @@ async def answer(
     options = _options(call, options)
     if call.turns is not None and _has_earlier_answer(model_request):
         model_request = await call.turns.restored(model_request)
+    answers = requested_answers(model_request)
 
     stream: _Stream | None = None
     if call.served.stream:
@@ -253,6 +253,13 @@ async def answer(
         if call.adopted is not None:
             request = _with_adopted_strategy(request, route)
         model = route.awaited if spending is None else metered(route, spending)
+        if answers.number > 1 and (record.enforced or not gives_several(route.provider, request)):
+            check_count(answers, options.budget.calls)
+            single = requested_answers(request).single
+            asked = partial(_choice, call, single, route, model, options)
+            choices = await gathered(asked, answers.number, together=spending is None)
+            await _write_choices(call, choices, send, stream)
+            return
         if stream is not None:
             work = stream.write(request, route, model, options)
         else:
@@ -373,6 +380,54 @@ async def _whole(
     if call.turns is not None and response.tool_calls:
         await call.turns.keep(response)
     await _write_whole(call, response, send, extra)
+
+
+class _Choice(NamedTuple):
+    """One of several answers to a request."""
+
+    response: ModelResponse
+    report: Report | None = None
+
+
+async def _choice(
+    call: Inbound, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options
+) -> _Choice:
+    """Await one of several answers; one that was refused or truncated counts where callers get those."""
+    if not call.record.enforced:
+        return _Choice(await _complete(request, model))
+    try:
+        outcome = await run_async(request, await route.plan_async(request, options), model)
+    except SlipformError as error:
+        response = incomplete_answer(error, call.api.name) if options.on_incomplete == "respond" else None
+        if response is None:
+            raise
+        return _Choice(response, error.report if isinstance(error.report, Report) else None)
+    return _Choice(_answer_of(call, outcome), outcome.report)
+
+
+async def _write_choices(
+    call: Inbound, choices: Sequence[_Choice], send: RecordingSend, stream: _Stream | None
+) -> None:
+    """Write several answers as the choices of one."""
+    record = call.record
+    response = merged([choice.response for choice in choices])
+    reports = [choice.report for choice in choices if choice.report is not None]
+    if reports:
+        attempts = tuple([attempt for report in reports for attempt in report.attempts])
+        warnings = dict.fromkeys([*call.warnings, *[warning for report in reports for warning in report.warnings]])
+        record.report = reports[0].replace(attempts=attempts, warnings=tuple(warnings))
+        record.cost = record.report.cost
+        record.strategy = attempts[-1].strategy.value if attempts else ""
+    else:
+        record.usage = response.usage
+    if call.turns is not None:
+        for each in (response, *response.others):
+            await call.turns.keep(each)
+    if stream is None:
+        await _write_whole(call, response, send)
+    else:
+        await stream.writer.write(list(choice_chunks(response)))
+        await stream.writer.finish()
 
 
 def _incomplete_answer(call: Inbound, error: Exception, options: Options) -> ModelResponse | None:
@@ -517,11 +572,19 @@ def _with_adopted_strategy(request: ModelRequest, route: ModelRoute) -> ModelReq
     return request.replace(response_format=response_format.with_strategy(strategy))
 
 
+def _answer_of(call: Inbound, outcome: Outcome) -> ModelResponse:
+    """Return the answer of a call; one of words that the caller listed is those words, not a JSON string."""
+    answer = outcome.answer
+    if call.served.options.get("bare_text") and isinstance(outcome.value, str):
+        return answer.replace(text=outcome.value, parts=())
+    return answer
+
+
 def _record_outcome(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Mapping[str, Any] | None]:
     """Record the outcome of a call; return the answer and the report fields that the caller requested."""
     record = call.record
     report = outcome.report
-    answer = outcome.answer
+    answer = _answer_of(call, outcome)
     left_out = call.api.left_out(answer)
     if call.warnings or call.adopted is not None or left_out:
         adopted = () if call.adopted is None else (call.adopted.warning,)
@@ -529,8 +592,6 @@ def _record_outcome(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Map
     record.set_report(report)
     record.answer = answer
     record.cost = answer.usage.cost
-    if call.served.options.get("bare_text") and isinstance(outcome.value, str):
-        record.answer = msgspec.structs.replace(answer, text=outcome.value, parts=())
     if report.attempts:
         record.strategy = report.attempts[-1].strategy.value
     if call.switches.report:

@@ -532,9 +532,6 @@ def _decode(api: Api, data: Mapping[str, Any], body: bytes, path: str, named: Re
         served = msgspec.structs.replace(served, request=request)
     if not request.messages:
         raise _no_messages()
-    shaped = request.response_format is not None or request.json_mode or bool(request.tools)
-    if shaped and request.extra.get("n") not in (None, 1):
-        raise RequestError("One answer is enforced per request", where="n", hint="Leave `n` out, or ask again.")
     return served
 
 
