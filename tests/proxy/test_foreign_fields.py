@@ -214,7 +214,8 @@ def test_state_that_a_vendor_does_not_keep_is_refused_by_name(fields: Any, named
     body = {"model": "up/m", "input": "Ada is 36", **fields}
     if shaped:
         body["text"] = {"format": {"type": "json_schema", "name": "p", "schema": PERSON}}
-    with FakeVendor([ADA]) as vendor, proxied({"up": upstream(vendor)}) as address:
+    off = {"stored_responses": {"enabled": False}}
+    with FakeVendor([ADA]) as vendor, proxied({"up": upstream(vendor)}, off) as address:
         reply = call(address, "/v1/responses", {name: value for name, value in body.items() if value is not None})
     assert reply.status == 400
     assert reply.json["error"]["code"] == "unsupported_field"

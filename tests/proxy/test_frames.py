@@ -6,6 +6,7 @@ import copy
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from slipform.bounded import live_caches
@@ -113,7 +114,9 @@ def told(call: Inbound) -> tuple[Any, ...]:
     """All that is known of a call when it was read."""
     record = call.record
     noted = (record.model, record.enforced, record.schema, record.stream, record.timeout, record.schema_from)
-    return call.served, call.models, call.stream_mode, call.warnings, call.switches, noted
+    options = {name: value for name, value in call.served.options.items() if name != "response_id"}
+    served = msgspec.structs.replace(call.served, options=options)
+    return served, call.models, call.stream_mode, call.warnings, call.switches, noted
 
 
 @pytest.mark.parametrize("name", CALLS)

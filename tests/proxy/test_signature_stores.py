@@ -131,3 +131,14 @@ def test_where_it_is_kept_follows_from_the_settings(tmp_path: Path) -> None:
     assert isinstance(find_store(LIMITS, None, None), MemorySignatures)
     assert isinstance(find_store(LIMITS, None, tmp_path), SqliteSignatures)
     assert isinstance(find_store(Signatures(file=str(tmp_path / "a.sqlite")), None, None), SqliteSignatures)
+
+
+def test_what_is_removed_is_gone_and_leaves_its_room(play: Callable[[Story], None]) -> None:
+    async def story(kept: SignatureStore) -> None:
+        for _ in range(20):
+            await kept.put("ada", {"c1": b"x" * 4000})
+            await kept.remove("ada", ["c1", "c2"])
+        await kept.put("ada", {"c3": b"x" * 4000})
+        assert await kept.get("ada", ["c1", "c3"]) == {"c3": b"x" * 4000}
+
+    play(story)

@@ -188,7 +188,7 @@ def test_another_provider_cannot_go_on_with_it() -> None:
 
 def test_an_answer_that_nobody_keeps_says_so() -> None:
     with kept(Keeper()) as (client, address):
-        said = client.responses.create(model="chat/m", input="hi")
+        said = client.responses.create(model="chat/m", input="hi", store=False)
         assert said.to_dict()["store"] is False
         assert unmark(said.id)[0] is None
         assert call(address, f"/v1/responses/{said.id}").status == 404

@@ -326,8 +326,17 @@ class Signatures(_Block):
     share, or with one worker the memory."""
 
 
+class StoredResponses(Signatures):
+    """How long, and how much of, answers to Responses requests are stored for vendors that store none themselves."""
+
+    enabled: bool = True
+    """Whether they are stored at all; otherwise each request has to carry its whole conversation."""
+    max_bytes: Annotated[int, Field(ge=1024)] = 256 * 1024 * 1024
+    max_bytes_per_key: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
+
+
 class Redis(_Block):
-    """Where several workers or machines share revoked keys, rate limits, budgets, the cache, downgrades, signatures."""
+    """Where workers or machines share keys, rate limits, budgets, the cache, downgrades, signatures and responses."""
 
     url: str
     prefix: str = "slipform:"
@@ -358,6 +367,7 @@ class Settings(_Block):
     cache: Cache = Cache()
     ledger: LedgerSettings = LedgerSettings()
     signatures: Signatures = Signatures()
+    stored_responses: StoredResponses = StoredResponses()
     redis: Redis | None = None
 
     @property

@@ -26,8 +26,10 @@ NAME = "openai-responses"
 
 MESSAGE = "message"
 """Under which name a text keeps the fields of the message that it stood in: a turn may have several here."""
-MADE_REASONING = "rs_slipform_"
-"""How the ids of reasoning begin that another vendor's model wrote: OpenAI does not know these items."""
+OWN_ID = "_slipform_"
+"""What follows the kind in an id that slipform made: OpenAI does not know these responses and items."""
+MADE_REASONING = f"rs{OWN_ID}"
+"""How the ids of reasoning begin that another vendor's model wrote."""
 INCLUDED = "message.output_text.logprobs"
 """What `include` names to ask for the probabilities of tokens."""
 SAMPLING_NAMES = {"temperature": "temperature", "top_p": "top_p"}

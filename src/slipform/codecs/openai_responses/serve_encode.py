@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 from slipform.codecs.codec import DECLINED, ServedRequest, Stamp, refusal_text
 from slipform.codecs.openai_responses.decode import ITEM_ID
-from slipform.codecs.openai_responses.encode import MADE_REASONING, MESSAGE, NAME
+from slipform.codecs.openai_responses.encode import MADE_REASONING, MESSAGE, NAME, OWN_ID
 from slipform.codecs.request_fields import dumps
 from slipform.codecs.vendor_errors import openai_error
 from slipform.errors import SlipformError
@@ -57,6 +60,60 @@ def call_item(identity: str, call_id: str, name: str, arguments: str, status: st
     return {**item, "arguments": arguments, "status": status}
 
 
+UNIQUE_CALL_IDS = "unique_call_ids"
+"""The option of a served request under which its answer finds how to make the ids of its calls unique."""
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueCallIds:
+    """Gives calls other ids where the conversation has theirs already: many servers count them anew in each answer.
+
+    >>> UniqueCallIds(frozenset({"call_0"}), "x").of_call("call_0")
+    'call_slipform_x_b0378962'
+    """
+
+    taken: frozenset[str]
+    stem: str
+
+    @classmethod
+    def of(cls, items: Any) -> UniqueCallIds | None:
+        """Return what keeps the ids of further calls apart from those in these items; None where there are none."""
+        ids = [item.get("call_id") for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+        taken = frozenset([each for each in ids if isinstance(each, str)])
+        return cls(taken, os.urandom(12).hex()) if taken else None
+
+    def of_call(self, identity: str) -> str:
+        """Return the id of a call: its own, unless it is taken."""
+        return f"call{OWN_ID}{self.stem}_{crc32(identity.encode()):08x}" if identity in self.taken else identity
+
+
+def _call_id(identity: str, served: ServedRequest) -> str:
+    unique_ids = served.options.get(UNIQUE_CALL_IDS)
+    return identity if unique_ids is None else unique_ids.of_call(identity)
+
+
+def item_id(kind: str, response: str) -> str:
+    """Return the id of an item of this kind in a response; reasoning must be known as not OpenAI's.
+
+    >>> item_id("fc", "resp_slipform_1"), item_id("msg", "resp_1"), item_id("rs", "resp_1")
+    ('fc_slipform_1', 'msg_resp_1', 'rs_slipform_resp_1')
+    """
+    if response.startswith(f"resp{OWN_ID}"):
+        return kind + response.removeprefix("resp")
+    return f"{MADE_REASONING}{response}" if kind == "rs" else f"{kind}_{response}"
+
+
+def own_fields(extra: Mapping[str, Any], served: ServedRequest) -> dict[str, Any]:
+    """Return what this API's own vendor said about a part, without ids where slipform stores the answer."""
+    fields = dict(extra.get(NAME, {}))
+    if "response_id" not in served.options:
+        return fields
+    if MESSAGE in fields:
+        fields[MESSAGE] = {key: value for key, value in fields[MESSAGE].items() if key != "id"}
+    fields.pop("id", None)
+    return fields
+
+
 def encode_usage(usage: Usage) -> dict[str, Any] | None:
     """Usage as Responses counts it, or nothing when nothing is known."""
     if usage == Usage():
@@ -90,6 +147,7 @@ def response_object(
     if finish is None:
         status = "in_progress"
     choice = request.tool_choice
+    conversation = served.options.get("conversation")
     return {
         "id": identity,
         "object": "response",
@@ -111,6 +169,7 @@ def response_object(
         "tool_choice": {"type": "function", "name": choice.name} if isinstance(choice, NamedTool) else choice or "auto",
         "tools": [],
         "usage": encode_usage(usage),
+        **({} if conversation is None else {"conversation": conversation}),
     }
 
 
@@ -132,7 +191,10 @@ class ResponsesStreamEncoder:
         self.extra: Mapping[str, Any] = {}
         self._served = served
         self._created = stamp.seconds()
-        self._id = f"resp_{stamp.new_id()}"
+        self._own_id: str | None = served.options.get("response_id")
+        self._id = self._own_id or f"resp_{stamp.new_id()}"
+        self._answer_id: str | None = self._id
+        """From which the ids of calls are made that came without one."""
         self._model: str | None = None
         self._is_started = False
         self._sequence = 0
@@ -212,7 +274,8 @@ class ResponsesStreamEncoder:
         if self._is_started:
             return b""
         self._is_started = True
-        self._id = chunk.id or self._id
+        self._id = self._own_id or chunk.id or self._id
+        self._answer_id = chunk.id if self._own_id else self._id
         self._model = chunk.model
         response = {"response": self._response(None)}
         return self._event("response.created", response) + self._event("response.in_progress", response)
@@ -235,7 +298,8 @@ class ResponsesStreamEncoder:
     def _identity(self, prefix: str) -> str:
         """An id for the next item of this kind."""
         count = sum(str(item["id"]).startswith(prefix) for item in self._items)
-        return f"{prefix}_{self._id}_{count}" if count else f"{prefix}_{self._id}"
+        identity = item_id(prefix, self._id)
+        return f"{identity}_{count}" if count else identity
 
     def _grow(self, kind: str, text: str, identity: str = "", logprobs: list[Any] | None = None) -> list[bytes]:
         out: list[bytes] = []
@@ -253,7 +317,7 @@ class ResponsesStreamEncoder:
         return [*out, self._event(f"response.{_EVENTS[kind]}.delta", fields)]
 
     def _start_thought(self, part: _Growing, identity: str) -> list[bytes]:
-        identity = identity or self._identity(MADE_REASONING.removesuffix("_"))
+        identity = identity or self._identity("rs")
         part.at, event = self._add(reasoning_item(identity, ""), reasoning_item(identity, ""))
         fields = {**self._where(part.at), "summary_index": 0, "part": {"type": "summary_text", "text": ""}}
         return [event, self._event("response.reasoning_summary_part.added", fields)]
@@ -334,8 +398,10 @@ class ResponsesStreamEncoder:
         return [*out, *self._end_item(at)] if delta.done and at is not None else out
 
     def _open_call(self, call: OpenCall) -> list[bytes]:
-        own = call.extra.get(NAME, {})
-        item = {**call_item(f"fc_{self._id}_{call.position}", call.known_id(self._id), call.name or "", ""), **own}
+        own = own_fields(call.extra, self._served)
+        identity = f"{item_id('fc', self._id)}_{call.position}"
+        call_id = _call_id(call.known_id(self._answer_id), self._served)
+        item = {**call_item(identity, call_id, call.name or "", ""), **own}
         at, event = self._add({**item, "status": "in_progress"}, item)
         self._at[call.position] = at
         buffered = "".join(call.pieces)
@@ -424,8 +490,8 @@ class _Growing:
 
 def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dict[str, Any]:
     """The body of a whole answer."""
-    identity = response.id or f"resp_{stamp.new_id()}"
-    output = _output(response, identity)
+    identity = served.options.get("response_id") or response.id or f"resp_{stamp.new_id()}"
+    output = _output(response, identity, served)
     _mark_incomplete(output, response.finish)
     created = stamp.seconds()
     return response_object(
@@ -439,36 +505,41 @@ def _mark_incomplete(output: list[dict[str, Any]], finish: FinishReason) -> None
         output[-1]["status"] = "incomplete"
 
 
-def _output(response: ModelResponse, identity: str) -> list[dict[str, Any]]:
+def _output(response: ModelResponse, identity: str, served: ServedRequest) -> list[dict[str, Any]]:
     output: list[dict[str, Any]] = []
     refusal = refusal_text(response)
     logprobs = (response.extra.get(LOGPROBS) or {}).get("content") or []
     for part in response.message.parts:
         if isinstance(part, Text):
-            _add_text(output, part, identity, logprobs)
+            _add_text(output, part, item_id("msg", identity), logprobs, own_fields(part.extra, served))
             logprobs = []  # of all texts together: they are one in almost every answer
         elif isinstance(part, ToolCall):
-            item = call_item(f"fc_{identity}_{len(output)}", part.id, part.name, part.arguments)
-            output.append({**item, **part.extra.get(NAME, {})})
+            call_id = _call_id(part.id, served)
+            item = call_item(f"{item_id('fc', identity)}_{len(output)}", call_id, part.name, part.arguments)
+            output.append({**item, **own_fields(part.extra, served)})
         elif isinstance(part, Reasoning):
-            new_item = reasoning_item(f"{MADE_REASONING}{identity}_{len(output)}", part.text)
+            new_item = reasoning_item(f"{item_id('rs', identity)}_{len(output)}", part.text)
             if NAME in part.opaque or part.text:
                 output.append(dict(part.opaque.get(NAME) or new_item))
         elif isinstance(part, Opaque) and part.vendor == NAME and part.data.get("type") != "message":
             output.append(dict(part.data))
     if refusal is not None:
         if not output or output[-1]["type"] != "message":
-            output.append(message_item(f"msg_{identity}", []))
+            output.append(message_item(item_id("msg", identity), []))
         output[-1]["content"].append(refusal_part(refusal))
     if not any(item["type"] != "reasoning" for item in output):
-        output.append(message_item(f"msg_{identity}", [text_part("")]))
+        output.append(message_item(item_id("msg", identity), [text_part("")]))
     return output
 
 
-def _add_text(output: list[dict[str, Any]], part: Text, identity: str, logprobs: list[Any]) -> None:
+def _add_text(
+    output: list[dict[str, Any]], part: Text, identity: str, logprobs: list[Any], own: dict[str, Any]
+) -> None:
     """A text goes into the message that it came in."""
-    own = dict(part.extra.get(NAME, {}))
-    fields = {"id": f"msg_{identity}", **own.pop(MESSAGE, {})}
-    if not output or output[-1]["type"] != "message" or output[-1]["id"] != fields["id"]:
+    fields = {"id": identity, **own.pop(MESSAGE, {})}
+    own_ids = (fields["id"], f"{fields['id']}_{len(output) - 1}")
+    if not output or output[-1]["type"] != "message" or output[-1]["id"] not in own_ids:
+        if any(item.get("id") == fields["id"] for item in output):
+            fields["id"] = f"{fields['id']}_{len(output)}"
         output.append({**message_item("", []), **fields})
     output[-1]["content"].append({**text_part(part.text), "logprobs": logprobs, **own})

@@ -119,6 +119,7 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local total = 0
 for at = 3, #ARGV, 2 do
   local grown = #ARGV[at + 1] - redis.call('HSTRLEN', data, ARGV[at])
+  if redis.call('HEXISTS', data, ARGV[at]) == 0 then grown = grown + 200 end
   redis.call('HSET', data, ARGV[at], ARGV[at + 1])
   redis.call('ZADD', order, now, ARGV[at])
   total = redis.call('INCRBY', size, grown)
@@ -129,13 +130,24 @@ while total > tonumber(ARGV[1]) do
     redis.call('DEL', data, size)
     return 0
   end
-  total = redis.call('DECRBY', size, redis.call('HSTRLEN', data, oldest))
+  total = redis.call('DECRBY', size, redis.call('HSTRLEN', data, oldest) + 200)
   redis.call('HDEL', data, oldest)
 end
 for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[2]) end
 return total
 """
-# The entries of one caller, their order and their bytes, so that the oldest can go.
+# The entries of one caller, their order and their bytes, so that the oldest can go; each takes 200 besides its data.
+_REMOVE = """
+local data, order, size = KEYS[1], KEYS[2], KEYS[3]
+for _, name in ipairs(ARGV) do
+  local length = redis.call('HSTRLEN', data, name)
+  if redis.call('HDEL', data, name) == 1 then
+    redis.call('ZREM', order, name)
+    redis.call('DECRBY', size, length + 200)
+  end
+end
+return 0
+"""
 
 
 class SharedState:
@@ -161,6 +173,7 @@ class SharedState:
         self._take = self._client.register_script(_TAKE)
         self._spend = self._client.register_script(_SPEND)
         self._keep = self._client.register_script(_KEEP)
+        self._remove = self._client.register_script(_REMOVE)
 
     @property
     def down(self) -> bool:
@@ -207,23 +220,35 @@ class SharedState:
         lifetime = max(1, int(seconds * 1000))
         await self._tried(lambda: self._client.set(f"{self._prefix}answer:{key}", value, px=lifetime))
 
-    async def keep_signatures(self, caller: str, entries: Mapping[str, bytes], most: int, seconds: float) -> None:
-        """Keep these entries of a caller, and of all of them the newest, `most` bytes in all."""
-        keys = [f"{self._prefix}signatures{kind}:{caller}" for kind in ("", ":order", ":bytes")]
+    def _entry_keys(self, place: tuple[str, str]) -> list[str]:
+        """The keys of the entries that a caller has under a name: their data, their order, their bytes."""
+        name, caller = place
+        return [f"{self._prefix}{name}{kind}:{caller}" for kind in ("", ":order", ":bytes")]
+
+    async def keep_entries(
+        self, place: tuple[str, str], entries: Mapping[str, bytes], most: int, seconds: float
+    ) -> None:
+        """Keep these entries of a caller under a name, and of all of them the newest, `most` bytes in all."""
+        keys = self._entry_keys(place)
         arguments = [most, max(1, int(seconds * 1000)), *(each for pair in entries.items() for each in pair)]
         await self._tried(lambda: self._keep(keys=keys, args=arguments))
 
-    async def signatures(self, caller: str, names: Sequence[str], most: int) -> dict[str, bytes]:
+    async def remove_entries(self, place: tuple[str, str], names: Sequence[str]) -> None:
+        """Delete these entries of a caller."""
+        keys = self._entry_keys(place)
+        await self._tried(lambda: self._remove(keys=keys, args=list(names)))
+
+    async def entries(self, place: tuple[str, str], names: Sequence[str], most: int) -> dict[str, bytes]:
         """What is kept of a caller's entries with these names, without any longer than `most` bytes."""
-        place = f"{self._prefix}signatures:{caller}"
+        key = self._entry_keys(place)[0]
 
         async def read() -> list[bytes | None]:
             async with self._client.pipeline(transaction=False) as pipe:
                 for name in names:
-                    pipe.hstrlen(place, name)
+                    pipe.hstrlen(key, name)
                 sizes = await pipe.execute()
             short = [name for name, size in zip(names, sizes, strict=True) if 0 < size <= most]
-            entries = dict(zip(short, await self._client.hmget(place, short), strict=True)) if short else {}
+            entries = dict(zip(short, await self._client.hmget(key, short), strict=True)) if short else {}
             return [entries.get(name) for name in names]
 
         reply = await self._tried(read) or [None] * len(names)

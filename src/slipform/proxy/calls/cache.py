@@ -252,10 +252,14 @@ async def _replay(call: Inbound, cached: _Answer, send: Send) -> None:
         extra = {"slipform": {"cached": True}} if call.switches.report else None
         body = call.api.encode_response(response, call.served, extra=extra)
         body = body if call.id_markers is None else call.id_markers.whole(body)
+        if call.stored is not None:
+            await call.stored.keep(body)
         await send_bytes(send, 200, body, record.headers())
         return
     encoder = call.api.encode_stream(call.served)
     body = b"".join([*(encoder.feed(chunk) for chunk in as_chunks(response)), encoder.finish()])
+    if call.stored is not None:
+        await call.stored.keep(body)
     await send_start(send, 200, call.api.content_type_stream.encode(), record.headers())
     await send({"type": "http.response.body", "body": body})
 

@@ -60,6 +60,8 @@ from slipform.proxy.calls.resources import (
     mark,
     unmark,
 )
+from slipform.proxy.calls.stored_endpoints import StoredRequest, answer_stored, is_stored_here
+from slipform.proxy.calls.stored_responses import ResponseStore
 from slipform.proxy.calls.token_counts import count_tokens
 from slipform.proxy.http_server.asgi import Receive, RecordingSend, decompressed, send_whole
 from slipform.proxy.http_server.asgi import read_body as receive_body
@@ -134,8 +136,10 @@ class EndpointForwarder:
         store: ResourceStore | None,
         options: Options,
         replaced_ids: Callable[[str], ReplacedIds],
+        responses: Callable[[str], ResponseStore | None],
     ) -> None:
         self._router = router
+        self._responses = responses
         self._replaced_ids = replaced_ids
         self._settings = settings
         self._store = store
@@ -153,6 +157,8 @@ class EndpointForwarder:
                 hint="Use `slipform batch`, or a key without a budget.",
                 key=call.caller.id,
             )
+        if await self._answer_stored(call, send):
+            return
         segments = await self._own_segments(call)
         with contextlib.ExitStack() as cleanup:
             if call.row.kind == "counted":
@@ -185,6 +191,21 @@ class EndpointForwarder:
                 raise
             finally:
                 spent.finish(failure)
+
+    async def _answer_stored(self, call: EndpointCall, send: RecordingSend) -> bool:
+        """Answer a request for what slipform itself stores; return False for any other."""
+        row = call.row
+        store = self._responses(call.caller.id)
+        has_provider = self._named_provider(call) is not None or bool(self._able(row))
+        if store is None or not is_stored_here(row, call.located.segments, has_provider=has_provider):
+            return False
+        body = await self._body(call) if row.sent else b""
+        data = (await self._parse(call, body)).data if body else {}
+        request = StoredRequest(store, call.located.segments, call.query, data)
+        answer = dumps(await answer_stored(row, request))
+        call.record.status = 200
+        await _send_json(send, 200, answer, call.record.headers())
+        return True
 
     async def _forward(
         self,

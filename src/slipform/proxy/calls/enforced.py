@@ -36,6 +36,7 @@ from slipform.proxy.calls.replaced_ids import replaced_in
 from slipform.proxy.calls.request_switches import FIELD
 from slipform.proxy.calls.resources import AnswerMarks, ResponseMarks
 from slipform.proxy.calls.signed_turns import CallerTurns
+from slipform.proxy.calls.stored_responses import StoredCall
 from slipform.proxy.http_server.asgi import RecordingSend, send_bytes, send_stream_start
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy
@@ -59,8 +60,10 @@ class StreamWriter:
         *,
         keep_alive: float = KEEP_ALIVE_SECONDS,
         id_markers: AnswerMarks | None = None,
+        stored: StoredCall | None = None,
     ) -> None:
         self.started = False
+        self._stored = stored
         self._api = api
         self._left_out: dict[str, ModelWarning] = {}
         """Parts of an answer without validation that this API cannot represent."""
@@ -135,7 +138,10 @@ class StreamWriter:
     async def finish(self) -> None:
         """Write the end."""
         _log_warnings(self._left_out.values())
-        await self._end(self._encoder.finish())
+        data = self._encoder.finish()
+        if self._stored is not None:
+            await self._stored.keep(data)
+        await self._end(data)
 
     async def fail(self, error: SlipformError) -> None:
         """End with an error."""
@@ -450,6 +456,8 @@ async def _write_whole(
     body = call.api.encode_response(response, call.served, extra=extra)
     if call.id_markers is not None:
         body = call.id_markers.whole(body)
+    if call.stored is not None:
+        await call.stored.keep(body)
     await send_bytes(send, 200, body, record.headers())
 
 
@@ -468,7 +476,9 @@ class _Stream:
 
     def __init__(self, call: Inbound, send: RecordingSend) -> None:
         self._call = call
-        self.writer = StreamWriter(call.api, call.served, call.record, send, id_markers=call.id_markers)
+        self.writer = StreamWriter(
+            call.api, call.served, call.record, send, id_markers=call.id_markers, stored=call.stored
+        )
         self._opened = OpenStream(self.writer)
 
     async def write(self, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options) -> None:
@@ -518,7 +528,7 @@ class _Stream:
         response, extra = _record_outcome(call, outcome)
         if call.turns is not None:
             await call.turns.keep(response)
-            if call.served.options.get("store") is True:
+            if call.stored is None and call.served.options.get("store") is True:
                 await self._keep_ids(response, call.turns)
         if extra is not None:
             self.writer.add(extra)

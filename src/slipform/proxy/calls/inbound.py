@@ -15,6 +15,7 @@ import orjson
 from slipform.codecs import Api, ServedRequest
 from slipform.codecs.foreign_fields import ForeignReading, read_foreign
 from slipform.codecs.model_name import shown
+from slipform.codecs.openai_responses.serve_encode import UNIQUE_CALL_IDS
 from slipform.codecs.request_fields import dumps
 from slipform.config import ModelAlias, ServerSettings, Settings
 from slipform.enforce import Wording
@@ -51,6 +52,7 @@ from slipform.proxy.calls.request_switches import (
 )
 from slipform.proxy.calls.resources import AnswerMarks, CreationNotes, ResourceStore, ResponseMarks
 from slipform.proxy.calls.signed_turns import CallerTurns
+from slipform.proxy.calls.stored_responses import ResponseStore, StoredCall, open_call
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy, Registry, ResponseFormat
 from slipform.schema.limits import LARGE_BYTES, LIGHT_BYTES, check_size
@@ -82,6 +84,8 @@ class Inbound(msgspec.Struct, frozen=True):
     """Set when the schema was found in the prompt; its caller did not ask for more than the text."""
     turns: CallerTurns | None = None
     """Where what vendors signed in the caller's turns is kept."""
+    stored: StoredCall | None = None
+    """Set when slipform stores the answer for later requests, as its vendor does not."""
 
 
 class CallContext(msgspec.Struct, frozen=True):
@@ -97,6 +101,8 @@ class CallContext(msgspec.Struct, frozen=True):
     schemas: NamedSchemas
     frames: Frames
     turns: CallerTurns
+    responses: ResponseStore | None = None
+    """The caller's stored responses; None where slipform stores none."""
     store: ResourceStore | None = None
     """Whose resources are whose; None without keys."""
     model: str | None = None
@@ -158,8 +164,6 @@ async def _read_parsed(
     api: Api, body: bytes, record: CallRecord, context: CallContext, split: SplitBody | None
 ) -> Inbound:
     """The call, parsed; the next one with the same fields begins with its frame, which `split` is kept for too."""
-    path = context.path
-    settings = context.settings
     caller = context.caller
     router = context.router
     large = len(body) >= LARGE_BYTES
@@ -168,11 +172,12 @@ async def _read_parsed(
     data, body, references = await parse_body_async(body, checks)
     if context.model is not None or context.provider is not None:
         data, body, path = _with_model(api.name, data, body, context)
+        context = msgspec.structs.replace(context, path=path)
     if caller.is_limited:  # what is sent is written anew: whoever reads it reads the limit that is reserved
         _check_depth(data, body)
         data = with_one_limit(api.name, data)
         body = await asyncio.to_thread(dumps, data) if large else dumps(data)
-    models = requested_models(api.name, data, path)
+    models = requested_models(api.name, data, context.path)
     if models:
         record.model = models[0]
     if caller.models is not None:
@@ -180,21 +185,42 @@ async def _read_parsed(
         check_fields(data, names_model=api.name != "gemini")
     if api.name == RESPONSES:
         data, body, references = await _with_vendor_ids(ParsedBody(data, body, references), context.turns)
+    parsed = ParsedBody(data, body, references)
+    if api.name != RESPONSES or context.responses is None:
+        return await _read_owned(api, parsed, record, models, context, split)
+    parsed, options, stored = await open_call(parsed, context.responses, _ownership(models, context))
+    call = await _read_owned(api, parsed, record, models, context, split)
+    if not options:
+        return call
+    served = msgspec.structs.replace(call.served, options={**call.served.options, **options})
+    turns = msgspec.structs.replace(context.turns, unique_ids=options.get(UNIQUE_CALL_IDS))
+    return msgspec.structs.replace(call, served=served, stored=stored, turns=turns)
+
+
+async def _read_owned(
+    api: Api,
+    parsed: ParsedBody,
+    record: CallRecord,
+    models: tuple[str, ...],
+    context: CallContext,
+    split: SplitBody | None,
+) -> Inbound:
+    """Read a call once its caller owns what it refers to."""
+    data, body, references = parsed
     if references:
         await _ownership(models, context).check(references)
         split = None
-    switches = switches_of(data.get(FIELD), context.headers, settings.enforcement.max_attempts)
-    parsed = ParsedBody(data, body, references)
-    if switches is not NOTHING or large or not _may_have_frame(api, data, context):
-        return await _read_anew(api, parsed, record, models, switches, msgspec.structs.replace(context, path=path))
-    fields = split_fields(api, data, path)
+    switches = switches_of(data.get(FIELD), context.headers, context.settings.enforcement.max_attempts)
+    if switches is not NOTHING or len(body) >= LARGE_BYTES or not _may_have_frame(api, data, context):
+        return await _read_anew(api, parsed, record, models, switches, context)
+    fields = split_fields(api, data, context.path)
     frame = context.frames.get(fields.key)
     if frame is not None:
         _check_depth(data, body)
         messages = () if api.turns is None else api.turns(fields.turns)
         call = _with_turns(api, frame, messages, body, record, context)
     else:
-        call = await _read_anew(api, parsed, record, models, switches, msgspec.structs.replace(context, path=path))
+        call = await _read_anew(api, parsed, record, models, switches, context)
         if api.name not in _OPENAI or read_foreign(api.name, data) is None:
             frame = _frame_of(fields.turns, call)
         if frame is not None:

@@ -64,7 +64,7 @@ def named_ids(data: Mapping[str, Any]) -> set[str]:
     """
     before = data.get("previous_response_id")
     ids = {before} if isinstance(before, str) else set()
-    ids.update(str(item["id"]) for item in _items(data) if _is_reference(item))
+    ids.update(str(item["id"]) for item in _items(data) if is_reference(item))
     if ids or data.get("conversation") is not None:
         ids.update(str(item["call_id"]) for item in _items(data) if isinstance(item.get("call_id"), str))
     return ids
@@ -84,7 +84,7 @@ def with_vendor_ids(data: Mapping[str, Any], vendor_ids: Mapping[str, str]) -> d
 def _item_with_vendor_ids(item: Any, vendor_ids: Mapping[str, str]) -> Any:
     if not isinstance(item, dict):
         return item
-    names = ("id", "call_id") if _is_reference(item) else ("call_id",)
+    names = ("id", "call_id") if is_reference(item) else ("call_id",)
     return {**item, **{name: vendor_ids[item[name]] for name in names if item.get(name) in vendor_ids}}
 
 
@@ -93,7 +93,8 @@ def _items(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     return (item for item in items if isinstance(item, dict)) if isinstance(items, list) else iter(())
 
 
-def _is_reference(item: Mapping[str, Any]) -> bool:
+def is_reference(item: Mapping[str, Any]) -> bool:
+    """Whether an item of a request's input only names a stored one."""
     kind = item.get("type")
     return isinstance(item.get("id"), str) and (kind == "item_reference" or (kind is None and "role" not in item))
 

@@ -36,6 +36,7 @@ from slipform.proxy.calls.replaced_ids import ReplacedIds
 from slipform.proxy.calls.resources import ResourceStore
 from slipform.proxy.calls.signature_stores import find_store
 from slipform.proxy.calls.signed_turns import CallerTurns, SignedTurns
+from slipform.proxy.calls.stored_responses import ResponseStore
 from slipform.proxy.http_server.asgi import Cors, RecordingSend
 
 _CHAT = find_api("openai-chat")
@@ -160,13 +161,22 @@ class CallRouter:
             self.spending = Spending(price_of, ledger, settings, self._shared)
         # Without keys there is nobody to tell apart.
         self.store = ResourceStore(ledger) if ledger is not None and settings.server.keys_file is not None else None
-        self.endpoints = EndpointForwarder(router, settings, self.store, options, self._replaced_ids)
+        self.endpoints = EndpointForwarder(
+            router, settings, self.store, options, self._replaced_ids, self._stored_responses
+        )
         self._cache = AnswerCache(settings, router, options, self._shared) if settings.cache.enabled else None
         self._turns = SignedTurns(find_store(settings.signatures, self._shared, None))
+        self._responses = find_store(settings.stored_responses, self._shared, None, "responses")
         self._refreshing: asyncio.Task[None] | None = None
 
     def _replaced_ids(self, caller: str) -> ReplacedIds:
         return self._turns.replaced_ids(caller)
+
+    def _stored_responses(self, caller: str) -> ResponseStore | None:
+        settings = self._settings.stored_responses
+        if not settings.enabled:
+            return None
+        return ResponseStore(self._responses, caller, settings.ttl_seconds, self._settings.server.max_body_bytes)
 
     async def answer_endpoint(self, call: EndpointCall, send: RecordingSend) -> None:
         """Write the whole response to a call of the endpoint table; see `endpoint_calls`."""
@@ -186,21 +196,27 @@ class CallRouter:
         if located is None:
             return CallContext(
                 path, headers, caller, self._router, self.forward_routes, self._settings, self.schemas, self._frames,
-                turns, self.store, provider=named,
+                turns, self._stored_responses(caller.id), self.store, provider=named,
             )  # fmt: skip
         return CallContext(
             located.path, headers, caller, self._router, self.forward_routes, self._settings, self.schemas,
-            self._frames, turns, self.store, model=located.model, provider=named or located.provider,
+            self._frames, turns, self._stored_responses(caller.id), self.store, model=located.model,
+            provider=named or located.provider,
         )  # fmt: skip
 
     def share(self, folder: Path) -> None:
-        """Keep signatures where the other workers of this server find them."""
+        """Keep signatures and responses where the other workers of this server find them."""
         self._turns = SignedTurns(find_store(self._settings.signatures, self._shared, folder))
+        self._responses = find_store(self._settings.stored_responses, self._shared, folder, "responses")
 
     def continue_from(self, before: CallRouter) -> None:
-        """Keep the signatures of the generation before, unless they are to be kept in another way now."""
-        if self._shared is None and before._shared is None and self._settings.signatures == before._settings.signatures:
+        """Keep the signatures and responses of the generation before, unless they are to be kept in another way now."""
+        if self._shared is not None or before._shared is not None:
+            return
+        if self._settings.signatures == before._settings.signatures:
             self._turns = before._turns
+        if self._settings.stored_responses == before._settings.stored_responses:
+            self._responses = before._responses
 
     def start(self) -> None:
         """Begin, on the event loop, to watch the key file and other machines; the first call does it at the latest."""

@@ -1,7 +1,8 @@
-"""Store what vendors signed, by a caller's key and the id of a call: in memory, in a SQLite file, or in Redis.
+"""Store entries by a caller's key and an id for a while: in memory, in a SQLite file, or in Redis.
 
-Each key has its own limit in bytes, so that no caller can push out another's; the oldest of a key goes first. Losing an
-entry costs a turn its thinking and nothing else, so no store raises: what fails is not known.
+What vendors signed is stored so, by the ids of calls, and the answers that Responses clients refer to later. Each key
+has its own limit in bytes, so that no caller can push out another's; the oldest of a key goes first. Losing an entry
+costs a turn its thinking, or a client a reference, so no store raises: what fails is not known.
 """
 
 from __future__ import annotations
@@ -35,17 +36,24 @@ class SignatureStore(Protocol):
         """Keep this for calls of a caller."""
         ...
 
+    async def remove(self, caller: str, ids: Sequence[str]) -> None:
+        """Delete these entries of a caller."""
+        ...
 
-def find_store(settings: Signatures, shared: SharedState | None, folder: Path | None) -> SignatureStore:
+
+def find_store(
+    settings: Signatures, shared: SharedState | None, folder: Path | None, name: str = "signatures"
+) -> SignatureStore:
     """Return the store that is configured: Redis if there is one, else a file, which workers share, else memory.
 
-    `folder` is where the workers of one server meet; None where there is one process.
+    `folder` is where the workers of one server meet; None where there is one process. `name` keeps the entries of one
+    purpose apart from those of another.
     """
     if shared is not None:
-        return RedisSignatures(settings, shared)
+        return RedisSignatures(settings, shared, name)
     if settings.file is not None:
         return SqliteSignatures(settings, Path(settings.file).expanduser())
-    return MemorySignatures(settings) if folder is None else SqliteSignatures(settings, folder / "signatures.sqlite")
+    return MemorySignatures(settings) if folder is None else SqliteSignatures(settings, folder / f"{name}.sqlite")
 
 
 class MemorySignatures:
@@ -89,6 +97,15 @@ class MemorySignatures:
             del self._callers[first]
             self._total_size -= self._sizes.pop(first)
 
+    async def remove(self, caller: str, ids: Sequence[str]) -> None:
+        """Delete these entries of a caller."""
+        stored = self._callers.get(caller, {})
+        for key in ids:
+            if key in stored:
+                size = _size(key, stored.pop(key)[1])
+                self._sizes[caller] -= size
+                self._total_size -= size
+
 
 def _size(key: str, data: bytes) -> int:
     return _OVERHEAD + len(key) + len(data)
@@ -128,6 +145,10 @@ class SqliteSignatures:
         """Keep this for calls of a caller."""
         await asyncio.to_thread(self._tried, lambda file: self._insert(file, caller, entries))
 
+    async def remove(self, caller: str, ids: Sequence[str]) -> None:
+        """Delete these entries of a caller."""
+        await asyncio.to_thread(self._tried, lambda file: self._delete(file, caller, ids))
+
     def _select(self, file: sqlite3.Connection, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
         oldest = self._clock() - self._settings.ttl_seconds
         entries: dict[str, bytes] = {}
@@ -151,6 +172,12 @@ class SqliteSignatures:
                 self._delete_beyond(file, "", (self._settings.max_bytes,))
         return {}
 
+    def _delete(self, file: sqlite3.Connection, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
+        rows = [(caller, each) for each in ids]
+        with file:
+            file.executemany("DELETE FROM signatures WHERE caller = ? AND call = ?", rows)
+        return {}
+
     def _delete_beyond(self, file: sqlite3.Connection, where: str, values: tuple[object, ...]) -> None:
         file.execute(_TOO_MANY.format(part="", where=where), values)
 
@@ -166,7 +193,7 @@ class SqliteSignatures:
                 result = work(file)
         except (sqlite3.Error, OSError) as error:
             if not self._failing:
-                _log.warning("signatures cannot be kept in %s (%s); turns go without thinking", self._path, error)
+                _log.warning("store: entries cannot be kept, file=%s, error=%s", self._path, error)
             self._failing = True
             return None
         self._failing = False
@@ -176,15 +203,22 @@ class SqliteSignatures:
 class RedisSignatures:
     """What all machines share; the limit on all keys together is Redis's own (`maxmemory`)."""
 
-    def __init__(self, settings: Signatures, shared: SharedState) -> None:
+    def __init__(self, settings: Signatures, shared: SharedState, name: str = "signatures") -> None:
         self._settings = settings
         self._shared = shared
+        self._name = name
 
     async def get(self, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
         """Return what is kept for these calls of a caller."""
-        return await self._shared.signatures(caller, list(dict.fromkeys(ids)), self._settings.max_bytes_per_key)
+        place = (self._name, caller)
+        return await self._shared.entries(place, list(dict.fromkeys(ids)), self._settings.max_bytes_per_key)
 
     async def put(self, caller: str, entries: Mapping[str, bytes]) -> None:
         """Keep this for calls of a caller."""
         settings = self._settings
-        await self._shared.keep_signatures(caller, entries, settings.max_bytes_per_key, settings.ttl_seconds)
+        place = (self._name, caller)
+        await self._shared.keep_entries(place, entries, settings.max_bytes_per_key, settings.ttl_seconds)
+
+    async def remove(self, caller: str, ids: Sequence[str]) -> None:
+        """Delete these entries of a caller."""
+        await self._shared.remove_entries((self._name, caller), ids)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from slipform.codecs.openai_responses.serve_encode import UniqueCallIds
 from slipform.ir import Message, ModelRequest, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall
 from slipform.proxy.calls.replaced_ids import ReplacedIds
 from slipform.proxy.calls.signature_stores import SignatureStore
@@ -103,11 +104,26 @@ class CallerTurns(msgspec.Struct, frozen=True):
 
     turns: SignedTurns
     caller: str
+    unique_ids: UniqueCallIds | None = None
+    """Set where the caller may see other ids of calls than their vendor gave."""
 
     async def keep(self, answer: ModelResponse) -> None:
         """See `SignedTurns.keep`."""
         if answer.tool_calls:
-            await self.turns.keep(self.caller, answer)
+            await self.turns.keep(self.caller, self._as_shown(answer))
+
+    def _as_shown(self, answer: ModelResponse) -> ModelResponse:
+        """The answer with the ids of its calls that the caller sees."""
+        unique_ids = self.unique_ids
+        if unique_ids is None or unique_ids.taken.isdisjoint([call.id for call in answer.tool_calls]):
+            return answer
+
+        def shown(call: ToolCall) -> ToolCall:
+            return ToolCall(unique_ids.of_call(call.id), call.name, call.arguments, call.extra)
+
+        calls = tuple([shown(call) for call in answer.tool_calls])
+        parts = tuple([shown(part) if isinstance(part, ToolCall) else part for part in answer.parts])
+        return answer.replace(tool_calls=calls, parts=parts)
 
     @property
     def replaced_ids(self) -> ReplacedIds:
