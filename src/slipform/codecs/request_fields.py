@@ -392,6 +392,8 @@ class Encoding:
             if tool.vendor is not None and tool.vendor != self.codec:
                 self.lose(path, f"A tool of {tool.vendor}'s own.")
                 continue
+            if tool.name in names and any("namespace" in fields for fields in tool.extra.values()):
+                self._check_namespaces(tool)
             names.add(tool.name)
             if tool.vendor is not None:
                 encoded.append(dict(self.own(tool.extra, path)))
@@ -408,6 +410,15 @@ class Encoding:
         if plan.parallel_tool_calls is not None and not encoded:
             self.lose("parallel_tool_calls", "The request has no tools to call.")
         return encoded, choice
+
+    def _check_namespaces(self, tool: Tool) -> None:
+        """Refuse a second tool of one name where the namespaces that tell the two apart cannot be sent."""
+        if "namespace" not in tool.extra.get(self.codec, {}):
+            raise RequestError(
+                f"Two namespaces have a tool {tool.name!r}, and this model's API has no namespaces",
+                where="tools",
+                hint="Give one of the two another name.",
+            )
 
     def own(self, extra: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         """The part of a nested `extra` that is meant for this codec; the fields of another's are named as lost."""

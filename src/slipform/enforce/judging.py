@@ -156,6 +156,8 @@ class Requirement:
     """Checks of the JSON value by slipform itself."""
     answer_tool: str | None = RESERVED_TOOL
     """The tool whose arguments are the answer; None where the caller has a tool of this name."""
+    loads_tools: bool = False
+    """Whether the vendor may call tools that it has loaded itself: their schemas are not known."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -552,7 +554,7 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
     for call in calls:
         if call.name not in standard.tools:
             mended.append(call)
-            if standard.tools:
+            if standard.tools and not standard.loads_tools:
                 names = ", ".join(standard.tools)
                 wrong[call.id] = (Violation("", "", "tool", f"unknown tool {call.name!r}; the tools are {names}"),)
             continue

@@ -182,7 +182,7 @@ class LiveCalls:
             live.gate = ReleaseGate(tools[name], self._standard.switches, call=True)
             if len(json_text(tools[name].document)) > MOST_FOLLOWED:
                 live.gate.give_up()
-        elif tools:
+        elif tools and not self._standard.loads_tools:
             self.fault = live
 
     def _grow(self, live: LiveCall, piece: str) -> str:

@@ -211,6 +211,8 @@ class Plan:
     """The tool whose arguments are the answer; None where the caller has a tool of this name."""
     calls: bool = True
     """Whether the caller takes tool calls for an answer; not where no tools were offered."""
+    loads_tools: bool = False
+    """Whether the vendor may call tools that it has loaded itself."""
     stronger: tuple[OutputStrategy, ...] = ()
     """Strategies to go on with when the first has failed twice."""
     formatter: Formatter | None = None
@@ -251,6 +253,7 @@ class Plan:
             self.guard.strict_trailing,
             self.checks,
             self.answer_tool,
+            self.loads_tools,
         )
         object.__setattr__(self, "standard", standard)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -248,6 +249,7 @@ def _planned(
         must_call=requires_call(request, options),
         answer_tool=None if has_own_output else RESERVED_TOOL,
         calls=bool(request.tools),
+        loads_tools=any(tool.loads_tools for tool in request.tools),
         formatter=_formatter(route, options),
         reask_scope=options.reask_scope,
         switches=options.switches,
@@ -325,10 +327,14 @@ def enforced_tools(request: ModelRequest, options: Options) -> dict[str, Schema[
     """What the arguments of each tool are held to; a Python function's types and their validators count too."""
     if options.tools != "enforce":
         return {}
-    return {
+    schemas = {
         tool.name: Schema(tool.name, tool.parameters) if tool.signature is None else tool.signature.arguments
         for tool in request.tools
     }
+    if len(schemas) < len(request.tools):  # two namespaces may have tools of one name: a call can be of either
+        counts = Counter(tool.name for tool in request.tools)
+        schemas |= {name: Schema(name, {"type": "object"}) for name, count in counts.items() if count > 1}
+    return schemas
 
 
 def requires_call(request: ModelRequest, options: Options) -> tuple[str, ...]:

@@ -113,6 +113,12 @@ class Tool:
     signature: Signature | None = field(default=None, compare=False, repr=False)
     """The types of the function's parameters, where the tool was made of it."""
 
+    @property
+    def loads_tools(self) -> bool:
+        """Whether the vendor loads further tools by this one, and so calls some that were not offered."""
+        own = self.extra.get(self.vendor, {}) if self.vendor is not None else {}
+        return str(own.get("type", "")).startswith("tool_search")
+
     @classmethod
     def of(cls, function: Callable[..., Any], *, name: str | None = None, description: str | None = None) -> Tool:
         """Make a tool of a function: the schema from its signature, the descriptions from its docstring.

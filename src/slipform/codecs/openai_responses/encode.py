@@ -30,6 +30,12 @@ OWN_ID = "_slipform_"
 """What follows the kind in an id that slipform made: OpenAI does not know these responses and items."""
 MADE_REASONING = f"rs{OWN_ID}"
 """How the ids of reasoning begin that another vendor's model wrote."""
+NAMESPACE = "namespace"
+"""Under which name a tool keeps the namespace that it is in."""
+LOADED = "loaded"
+"""Under which name a tool says that the vendor has loaded it before: it is in the conversation already."""
+LOADING_ITEM = "tool_search_output"
+"""The item of a conversation that holds tools."""
 INCLUDED = "message.output_text.logprobs"
 """What `include` names to ask for the probabilities of tokens."""
 SAMPLING_NAMES = {"temperature": "temperature", "top_p": "top_p"}
@@ -104,6 +110,7 @@ def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> 
 
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
     tools, choice = out.tools(plan, _tool)
+    tools = _in_namespaces(tools)
     if not tools:
         return
     body["tools"] = tools
@@ -113,6 +120,35 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None
         body["tool_choice"] = choice
     if plan.parallel_tool_calls is not None:
         body["parallel_tool_calls"] = plan.parallel_tool_calls
+
+
+def _in_namespaces(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Tools as this API writes them: those of a namespace inside it, and none that the conversation holds."""
+    written: list[dict[str, Any]] = []
+    namespaces: dict[str, dict[str, Any]] = {}
+    for tool in tools:
+        if tool.pop(LOADED, False):
+            continue
+        namespace = tool.pop(NAMESPACE, None)
+        if namespace is None:
+            written.append(tool)
+            continue
+        name = str(namespace.get("name"))
+        if name not in namespaces:
+            namespaces[name] = {"type": NAMESPACE, **namespace, "tools": []}
+            written.append(namespaces[name])
+        namespaces[name]["tools"].append(tool)
+    return written
+
+
+def namespace_of(tool: Tool) -> str | None:
+    """Return the name of the namespace that a tool is in.
+
+    >>> namespace_of(Tool("find", {}, extra={NAME: {"namespace": {"name": "crm"}}}))
+    'crm'
+    """
+    namespace = tool.extra.get(NAME, {}).get(NAMESPACE)
+    return None if namespace is None else str(namespace.get("name"))
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

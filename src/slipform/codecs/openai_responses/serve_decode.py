@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,16 @@ from slipform.codecs.answer import arguments_text
 from slipform.codecs.codec import ServedRequest
 from slipform.codecs.openai_chat.serve_decode import read_audio, read_choice, read_function, read_schema
 from slipform.codecs.openai_responses.decode import reasoning_text
-from slipform.codecs.openai_responses.encode import INCLUDED, MADE_REASONING, NAME, SAMPLING_NAMES
+from slipform.codecs.openai_responses.encode import (
+    INCLUDED,
+    LOADED,
+    LOADING_ITEM,
+    MADE_REASONING,
+    NAME,
+    NAMESPACE,
+    SAMPLING_NAMES,
+    namespace_of,
+)
 from slipform.codecs.request_fields import Fields, media_from_url, read_body, tagged, wrong
 from slipform.errors import RequestError
 from slipform.ir import Media, Message, ModelRequest, Opaque, Part, Reasoning, Role, Text, Tool, ToolCall, ToolResult
@@ -23,8 +32,9 @@ TURN_FIELDS = frozenset({"instructions", "input"})
 def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest:
     """Read a request."""
     data = Fields(read_body(body))
-    tools = tuple([_tool(tool) for tool in data.objects("tools")])
-    choice, tools, unread = read_choice(data.get("tool_choice"), tools)
+    tools = tuple([each for tool in data.objects("tools") for each in _tools(tool)])
+    tools = (*tools, *_loaded_tools(data.data.get("input"), {tool.name for tool in tools}))
+    choice, tools, unread = read_choice(_by_inner_names(data.get("tool_choice"), tools), tools)
     shaping = data.optional("text")
     thinking = data.optional("reasoning")
     streaming = data.optional("stream_options")
@@ -85,11 +95,54 @@ def _format(fields: Fields) -> tuple[ResponseFormat | None, bool]:
     return read_schema(fields, strict=True), False
 
 
+def _tools(tool: Fields) -> list[Tool]:
+    """A tool, or those of a namespace, each with the namespace it is in: other vendors have tools only."""
+    if tool.data.get("type") != NAMESPACE:
+        return [_tool(tool)]
+    namespace = {key: value for key, value in tool.data.items() if key not in ("type", "tools")}
+    tool.text("name")
+    return [_marked(_tool(each), NAMESPACE, namespace) for each in tool.objects("tools")]
+
+
 def _tool(tool: Fields) -> Tool:
     kind = tool.get("type", "function")
     if kind != "function":
         return Tool(str(tool.get("name") or kind), {}, extra={NAME: dict(tool.data)}, vendor=NAME)
     return read_function(tool, NAME, tool.rest)
+
+
+def _marked(tool: Tool, name: str, value: Any) -> Tool:
+    return replace(tool, extra={**tool.extra, NAME: {**tool.extra.get(NAME, {}), name: value}})
+
+
+def _loaded_tools(items: Any, names: Collection[str]) -> Iterator[Tool]:
+    """The tools that a search before has loaded into the conversation, but those with these names."""
+    for item in items if isinstance(items, list) else ():
+        if not isinstance(item, dict) or item.get("type") != LOADING_ITEM:
+            continue
+        for fields in Fields(item, "input").objects("tools"):
+            for tool in _tools(fields):
+                if tool.name not in names:
+                    names = {*names, tool.name}
+                    yield _marked(tool, LOADED, True)
+
+
+def _by_inner_names(choice: Any, tools: Sequence[Tool]) -> Any:
+    """A choice among tools that names those of a namespace instead of the namespace."""
+    if (
+        not isinstance(choice, dict)
+        or choice.get("type") != "allowed_tools"
+        or not isinstance(choice.get("tools"), list)
+    ):
+        return choice
+    allowed: list[Any] = []
+    for each in choice["tools"]:
+        if isinstance(each, dict) and each.get("type") == NAMESPACE:
+            inner = (tool for tool in tools if namespace_of(tool) == each.get("name"))
+            allowed += [{"type": "function", "name": tool.name} for tool in inner]
+        else:
+            allowed.append(each)
+    return {**choice, "tools": allowed}
 
 
 def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:

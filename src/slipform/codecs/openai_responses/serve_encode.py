@@ -10,7 +10,7 @@ from zlib import crc32
 
 from slipform.codecs.codec import DECLINED, ServedRequest, Stamp, refusal_text
 from slipform.codecs.openai_responses.decode import ITEM_ID
-from slipform.codecs.openai_responses.encode import MADE_REASONING, MESSAGE, NAME, OWN_ID
+from slipform.codecs.openai_responses.encode import MADE_REASONING, MESSAGE, NAME, NAMESPACE, OWN_ID, namespace_of
 from slipform.codecs.request_fields import dumps
 from slipform.codecs.vendor_errors import openai_error
 from slipform.errors import SlipformError
@@ -90,6 +90,13 @@ class UniqueCallIds:
 def _call_id(identity: str, served: ServedRequest) -> str:
     unique_ids = served.options.get(UNIQUE_CALL_IDS)
     return identity if unique_ids is None else unique_ids.of_call(identity)
+
+
+def _namespace(name: str | None, served: ServedRequest) -> dict[str, Any]:
+    """The namespace of a called tool, which another API's vendor does not say."""
+    names = (namespace_of(tool) for tool in served.request.tools if tool.name == name)
+    namespace = next((each for each in names if each is not None), None)
+    return {} if namespace is None else {NAMESPACE: namespace}
 
 
 def item_id(kind: str, response: str) -> str:
@@ -401,7 +408,7 @@ class ResponsesStreamEncoder:
         own = own_fields(call.extra, self._served)
         identity = f"{item_id('fc', self._id)}_{call.position}"
         call_id = _call_id(call.known_id(self._answer_id), self._served)
-        item = {**call_item(identity, call_id, call.name or "", ""), **own}
+        item = {**call_item(identity, call_id, call.name or "", ""), **_namespace(call.name, self._served), **own}
         at, event = self._add({**item, "status": "in_progress"}, item)
         self._at[call.position] = at
         buffered = "".join(call.pieces)
@@ -516,7 +523,7 @@ def _output(response: ModelResponse, identity: str, served: ServedRequest) -> li
         elif isinstance(part, ToolCall):
             call_id = _call_id(part.id, served)
             item = call_item(f"{item_id('fc', identity)}_{len(output)}", call_id, part.name, part.arguments)
-            output.append({**item, **own_fields(part.extra, served)})
+            output.append({**item, **_namespace(part.name, served), **own_fields(part.extra, served)})
         elif isinstance(part, Reasoning):
             new_item = reasoning_item(f"{item_id('rs', identity)}_{len(output)}", part.text)
             if NAME in part.opaque or part.text:

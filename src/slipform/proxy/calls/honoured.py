@@ -35,15 +35,23 @@ def refuse_unsupported(api: str, data: Mapping[str, Any], models: Sequence[str],
     """
     if api == RESPONSES:
         field = next(state_fields(data), None)
-        if field is None:
+        search = None if field is not None else _client_search(data)
+        if field is None and search is None:
             return
         for name, provider, _ in _providers(models, router):
-            if not isinstance(provider, HttpProvider) or provider.api != RESPONSES:
+            if isinstance(provider, HttpProvider) and provider.api == RESPONSES:
+                continue
+            if field is None:
                 raise UnsupportedFieldError(
-                    f"The provider of {shown(name)} keeps no state, so {field} cannot be honoured",
-                    where=field,
-                    hint="Send the whole conversation in `input`, or use a provider of kind `openai-responses`.",
+                    f"The provider of {shown(name)} has no search of tools that its client runs",
+                    where=search,
+                    hint="Offer the tools themselves, or use a provider of kind `openai-responses`.",
                 )
+            raise UnsupportedFieldError(
+                f"The provider of {shown(name)} keeps no state, so {field} cannot be honoured",
+                where=field,
+                hint="Send the whole conversation in `input`, or use a provider of kind `openai-responses`.",
+            )
     elif not _GRAMMARS.isdisjoint(data) and (field := grammar_field(data)) is not None:
         quirk, kind = ("gbnf", "llamacpp") if field == "grammar" else ("guided", "vllm")
         for name, provider, upstream in _providers(models, router):
@@ -67,6 +75,15 @@ def state_fields(data: Mapping[str, Any]) -> Iterator[str]:
         kind = item.get("type") if isinstance(item, Mapping) else None
         if isinstance(kind, str) and kind in _STORED_ITEMS:
             yield f"input[{at}].type"
+
+
+def _client_search(data: Mapping[str, Any]) -> str | None:
+    """The place of a search of tools that the client runs: a vendor without it could not ask for one."""
+    tools = data.get("tools")
+    for at, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if isinstance(tool, Mapping) and tool.get("type") == "tool_search" and tool.get("execution") == "client":
+            return f"tools[{at}].execution"
+    return None
 
 
 def _providers(models: Sequence[str], router: Router) -> Iterator[tuple[str, object, str]]:

@@ -15,6 +15,7 @@ import orjson
 from slipform.codecs import Api, ServedRequest
 from slipform.codecs.foreign_fields import ForeignReading, read_foreign
 from slipform.codecs.model_name import shown
+from slipform.codecs.openai_responses.encode import LOADING_ITEM
 from slipform.codecs.openai_responses.serve_encode import UNIQUE_CALL_IDS
 from slipform.codecs.request_fields import dumps
 from slipform.config import ModelAlias, ServerSettings, Settings
@@ -324,7 +325,13 @@ def _may_have_frame(api: Api, data: Mapping[str, Any], context: CallContext) -> 
         return False
     if context.store is not None and _creates(api.name, data):
         return False
-    return api.name != RESPONSES or next(state_fields(data), None) is None
+    return api.name != RESPONSES or (next(state_fields(data), None) is None and not _loads_tools(data))
+
+
+def _loads_tools(data: Mapping[str, Any]) -> bool:
+    """Whether the conversation of a Responses request holds tools, so that its other fields do not say them all."""
+    items = data.get("input")
+    return isinstance(items, list) and any(type(item) is dict and item.get("type") == LOADING_ITEM for item in items)
 
 
 def _frame_of(turns: Mapping[str, Any], call: Inbound) -> CallFrame | None:
