@@ -3,7 +3,7 @@
 Each of them runs under callgrind, which counts what the process executes and is not disturbed by other load on the
 machine. After a warm-up the calls come in three windows, of which the median counts; no two requests and no two answers
 are the same, log and metrics are on. Run: `make instructions`, or `python -m bench.instructions --cases "20 tools"`.
-`--beside FOLDER` takes another checkout along; `--ceilings FILE` exits with 1 when a ratio is above the one in the file.
+`--beside FOLDER` takes another checkout along; with `--ceilings FILE` a ratio above the one in the file is an error.
 """
 
 from __future__ import annotations

@@ -124,9 +124,8 @@ class Report(msgspec.Struct, frozen=True):
         """Money over all attempts, when prices are known."""
         if len(self.attempts) == 1 and not self.samples:
             return self.attempts[0].cost
-        costs = [attempt.cost for attempt in (*self.attempts, *self.samples)]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if known else None
+        costs = [cost for attempt in (*self.attempts, *self.samples) if (cost := attempt.cost) is not None]
+        return sum(costs) if costs else None
 
     @property
     def repaired(self) -> bool:

@@ -47,8 +47,8 @@ def prompt_cut(request: ModelRequest, usage: Usage) -> ModelWarning | None:
     if tokens >= least:
         return None
     about = size // 4
-    message = f"The server read {tokens:,} tokens of a prompt of about {about:,}: it cut the rest without an error."
-    return ModelWarning("prompt_cut", message, "messages")
+    text = f"The server read {tokens:,} tokens of a prompt of about {about:,}: it cut the rest without an error."
+    return ModelWarning("prompt_cut", text, "messages")
 
 
 def prompt_cut_error(warning: ModelWarning) -> PromptCutError:

@@ -262,8 +262,8 @@ async def answer(
         if answers.number > 1 and (record.enforced or not gives_several(route.provider, request)):
             check_count(answers, options.budget.calls)
             single = requested_answers(request).single
-            asked = partial(_choice, call, single, route, model, options)
-            choices = await gathered(asked, answers.number, together=spending is None)
+            ask_once = partial(_choice, call, single, route, model, options)
+            choices = await gathered(ask_once, answers.number, together=spending is None)
             await _write_choices(call, choices, send, stream)
             return
         if stream is not None:
