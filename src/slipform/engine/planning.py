@@ -35,7 +35,7 @@ _STRENGTH = (OutputStrategy.PROMPTED, OutputStrategy.TOOL, OutputStrategy.NATIVE
 class ModelRoute:
     """Where one call goes: who answers for the name it asks for. Made when the call comes in, and carried along."""
 
-    __slots__ = ("model", "name", "provider", "router")
+    __slots__ = ("full_name", "model", "name", "price_list_id", "provider", "router")
 
     def __init__(self, router: Router, name: str) -> None:
         """Raises `UnknownModelError`; an empty name is the default model."""
@@ -43,6 +43,9 @@ class ModelRoute:
         self.name: Final = name
         """As it was asked for; the requests of the call carry it."""
         self.provider, self.model = router.resolve(name)
+        self.full_name: Final = f"{self.provider.name}/{self.model}"
+        self.price_list_id: Final = price_list(self.provider)
+        """The provider's id in the list of prices; empty where that has none."""
 
     @property
     def blocking(self) -> Model:
@@ -83,14 +86,14 @@ class ModelRoute:
         """Who is sent this request, under the provider's own name for the model; counted as a call."""
         route = self if request.model == self.name else ModelRoute(self.router, request.model)  # a formatter's
         if request.calls is not None:
-            request.calls.model = f"{route.provider.name}/{route.model}"
-            request.calls.price_list = price_list(route.provider)
-            request.calls.add(request.calls.model)
+            request.calls.model = route.full_name
+            request.calls.price_list = route.price_list_id
+            request.calls.add(route.full_name)
         return route.provider, request.replace(model=route.model)
 
     def price(self, prices: Mapping[str, Price]) -> AnyPrice | None:
         """What its model costs: by these prices, else by the list that ships with slipform."""
-        return model_price(prices, self.provider, self.model)
+        return find_price(prices, self.full_name, self.price_list_id)
 
     def plan(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
         """How the answer to a request for this model is to be enforced, by what the model can do.

@@ -6,7 +6,7 @@ errors are written once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -79,20 +79,34 @@ _READ = ReadEffect()
 _STREAMED = ModelResponse()
 
 
-def answer(endpoint: Endpoint, request: ModelRequest) -> Steps:
-    """The steps of a whole answer."""
-    prepared, head, body = yield from _exchange(endpoint, request, streamed=False)
+class FirstTry(NamedTuple):
+    """A first try that the driver has made already, and when it began."""
+
+    prepared: PreparedCall
+    began: float
+
+
+def answer(endpoint: Endpoint, request: ModelRequest, first: FirstTry | None = None) -> Steps:
+    """The steps of a whole answer; after a first try that failed, their first effect is that try."""
+    prepared, head, body = yield from _exchange(endpoint, request, streamed=False, first=first)
+    yield FinishEffect(read_answer(endpoint, request, prepared, head.headers, body))
+
+
+def read_answer(
+    endpoint: Endpoint, request: ModelRequest, prepared: PreparedCall, headers: Mapping[str, str], body: bytes
+) -> ModelResponse:
+    """Decode a whole answer; raises what is wrong with it, with the call it belongs to."""
     try:
         response = prepared.codec.decode_response(body, prepared.encoded)
     except SlipformError as error:
-        prepared.annotate(error, head.headers)
+        prepared.annotate(error, headers)
         raise
     if _ignores_schema(prepared, response.text) and response.finish == "stop" and not response.refusal:
         endpoint.record_ignored_schema(request, prepared)
     request_warnings = prepared.warnings
     if request_warnings and response.warnings[: len(request_warnings)] != request_warnings:  # codecs repeat their own
         response = response.replace(warnings=_merge(request_warnings, response.warnings))
-    yield FinishEffect(response)
+    return response
 
 
 def stream(endpoint: Endpoint, request: ModelRequest) -> Steps:
@@ -175,13 +189,14 @@ def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[Compl
 
 
 def _exchange(
-    endpoint: Endpoint, request: ModelRequest, *, streamed: bool
+    endpoint: Endpoint, request: ModelRequest, *, streamed: bool, first: FirstTry | None = None
 ) -> Generator[Effect, Any, tuple[PreparedCall, ByteStream, bytes]]:
     """Send until the vendor answers with success; raises what stands in the way. A stream's body is still to come."""
-    started = endpoint.clock()
+    started = endpoint.clock() if first is None else first.began
     attempt = steps_down = 0
     while True:
-        prepared = endpoint.prepare(request, streamed=streamed)
+        prepared = endpoint.prepare(request, streamed=streamed) if first is None else first.prepared
+        first = None
         total = prepared.timeouts.total
         retry_after = None
         deadline = None if total is None else started + total

@@ -20,6 +20,7 @@ from slipform.providers.call import (
     Effect,
     FetchEffect,
     FinishEffect,
+    FirstTry,
     OpenEffect,
     ReadEffect,
     SleepEffect,
@@ -34,6 +35,7 @@ from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import (
     AsyncByteStream,
     ByteStream,
+    HttpRequest,
     Timeouts,
     Transport,
     TransportFault,
@@ -55,14 +57,28 @@ def answered(steps: Steps, transport: Transport) -> ModelResponse:
         wire.close()
 
 
-async def answered_async(steps: Steps, transport: Transport, *, heavy: bool = False) -> ModelResponse:
-    """`answered`, on the event loop; cancelling closes the connection.
+async def answered_async(
+    endpoint: Endpoint, request: ModelRequest, transport: Transport, *, heavy: bool = False
+) -> ModelResponse:
+    """The whole answer, on the event loop; cancelling closes the connection.
 
-    `heavy` says that the steps themselves, which spell the request and read the answer, take long.
+    Nearly every call ends with its first try. Where that fails, the steps of `call.answer` begin with it and go on with
+    retries and downgrades. `heavy` says that the steps themselves, which encode and decode, take long.
     """
     wire = AsyncDriver(transport, heavy=heavy)
     try:
-        effect = await off_loop(next, steps) if heavy else next(steps)
+        if heavy:
+            steps = call.answer(endpoint, request)
+            effect = await off_loop(next, steps)
+        else:
+            began = endpoint.clock()
+            prepared = endpoint.prepare(request, streamed=False)
+            reply = await wire.fetch(prepared.http(prepared.timeouts), prepared.authorised.words)
+            if not isinstance(reply, TransportFault) and 200 <= reply[0].status < 300:
+                return call.read_answer(endpoint, request, prepared, reply[0].headers, reply[1])
+            steps = call.answer(endpoint, request, FirstTry(prepared, began))
+            next(steps)
+            effect = steps.throw(reply) if isinstance(reply, TransportFault) else steps.send(reply)
         while not isinstance(effect, FinishEffect):
             effect = await wire.step(steps, effect)
         return effect.response
@@ -122,22 +138,31 @@ class AsyncDriver:
         self._heavy = heavy
         self.stream: AsyncByteStream | None = None
 
+    async def fetch(
+        self, request: HttpRequest, words: tuple[bytes, ...]
+    ) -> tuple[AsyncByteStream, bytes] | TransportFault:
+        """Send this: the answer's head and, where its status is a success, its whole body; or the network's fault."""
+        try:
+            self.stream = raw = await self._transport.open_async(request)
+            if not 200 <= raw.status < 300:
+                self.stream = masked_async(raw, words)
+                return self.stream, b""
+            parts: list[bytes] = []
+            while data := await raw.read():
+                parts.append(data)
+        except TransportFault as fault:
+            return fault
+        return raw, mask_whole(b"".join(parts), words)
+
     async def step(self, steps: Steps, effect: Effect) -> Effect:
         """Do this, and come back with what is to be done next."""
         reply: object = None
         try:
             if isinstance(effect, FetchEffect):
-                if self.stream is not None:  # a repeat
-                    await self.stream.close()
-                self.stream = raw = await self._transport.open_async(effect.request)
-                if 200 <= raw.status < 300:
-                    parts: list[bytes] = []
-                    while data := await raw.read():
-                        parts.append(data)
-                    reply = (raw, mask_whole(b"".join(parts), effect.words))
-                else:
-                    self.stream = masked_async(raw, effect.words)
-                    reply = (self.stream, b"")
+                await self.close()
+                reply = await self.fetch(effect.request, effect.words)
+                if isinstance(reply, TransportFault):
+                    return steps.throw(reply)
             elif isinstance(effect, ReadEffect):
                 reply = await self.stream.read() if self.stream is not None else b""
             elif isinstance(effect, OpenEffect):
@@ -321,7 +346,7 @@ class HttpProvider:
 
     def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
         """Answer; cancelling closes the connection."""
-        return answered_async(call.answer(self._endpoint, request), self.transport, heavy=self._is_heavy(request))
+        return answered_async(self._endpoint, request, self.transport, heavy=self._is_heavy(request))
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""

@@ -421,8 +421,9 @@ async def _write_choices(
     if reports:
         attempts = tuple([attempt for report in reports for attempt in report.attempts])
         warnings = dict.fromkeys([*call.warnings, *[warning for report in reports for warning in report.warnings]])
-        record.report = reports[0].replace(attempts=attempts, warnings=tuple(warnings))
-        record.cost = record.report.cost
+        report = reports[0].replace(attempts=attempts, warnings=tuple(warnings))
+        record.set_report(report)
+        record.cost = report.cost
         record.strategy = attempts[-1].strategy.value if attempts else ""
     else:
         record.usage = response.usage
