@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+from slipform import __version__
 
 RECORD: Final = Path(__file__).with_name("build.json")
 _COMPILED_MODULE: Final = "slipform.text.scanner"
@@ -20,8 +21,7 @@ _NO_RECORD: Final = "these sources were never built; `pip install` compiles them
 _REMOVED: Final = "the compiled modules were deleted after the build; `pip install` makes them again"
 
 
-@dataclass(frozen=True, slots=True)
-class Build:
+class Build(NamedTuple):
     """Whether the modules in use are compiled, and the reason when they are not.
 
     >>> str(Build(False, "built with SLIPFORM_PURE=1"))
@@ -46,6 +46,15 @@ def build_in_use() -> Build:
         return build_of(loaded.__file__, RECORD)
     spec = PathFinder.find_spec(_COMPILED_MODULE, [str(RECORD.with_name("text"))])  # which imports nothing
     return build_of(spec.origin if spec is not None else None, RECORD)
+
+
+def version_line() -> str:
+    """Return what `slipform --version` prints.
+
+    >>> version_line().split()[0]
+    'slipform'
+    """
+    return f"slipform {__version__} ({build_in_use()})"
 
 
 def build_of(origin: str | None, record: Path) -> Build:

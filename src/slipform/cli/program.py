@@ -10,8 +10,6 @@ from typing import Annotated
 
 import typer
 
-from slipform import __version__
-
 _COMMANDS = {
     "ask": "slipform.cli.ask:ask",
     "fix": "slipform.cli.fix:fix",
@@ -35,9 +33,9 @@ _COMMANDS = {
 
 def _version(requested: bool) -> None:
     if requested:
-        from slipform.build_info import build_in_use
+        from slipform.build_info import version_line
 
-        typer.echo(f"slipform {__version__} ({build_in_use()})")
+        typer.echo(version_line())
         raise typer.Exit
 
 
