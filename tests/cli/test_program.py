@@ -11,11 +11,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from slipform import __version__
 from slipform.build_info import build_in_use
+from slipform.cli.help_pages import lay_out_help
+from slipform.cli.program import app
 from slipform.cli.terminal import Exit, exit_for
 from slipform.errors import SlipformError
 from slipform.testing import FakeVendor, hang, trickle
@@ -87,8 +91,25 @@ def test_every_command_explains_itself(cli: Cli, command: str) -> None:
     assert len(done.out) > 200
 
 
+def test_help_has_an_example_and_plain_words_for_values() -> None:
+    program = get_command(app())
+    lay_out_help(program)
+    wrong: list[str] = []
+    pending: list[Any] = [program]
+    while pending:
+        command = pending.pop()
+        pending += getattr(command, "commands", {}).values()
+        if not (command.epilog or "").startswith("Example: slipform"):
+            wrong.append(f"{command.name} has no example")
+        options = [each for each in command.params if each.param_type_name == "option"]
+        wrong += [f"{command.name} {option.name}" for option in options if option.metavar is None]
+    assert wrong == []
+
+
 def test_no_word_at_all_shows_the_help(cli: Cli) -> None:
-    assert "Commands" in cli().out
+    out = cli().out
+    assert "Answers" in out
+    assert "<bool>" not in out
 
 
 @pytest.mark.parametrize(

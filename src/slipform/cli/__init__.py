@@ -19,12 +19,17 @@ def main() -> None:
         from slipform.reload_signal import defer_reload
 
         defer_reload()
+    from typer.main import get_command
+
+    from slipform.cli.help_pages import lay_out_help
     from slipform.cli.program import app
     from slipform.cli.terminal import Exit, exit_for, print_failure, print_message, silence_closed_pipe
     from slipform.errors import SlipformError
 
     try:
-        app(command)()
+        program = get_command(app(command))
+        lay_out_help(program)
+        program()
     except SlipformError as error:
         print_failure(error)
         raise SystemExit(exit_for(error)) from None

@@ -54,13 +54,16 @@ def ask(
     system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
     require_json: Annotated[
         bool | None,
-        typer.Option("--json/--no-json", help="JSON or text without a schema; output.require_json by default."),
+        typer.Option(
+            "--json/--no-json",
+            help="JSON, or text, where no schema is given; output.require_json by default.",
+        ),
     ] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Show the answer while the model writes it.")] = False,
     report: Annotated[
         bool, typer.Option("--report", help="Show what was repaired, patched and retried, on standard error.")
     ] = False,
-    report_json: Annotated[bool, typer.Option("--report-json", help="The same as JSON.")] = False,
+    report_json: Annotated[bool, typer.Option("--report-json", help="Show the report as JSON.")] = False,
     evidence: Annotated[
         bool, typer.Option("--evidence", help="Show where each value appears in the prompt, and its score.")
     ] = False,

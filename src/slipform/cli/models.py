@@ -83,7 +83,7 @@ def show(
     name: Annotated[str, typer.Argument(help="The model, as provider/model.", autocompletion=model_names)],
     config: ConfigOption = None,
 ) -> None:
-    """Show what a model can do, how schemas are asked for, and what its vendor's refusals have taught."""
+    """Show what a model can do, how it is asked for a schema, and the limitations that its vendor's refusals showed."""
     from slipform.config import load_settings
     from slipform.engine.setup import router_of
 

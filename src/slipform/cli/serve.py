@@ -329,7 +329,7 @@ def serve(
         bool, typer.Option("--check", help="Print the settings in force, without secrets, and exit.")
     ] = False,
 ) -> None:
-    """Serve the OpenAI, Anthropic and Gemini APIs on this machine; the embedded model answers by default."""
+    """Serve the OpenAI, Anthropic, Gemini and Ollama APIs; the embedded model answers by default."""
     if check:
         from slipform.cli.settings import print_settings
         from slipform.config import load_settings
