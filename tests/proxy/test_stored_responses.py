@@ -273,3 +273,55 @@ def test_the_agents_sdk_goes_on_by_previous_response_id() -> None:
     provider, identity = unmark(got["ids"][-1])
     assert provider == "my_gpu"
     assert keeper.kept[identity]["turns"] == 4
+
+
+def ids_in(events: list[Any]) -> set[str]:
+    """The ids of messages in the events of a stream, wherever they are."""
+    items = [event.item.id for event in events if hasattr(event, "item")]
+    items += [event.item_id for event in events if hasattr(event, "item_id")]
+    return {*items, *[item.id for item in events[-1].response.output]}
+
+
+def test_a_streamed_message_has_the_id_that_its_vendor_stores() -> None:
+    keeper = Keeper([ADA, ADA])
+    with kept(keeper) as (client, _):
+        with client.responses.stream(model="my_gpu/m", input="hi", text=FORMAT) as stream:
+            events: list[Any] = list(stream)
+        (response,) = keeper.kept
+        assert ids_in(events) == {f"msg-{response}"}
+        reference: Any = [{"type": "item_reference", "id": f"msg-{response}"}, {"role": "user", "content": "and?"}]
+        client.responses.create(model="my_gpu/m", input=reference, text=FORMAT)
+    assert keeper.vendor.requests[-1].json()["input"][0]["id"] == f"msg-{response}"
+
+
+def test_a_message_of_an_attempt_of_which_nothing_was_shown_has_no_part_in_the_stream() -> None:
+    keeper = Keeper(["no JSON", ADA])
+    with kept(keeper) as (client, _):
+        with client.responses.stream(model="my_gpu/m", input="hi", text=FORMAT) as stream:
+            events: list[Any] = list(stream)
+        _, right = keeper.kept
+        assert ids_in(events) == {f"msg-{right}"}
+
+
+def test_a_message_that_a_later_attempt_ends_is_known_by_both_ids() -> None:
+    keeper = Keeper(['{"name":"Ada","age":[1]}', ADA, ADA])
+    with kept(keeper) as (client, _):
+        with client.responses.stream(model="my_gpu/m", input="hi", text=FORMAT) as stream:
+            events: list[Any] = list(stream)
+        wrong, right = keeper.kept
+        assert ids_in(events) == {f"msg-{wrong}"}
+        reference: Any = [{"type": "item_reference", "id": f"msg-{wrong}"}, {"role": "user", "content": "and?"}]
+        client.responses.create(model="my_gpu/m", input=reference, text=FORMAT)
+    assert keeper.vendor.requests[-1].json()["input"][0]["id"] == f"msg-{right}"
+
+
+def test_text_beside_calls_has_the_id_that_its_vendor_stores() -> None:
+    tool: Any = {"type": "function", "name": "look", "parameters": WHERE, "strict": False}
+    keeper = Keeper(["Let me look."])
+    with (
+        kept(keeper) as (client, _),
+        client.responses.stream(model="my_gpu/m", input="hi", tools=[tool]) as stream,
+    ):
+        events: list[Any] = list(stream)
+    (response,) = keeper.kept
+    assert ids_in(events) == {f"msg-{response}"}

@@ -24,7 +24,7 @@ from slipform.ir import (
     ToolCall,
     ToolDelta,
 )
-from slipform.ir.parts import part_chunks, with_content
+from slipform.ir.parts import ITEM_ID, part_chunks, with_content
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.response import ChunkSink, plain_chunks
 from slipform.schema import OutputStrategy
@@ -117,6 +117,8 @@ class EnforcedStream:
         """What turns the vendor's shape into the caller's, where the schema had to be rewritten."""
         self._id: Any = None
         self._model: Any = None
+        self._item: Any = None
+        """Which item of its vendor's the text is in that leaves next; None once that has been said."""
         self.stopped = False
         self._broke_off = False
         self._request = NO_REQUEST
@@ -215,7 +217,7 @@ class EnforcedStream:
 
     def _grown(self, texts: list[str]) -> list[str] | None:
         """What may leave of these texts; None where that takes more than a look at them."""
-        if self._calls is not None and self._calls.any_open:
+        if (self._calls is not None and self._calls.any_open) or self._item is not None:
             return None
         if self._free:
             self._texts += texts
@@ -267,6 +269,8 @@ class EnforcedStream:
         if calls is not None and calls.any_open and (chunk.text or chunk.reasoning):
             self._leave(calls.end(), certain)  # something else has begun
         if chunk.text:
+            if chunk.extra:
+                self._item = _item_fields(chunk.extra) or self._item
             self._texts.append(chunk.text)
             self._folded += 1
             self._say(chunk.text, certain)
@@ -366,7 +370,11 @@ class EnforcedStream:
             certain.append(CompletionChunk("", "", "", tuple(deltas), None, None, None, 0, self._model, self._id))
 
     def _certain(self, piece: str) -> CompletionChunk:
-        return CompletionChunk(piece, "", "", (), None, None, None, 0, self._model, self._id)
+        chunk = CompletionChunk(piece, "", "", (), None, None, None, 0, self._model, self._id)
+        if self._item is not None:
+            chunk = chunk._replace(extra=self._item)
+            self._item = None
+        return chunk
 
     def _fold(self) -> None:
         """Tell the reducer what it has not been told yet; of text and arguments, only one is waiting."""
@@ -489,6 +497,11 @@ class EnforcedStream:
         if self._plan.schema is not None:
             return None
         return _BETWEEN + final, sent + _BETWEEN + final
+
+
+def _item_fields(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Which item of its vendor's a chunk begins."""
+    return {key: each for key, each in extra.items() if isinstance(each, Mapping) and ITEM_ID in each}
 
 
 class OpenStream:

@@ -8,6 +8,11 @@ from typing import Any
 from slipform.ir.messages import Part, Reasoning, Text, ToolCall, ToolResult
 from slipform.ir.response import CompletionChunk, ToolDelta
 
+MESSAGE = "message"
+"""Under which name a text keeps the fields of the message that it was in: a turn may have several."""
+ITEM_ID = "item_id"
+"""Under which name the first chunk of a text or of a thought has the id of the item that it begins."""
+
 
 def with_content(parts: Sequence[Part], text: str, calls: Sequence[ToolCall]) -> tuple[Part, ...]:
     """Return the parts with this text and these calls in place of their own; all others stay as they came.
@@ -66,6 +71,15 @@ def _merged(parts: Sequence[Part]) -> Mapping[str, Any]:
     return merged
 
 
+def _item_fields(part: Text) -> Mapping[str, Any]:
+    """Which item of its vendor's a text is in, as the chunks of a stream say it; nothing for most."""
+    for codec, fields in part.extra.items():
+        message = fields.get(MESSAGE) if isinstance(fields, Mapping) else None
+        if isinstance(message, Mapping) and message.get("id"):
+            return {codec: {ITEM_ID: message["id"]}}
+    return {}
+
+
 def part_chunks(
     parts: Sequence[Part],
     *,
@@ -85,7 +99,7 @@ def part_chunks(
             all_sent = 0 < len(part.text) <= sent_text
             sent_text = max(0, sent_text - len(part.text))
             if text:
-                yield CompletionChunk(text)
+                yield CompletionChunk(text, extra=_item_fields(part))
             if not all_sent and (part.extra or (at + 1 < len(parts) and isinstance(parts[at + 1], Text))):
                 yield CompletionChunk(parts=(Text("", part.extra),))
         elif isinstance(part, ToolCall):

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from slipform.codecs.answer import Finishes, arguments_text, at_tier, build_answer, count, details_of, rest_of, usage_of
-from slipform.codecs.openai_responses.encode import MESSAGE, NAME
+from slipform.codecs.openai_responses.encode import NAME
 from slipform.codecs.request_fields import tagged
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
 from slipform.ir.logprobs import LOGPROBS
+from slipform.ir.parts import ITEM_ID, MESSAGE
 
 FINISH: Finishes = {
     "completed": "stop",
@@ -159,8 +160,8 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     )
 
 
+_NOTHING: Mapping[str, Any] = {}
 _TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
-ITEM_ID = "item_id"
 _THINKING = frozenset({"response.reasoning_summary_text.delta", "response.reasoning_text.delta"})
 
 
@@ -186,10 +187,11 @@ class ResponsesEvents:
         if kind == "response.output_text.delta":
             if at in self._commentary:
                 return []
+            extra = self._item_fields(at, data)
             self._emitted_items.add(at)
             if logprobs := data.get("logprobs"):
-                return [CompletionChunk(data.get("delta") or "", extra={LOGPROBS: {"content": logprobs}})]
-            return [CompletionChunk(data.get("delta") or "")]
+                extra = {**extra, LOGPROBS: {"content": logprobs}}
+            return [CompletionChunk(data.get("delta") or "", extra=extra)]
         if kind == "response.function_call_arguments.delta":
             self._streamed_fields.add(("arguments", at))
             return [CompletionChunk(tool_calls=(ToolDelta(at, arguments=data.get("delta") or ""),))]
@@ -200,8 +202,9 @@ class ResponsesEvents:
         if kind in _THINKING:
             return [self._thought(at, data)]
         if kind == "response.refusal.delta":
+            extra = self._item_fields(at, data)
             self._emitted_items.add(at)
-            return [CompletionChunk(refusal=data.get("delta") or "")]
+            return [CompletionChunk(refusal=data.get("delta") or "", extra=extra)]
         if kind == "response.output_item.added":
             return self._added(at, data.get("item") or {})
         if kind == "response.output_item.done":
@@ -221,6 +224,12 @@ class ResponsesEvents:
     def finish(self, _done: bool) -> list[CompletionChunk]:
         """Nothing is left at the end."""
         return []
+
+    def _item_fields(self, at: Any, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Which item a piece of a message begins; nothing for the pieces after the first."""
+        if at in self._emitted_items or not data.get("item_id"):
+            return _NOTHING
+        return {NAME: {ITEM_ID: data["item_id"]}}
 
     def _thought(self, at: Any, data: Mapping[str, Any]) -> CompletionChunk:
         """A piece of reasoning; the first says whose, since an encrypted item is only valid under its own id."""

@@ -20,12 +20,10 @@ from slipform.ir import (
     ToolCall,
     ToolResult,
 )
+from slipform.ir.parts import MESSAGE
 from slipform.schema import OutputStrategy
 
 NAME = "openai-responses"
-
-MESSAGE = "message"
-"""Under which name a text keeps the fields of the message that it stood in: a turn may have several here."""
 OWN_ID = "_slipform_"
 """What follows the kind in an id that slipform made: OpenAI does not know these responses and items."""
 MADE_REASONING = f"rs{OWN_ID}"

@@ -9,8 +9,7 @@ from typing import Any
 from zlib import crc32
 
 from slipform.codecs.codec import DECLINED, ServedRequest, Stamp, refusal_text
-from slipform.codecs.openai_responses.decode import ITEM_ID
-from slipform.codecs.openai_responses.encode import MADE_REASONING, MESSAGE, NAME, NAMESPACE, OWN_ID, namespace_of
+from slipform.codecs.openai_responses.encode import MADE_REASONING, NAME, NAMESPACE, OWN_ID, namespace_of
 from slipform.codecs.request_fields import dumps
 from slipform.codecs.vendor_errors import openai_error
 from slipform.errors import SlipformError
@@ -29,6 +28,7 @@ from slipform.ir import (
 )
 from slipform.ir.choice_merge import CallTable, OpenCall
 from slipform.ir.logprobs import LOGPROBS
+from slipform.ir.parts import ITEM_ID, MESSAGE
 from slipform.ir.response import plain_chunks, resolve_finish
 
 _REASONS: dict[FinishReason, str] = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -229,11 +229,11 @@ class ResponsesStreamEncoder:
         logprobs = (chunk.extra.get(LOGPROBS) or {}).get("content") or []
         self._logprobs += logprobs
         if chunk.text:
-            out += self._grow("output_text", chunk.text, logprobs=logprobs)
+            out += self._grow("output_text", chunk.text, self._message_id(chunk), logprobs)
         refusal = chunk.refusal or (DECLINED if chunk.finish == "refusal" and not self._refused else "")
         if refusal:
             self._refused = True
-            out += self._grow("refusal", refusal)
+            out += self._grow("refusal", refusal, self._message_id(chunk))
         for delta in chunk.tool_calls:
             out += self._call(delta)
         for part in chunk.parts:
@@ -313,7 +313,7 @@ class ResponsesStreamEncoder:
         part = self._open(kind)
         if part is None:
             part = _Growing(kind)
-            out = self._start_thought(part, identity) if kind == "reasoning" else self._start_said(part)
+            out = self._start_thought(part, identity) if kind == "reasoning" else self._start_said(part, identity)
             self._growing.append(part)
         part.pieces.append(text)
         if not text:
@@ -323,20 +323,30 @@ class ResponsesStreamEncoder:
             fields["logprobs"] = logprobs or []
         return [*out, self._event(f"response.{_EVENTS[kind]}.delta", fields)]
 
+    def _message_id(self, chunk: CompletionChunk) -> str:
+        """The id of the message that a chunk begins, where its vendor has one and stores it; else empty."""
+        identity = str(chunk.extra.get(NAME, {}).get(ITEM_ID) or "") if chunk.extra and not self._own_id else ""
+        return "" if any(item["id"] == identity for item in self._items) else identity
+
+    @property
+    def message_ids(self) -> list[str]:
+        """The ids of the messages so far."""
+        return [item["id"] for item in self._items if item["type"] == "message"]
+
     def _start_thought(self, part: _Growing, identity: str) -> list[bytes]:
         identity = identity or self._identity("rs")
         part.at, event = self._add(reasoning_item(identity, ""), reasoning_item(identity, ""))
         fields = {**self._where(part.at), "summary_index": 0, "part": {"type": "summary_text", "text": ""}}
         return [event, self._event("response.reasoning_summary_part.added", fields)]
 
-    def _start_said(self, part: _Growing) -> list[bytes]:
+    def _start_said(self, part: _Growing, identity: str) -> list[bytes]:
         """Announce this part of a message, and the message if there is none to add it to."""
         out: list[bytes] = []
         beside = self._open("refusal" if part.kind == "output_text" else "output_text")
         if beside is not None:
             part.at = beside.at
         else:
-            identity = self._identity("msg")
+            identity = identity or self._identity("msg")
             part.at, event = self._add(message_item(identity, [], "in_progress"), message_item(identity, []))
             out.append(event)
         content = self._items[part.at]["content"]

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from slipform.codecs import Api, ServedRequest
+from slipform.codecs.openai_responses.serve_encode import ResponsesStreamEncoder
 from slipform.enforce import Outcome, Report
 from slipform.enforce.stream import OpenStream, StreamWatch
 from slipform.engine import tracing
@@ -35,7 +36,6 @@ from slipform.proxy.calls.incomplete import closing_chunk, incomplete_answer
 from slipform.proxy.calls.replaced_ids import replaced_in
 from slipform.proxy.calls.request_switches import FIELD
 from slipform.proxy.calls.resources import AnswerMarks, ResponseMarks
-from slipform.proxy.calls.signed_turns import CallerTurns
 from slipform.proxy.calls.stored_responses import StoredCall
 from slipform.proxy.http_server.asgi import RecordingSend, send_bytes, send_stream_start
 from slipform.proxy.observability.call_record import CallRecord
@@ -130,6 +130,11 @@ class StreamWriter:
         """Write these chunks in one go."""
         if data := b"".join(map(self._encoder.feed, chunks)):
             await self._out(data)
+
+    @property
+    def message_ids(self) -> list[str]:
+        """The ids of the messages of a Responses stream so far."""
+        return self._encoder.message_ids if isinstance(self._encoder, ResponsesStreamEncoder) else []
 
     def add(self, extra: Mapping[str, Any]) -> None:
         """Fields for the last event, which must still be to come."""
@@ -481,6 +486,8 @@ class _Stream:
             call.api, call.served, call.record, send, id_markers=call.id_markers, stored=call.stored
         )
         self._opened = OpenStream(self.writer)
+        self._answer: ModelResponse | None = None
+        """The answer that the vendor stores, once it is known."""
 
     async def write(self, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options) -> None:
         """Write what this model answers, after what those before it have written."""
@@ -501,6 +508,8 @@ class _Stream:
                     await writer.write(piece)
         if call.turns is not None and isinstance(sink, TurnFolder):
             await call.turns.keep(sink.answer())
+        if self._answer is not None:
+            await self._keep_ids(self._answer)
         await writer.finish()
 
     async def end(self, response: ModelResponse) -> None:
@@ -530,19 +539,20 @@ class _Stream:
         if call.turns is not None:
             await call.turns.keep(response)
             if call.stored is None and call.served.options.get("store") is True:
-                await self._keep_ids(response, call.turns)
+                self._answer = response
         if extra is not None:
             self.writer.add(extra)
         return response
 
-    async def _keep_ids(self, response: ModelResponse, turns: CallerTurns) -> None:
+    async def _keep_ids(self, response: ModelResponse) -> None:
         """Remember under which ids the vendor keeps the answer, where the caller has seen others."""
         reader = self._opened.reader
         id_markers = self._call.id_markers
+        turns = self._call.turns
         shown = None if reader is None else reader.shown_id or response.id
-        if reader is None or shown is None:
+        if reader is None or turns is None or shown is None:
             return
-        ids = replaced_in(shown, response, reader.replaced_ids)
+        ids = replaced_in(shown, response, reader.replaced_ids, self.writer.message_ids)
         if isinstance(id_markers, ResponseMarks) and response.id:
             id_markers.keep(response.id, ids.values())
         await turns.replaced_ids.keep(ids)

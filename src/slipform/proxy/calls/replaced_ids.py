@@ -6,13 +6,14 @@ one under another id, and its items and calls under others, too. They are kept f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from slipform.codecs.openai_responses.encode import MESSAGE, NAME
+from slipform.codecs.openai_responses.encode import NAME
 from slipform.ir import ModelResponse, Text
+from slipform.ir.parts import MESSAGE
 from slipform.proxy.calls.signature_stores import SignatureStore
 
 _LONGEST_ID: Final = 256
@@ -99,14 +100,17 @@ def is_reference(item: Mapping[str, Any]) -> bool:
     return isinstance(item.get("id"), str) and (kind == "item_reference" or (kind is None and "role" not in item))
 
 
-def replaced_in(shown_id: str, answer: ModelResponse, calls: Mapping[str, str]) -> dict[str, str]:
-    """Return the ids of a stream that began under `shown_id`, each with the one of the answer that is kept."""
+def replaced_in(
+    shown_id: str, answer: ModelResponse, calls: Mapping[str, str], messages: Sequence[str]
+) -> dict[str, str]:
+    """Return the ids of a stream that began under `shown_id`, each with the one of the answer that is kept.
+
+    `messages` are those of its messages.
+    """
     ids = dict(calls)
     if answer.id:
         ids[shown_id] = answer.id
-    for part in answer.parts:
-        message = part.extra.get(NAME, {}).get(MESSAGE, {}) if isinstance(part, Text) else {}
-        if isinstance(message.get("id"), str):
-            ids[f"msg_{shown_id}"] = message["id"]
-            break
+    fields = [part.extra.get(NAME, {}).get(MESSAGE, {}) for part in answer.parts if isinstance(part, Text)]
+    vendor_ids = dict.fromkeys(each["id"] for each in fields if isinstance(each.get("id"), str))
+    ids.update(zip(messages, vendor_ids, strict=False))
     return ids
