@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
+
+import msgspec
 
 from slipform.codecs import Api, find_api
 from slipform.codecs.model_name import check_name
@@ -19,7 +21,7 @@ from slipform.errors import LocalModelError, RequestError, SlipformError, Unknow
 from slipform.library.async_client import AsyncClient
 from slipform.prices import load_price_list
 from slipform.providers.embedded import LocalProvider
-from slipform.proxy.admission.admission import ANYBODY, Caller
+from slipform.proxy.admission.admission import ANYBODY, Admission, Caller
 from slipform.proxy.admission.budgets import KeyBudget
 from slipform.proxy.admission.refusals import NotAllowed, error_headers, log_refusal
 from slipform.proxy.calls import pages
@@ -56,6 +58,7 @@ from slipform.proxy.http_server.asgi import (
     send_page,
     with_headers,
 )
+from slipform.proxy.http_server.request_cycle import RequestCycle
 from slipform.proxy.observability.call_record import CallRecord, Header, request_id
 from slipform.proxy.observability.logs import log_request, log_trace
 from slipform.proxy.observability.metrics import Metrics, WorkerAddress
@@ -65,6 +68,52 @@ _CALLS = frozenset({"enforced", "forwarded", "counted"})
 """The kinds of endpoints that reach a provider: they are admitted, counted and logged."""
 _CLIENT_DISCONNECTED = 499
 """The status, in logs and metrics, of a call whose client did not wait for the answer."""
+_Page: TypeAlias = Callable[[Scope, dict[bytes, bytes], Send], Awaitable[None]]
+
+
+class _HttpCall(msgspec.Struct):
+    """One call from its first byte to its last."""
+
+    api: Api
+    """In whose shape errors are written."""
+    scope: Scope
+    headers: dict[bytes, bytes]
+    receive: Receive
+    cycle: RequestCycle | None
+    """Set where the server is ours."""
+    located: Located | None
+    """Its row of the endpoint table, if it has one."""
+    deployment: Deployment
+    record: CallRecord
+    entry: str
+    """Its id in the console."""
+    out: RecordingSend
+    caller: Caller = ANYBODY
+    body: bytes = b""
+
+    async def refuse(self, error: SlipformError) -> None:
+        """Write an error, without names of models that the caller may not know; drop what its traceback holds."""
+        public_error = error
+        caller = self.caller
+        if isinstance(error, UnknownModelError):
+            public_error = caller.unknown(error, self.record.model, self.deployment.client.router)
+        path = self.scope["path"]
+        address = client_address(self.scope)
+        log_refusal(public_error, address=address, request_id=self.record.request_id, path=path, name=caller.name)
+        await self.fail(public_error)
+        _forget_frames(error)
+
+    async def fail(self, error: SlipformError) -> None:
+        """Record an error, and write it unless the answer's head has left already."""
+        record = self.record
+        record.fail(error)
+        if isinstance(error, LocalModelError):
+            _log.warning("%s", error)  # with the place of the file, which callers are not told
+        if self.out.complete or self.out.head_sent:  # an answer that has begun is left visibly unfinished
+            return
+        shown = {FIELD: record.report.to_dict()} if record.report_asked and record.report is not None else None
+        record.status, body = self.api.encode_error(error, shown)
+        await send_bytes(self.out, record.status, body, [*record.headers(), *error_headers(error)])
 
 
 class App:
@@ -106,6 +155,16 @@ class App:
         self.metrics.refused.inc(start.refused)
         self.metrics.last_reload_refused.set(start.last_refused)
         self._last_refused = start.last_refused
+        self._pages: Mapping[str, _Page] = {
+            "/": self._root,
+            **dict.fromkeys(pages.LIVE, self._live),
+            **dict.fromkeys(pages.READY, self._ready),
+            "/v1/slipform/spend": self._spend,
+            "/version": self._version,
+            "/metrics": self._metrics_page,
+            "/openapi.json": self._openapi,
+            "/docs": self._docs,
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI connection."""
@@ -257,92 +316,103 @@ class App:
         record = CallRecord(request_id(headers), api=api.name if row is None else row.name)
         deployment = self._deployments.current
         deployment.users += 1
-        settings = deployment.settings
         record.generation = deployment.generation
         self.metrics.call_started()
-        exchange = cycle_of(scope, send)
-        trace = record.trace = self.console.trace(
-            record, headers, settings.server, own=authenticated_caller is not None
-        )
+        cycle = cycle_of(scope, send)
+        own = authenticated_caller is not None
+        record.trace = self.console.trace(record, headers, deployment.settings.server, own=own)
         entry = self.console.history.begin(record)
-        out = RecordingSend(send, record, cycle=exchange, capture=trace is not None)
-        out.extra = (
-            cors_headers if authenticated_caller is None else (*cors_headers, (b"x-slipform-call", entry.encode()))
-        )
+        out = RecordingSend(send, record, cycle=cycle, capture=record.trace is not None)
+        out.extra = (*cors_headers, (b"x-slipform-call", entry.encode())) if own else cors_headers
+        call = _HttpCall(api, scope, headers, receive, cycle, located, deployment, record, entry, out)
         span = None
         if tracing.is_tracing():
             route = route_of(scope["path"]) if located is None else located.row.path
             span = tracing.start_server_span(scope["method"], route, headers)
-        body = b""
-        caller = ANYBODY
-        address = client_address(scope)
         try:
-            guard = deployment.gate.guard
-            rate_limit_headers: Sequence[Header] = ()
-            caller = authenticated_caller or await guard.authenticate(headers, scope.get("query_string", b""), address)
-            record.caller = caller.name
-            if guard.is_limited(caller):
-                rate_limit_headers = await guard.check_rate_limit(caller, address, api.name)
-            make_room, task = (None, None) if exchange is None else (exchange.make_room, exchange.task)
-            with guard.admit(caller, headers, rate_limit_headers, address, make_room, task) as admission:
-                if located is not None and row is not None:
-                    guard.check_host(headers, _bound(scope))
-                    request = EndpointCall(
-                        located, headers, read_query(scope), _origin(scope, headers), receive, exchange, caller, record,
-                        admission,
-                    )  # fmt: skip
-                    work = deployment.gate.answer_endpoint(request, out)
-                    # Another server than ours tells of a disconnect in place of the body, which is still to be read.
-                    await (work if exchange is None else run_until_disconnected(work, receive, out))
-                    return
-                most = settings.server.max_body_bytes
-                declared = headers.get(b"content-length")
-                body = await read_body(receive, most, exchange, declared)
-                admission.body_read()
-                if b"content-encoding" in headers:
-                    body = await decompressed(body, headers[b"content-encoding"], most)
-                context = deployment.gate.context(scope["path"], headers, caller, located)
-                call = await read_call(api, body, record, context)
-                self.console.history.announce(entry, record, body)
-                await run_until_disconnected(deployment.gate.answer(call, admission, out), receive, out)
+            await self._answer(call, authenticated_caller)
         except SlipformError as error:
-            public_error: SlipformError = error
-            if isinstance(error, UnknownModelError):
-                public_error = caller.unknown(error, record.model, deployment.client.router)
-            log_refusal(
-                public_error, address=address, request_id=record.request_id, path=scope["path"], name=caller.name
-            )
-            await _failed(api, record, public_error, out)
-            _forget_frames(error)
+            await call.refuse(error)
         except asyncio.CancelledError:
             if not self._draining:
                 raise
-            await _failed(api, record, ShuttingDownError("The server is shutting down", hint="Ask again."), out)
+            await call.fail(ShuttingDownError("The server is shutting down", hint="Ask again."))
         except Exception:  # noqa: BLE001 — the caller gets an error in the right shape, the log the traceback
             _log.exception("unexpected error on %s", scope["path"])
-            await _failed(api, record, SlipformError("An unexpected error inside slipform", hint=_SEE_LOG), out)
+            await call.fail(SlipformError("An unexpected error inside slipform", hint=_SEE_LOG))
         finally:
-            if trace is not None and out.captured is not None:
-                trace.request = body
-                trace.response = bytes(out.captured)
-                if settings.server.debug_traces:
-                    log_trace(record, trace.request, trace.response)
-            self._end_call(record, settings, out)
-            self.console.history.end(entry, record, trace)
+            self._end_call(call)
             if span is not None:
                 tracing.end_server_span(span, record.fields())
             deployment.users -= 1
             if self._deployments.retired:
                 await self._deployments.close_unused()
 
-    def _end_call(self, record: CallRecord, settings: Settings, out: RecordingSend) -> None:
+    async def _answer(self, call: _HttpCall, authenticated_caller: Caller | None) -> None:
+        """Admit a call, read it and write its answer."""
+        scope = call.scope
+        headers = call.headers
+        guard = call.deployment.gate.guard
+        address = client_address(scope)
+        rate_limit_headers: Sequence[Header] = ()
+        caller = authenticated_caller or await guard.authenticate(headers, scope.get("query_string", b""), address)
+        call.caller = caller
+        call.record.caller = caller.name
+        if guard.is_limited(caller):
+            rate_limit_headers = await guard.check_rate_limit(caller, address, call.api.name)
+        make_room, task = (None, None) if call.cycle is None else (call.cycle.make_room, call.cycle.task)
+        with guard.admit(caller, headers, rate_limit_headers, address, make_room, task) as admission:
+            if call.located is not None and call.located.row.kind != "enforced":
+                guard.check_host(headers, _bound(scope))
+                await self._answer_endpoint(call, call.located, admission)
+            else:
+                await self._answer_model_call(call, admission)
+
+    async def _answer_endpoint(self, call: _HttpCall, located: Located, admission: Admission) -> None:
+        """Answer a call of the endpoint table."""
+        origin = _origin(call.scope, call.headers)
+        request = EndpointCall(
+            located, call.headers, read_query(call.scope), origin, call.receive, call.cycle, call.caller, call.record,
+            admission,
+        )  # fmt: skip
+        work = call.deployment.gate.answer_endpoint(request, call.out)
+        # Another server than ours tells of a disconnect in place of the body, which is still to be read.
+        await (work if call.cycle is None else run_until_disconnected(work, call.receive, call.out))
+
+    async def _answer_model_call(self, call: _HttpCall, admission: Admission) -> None:
+        """Answer a call of one of the APIs that slipform serves."""
+        headers = call.headers
+        gate = call.deployment.gate
+        most = call.deployment.settings.server.max_body_bytes
+        body = await read_body(call.receive, most, call.cycle, headers.get(b"content-length"))
+        admission.body_read()
+        if b"content-encoding" in headers:
+            body = await decompressed(body, headers[b"content-encoding"], most)
+        call.body = body
+        context = gate.context(call.scope["path"], headers, call.caller, call.located)
+        inbound = await read_call(call.api, body, call.record, context)
+        self.console.history.announce(call.entry, call.record, body)
+        await run_until_disconnected(gate.answer(inbound, admission, call.out), call.receive, call.out)
+
+    def _end_call(self, call: _HttpCall) -> None:
+        """Record the end of a call, once, whatever its outcome."""
+        record = call.record
+        out = call.out
+        trace = record.trace
+        settings = call.deployment.settings
+        if trace is not None and out.captured is not None:
+            trace.request = call.body
+            trace.response = bytes(out.captured)
+            if settings.server.debug_traces:
+                log_trace(record, trace.request, trace.response)
         record.close()
         if not out.complete and record.outcome == "ok":
             record.outcome = "client_gone"
             record.status = _CLIENT_DISCONNECTED
-        record.answer = None  # kept where it is to be kept; counting and logging need only the figures
+        record.answer = None  # counting and logging need only the figures
         self.metrics.call_ended(record, caching=settings.cache.enabled)
         log_request(record)
+        self.console.history.end(call.entry, record, trace)
 
     async def _page(
         self, method: str, located: Located | None, scope: Scope, headers: dict[bytes, bytes], send: Send
@@ -353,36 +423,37 @@ class App:
         listing = listing_at(path, headers)
         if api_at(path) is not None or (method not in ("GET", "HEAD") and (listing or path in pages.PAGES)):
             raise pages.WrongMethodError(f"{path} does not take {method}", hint=f"slipform serves {paths()}.")
-        if path == "/":
-            await self._root(headers, send)
-        elif listing is not None:
+        page = self._pages.get(path)
+        if listing is not None:
             await self._models(listing, path, scope, headers, send)
-        elif path in pages.LIVE:
-            await send_json(send, 200, pages.health())
-        elif path in pages.READY:
-            waiting = "draining" if self._draining else self._waiting_for
-            generation = self._deployments.current.generation
-            shown = generation if await self._shows("readyz", scope, headers) else None
-            await send_json(send, *pages.readiness(waiting, shown, reload_refused=self._last_refused))
-        elif path == "/v1/slipform/spend":
-            await self._spend(scope, headers, send)
-        elif path == "/version":
-            await send_json(send, 200, pages.version(detailed=await self._shows("version", scope, headers)))
-        elif path == "/metrics":
-            await self._check_operator("metrics", scope, headers)
-            await self._metrics_page(scope, headers, send)
-        elif path == "/openapi.json":
-            await self._check_operator("openapi", scope, headers)
-            await send_bytes(send, 200, pages.openapi_bytes())
-        elif path == "/docs":
-            await self._check_operator("docs", scope, headers)
-            await send_page(send, 200, pages.openapi_page(), b"text/html; charset=utf-8")
+        elif page is not None:
+            await page(scope, headers, send)
+        elif methods_at(path, headers):
+            raise pages.WrongMethodError(f"{path} does not take {method}", hint=f"slipform serves {paths()}.")
         else:
-            if methods_at(path, headers):
-                raise pages.WrongMethodError(f"{path} does not take {method}", hint=f"slipform serves {paths()}.")
-            raise UnknownPathError(f"There is nothing at {method} {path[:200]}", hint=f"slipform serves {paths()}.")
+            raise UnknownPathError(f"Nothing is served at {method} {path[:200]}", hint=f"slipform serves {paths()}.")
 
-    async def _root(self, headers: dict[bytes, bytes], send: Send) -> None:
+    async def _live(self, _scope: Scope, _headers: dict[bytes, bytes], send: Send) -> None:
+        await send_json(send, 200, pages.health())
+
+    async def _ready(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
+        waiting = "draining" if self._draining else self._waiting_for
+        generation = self._deployments.current.generation
+        shown = generation if await self._shows("readyz", scope, headers) else None
+        await send_json(send, *pages.readiness(waiting, shown, reload_refused=self._last_refused))
+
+    async def _version(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
+        await send_json(send, 200, pages.version(detailed=await self._shows("version", scope, headers)))
+
+    async def _openapi(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
+        await self._check_operator("openapi", scope, headers)
+        await send_bytes(send, 200, pages.openapi_bytes())
+
+    async def _docs(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
+        await self._check_operator("docs", scope, headers)
+        await send_page(send, 200, pages.openapi_page(), b"text/html; charset=utf-8")
+
+    async def _root(self, _scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
         """Lead a browser to the console, and tell everybody else what is here."""
         if b"text/html" in headers.get(b"accept", b"") and self.console.is_on:
             await send_page(send, 303, b"", b"text/plain", [(b"location", b"/console/")])
@@ -462,6 +533,7 @@ class App:
         await send_json(send, 200, pages.spend(caller.name, budget, standing, time.time()))
 
     async def _metrics_page(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> None:
+        await self._check_operator("metrics", scope, headers)
         alone = read_query(scope).get("worker") == "self"
         accept = headers.get(b"accept", b"").decode("latin-1")
         if self._worker is None or alone:
@@ -512,16 +584,3 @@ def _forget_frames(error: BaseException | None) -> None:
     while error is not None:
         error.__traceback__ = None
         error = error.__cause__ or error.__context__
-
-
-async def _failed(api: Api, record: CallRecord, error: SlipformError, out: RecordingSend) -> None:
-    record.fail(error)
-    if isinstance(error, LocalModelError):
-        _log.warning("%s", error)  # with the place of the file, which callers are not told
-    if out.complete:  # its end has left too, with the API's error event
-        return
-    if out.head_sent:  # the answer's head has left: all that can be done is to leave the answer visibly unfinished
-        return
-    shown = {FIELD: record.report.to_dict()} if record.report_asked and record.report is not None else None
-    record.status, body = api.encode_error(error, shown)
-    await send_bytes(out, record.status, body, [*record.headers(), *error_headers(error)])

@@ -17,11 +17,11 @@ from slipform.providers.network.transport import Upload
 from slipform.proxy.admission.admission import Caller
 from slipform.proxy.calls.endpoints import NotServedError
 from slipform.proxy.calls.honoured import STATE
-from slipform.proxy.calls.inbound import asks_for_shape
 from slipform.proxy.calls.model_names import check_fields, check_only, folded
 from slipform.proxy.calls.multipart import FormError, FormReader, PartEnd, PartHead, TextField, name_steps
 from slipform.proxy.calls.parsed_body import write_body
 from slipform.proxy.calls.references import Reference, find_references
+from slipform.proxy.calls.shapes import asks_for_shape
 from slipform.text.strict import parse
 
 _IN_MEMORY: Final = 1 << 20

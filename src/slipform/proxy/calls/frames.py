@@ -88,7 +88,7 @@ def split_body(api: Api, body: bytes, *, limits_models: bool) -> SplitBody | Non
     try:
         fields = _RAW_FIELDS.decode(body)
         messages = api.plain_turns(fields.pop("messages"))
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError):  # the parser has the words for what is wrong
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, RecursionError):  # the parser says what is wrong
         return None
     if not messages:
         return None

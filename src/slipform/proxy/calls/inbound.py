@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-import orjson
 
 from slipform.codecs import Api, ServedRequest
 from slipform.codecs.foreign_fields import ForeignReading, read_foreign
@@ -40,8 +39,8 @@ from slipform.proxy.calls.honoured import (
     state_fields,
 )
 from slipform.proxy.calls.model_names import check_fields, is_named_plainly, requested_models
-from slipform.proxy.calls.parsed_body import BodyChecks, ParsedBody, parse_body_async, write_body
-from slipform.proxy.calls.references import MAX_DEPTH, Ownership, Reference, marks_of
+from slipform.proxy.calls.parsed_body import BodyChecks, ParsedBody, check_depth, parse_body_async, write_body
+from slipform.proxy.calls.references import Ownership, Reference, marks_of
 from slipform.proxy.calls.replaced_ids import named_ids, with_vendor_ids
 from slipform.proxy.calls.request_switches import (
     FIELD,
@@ -52,6 +51,7 @@ from slipform.proxy.calls.request_switches import (
     switches_of,
 )
 from slipform.proxy.calls.resources import AnswerMarks, CreationNotes, ResourceStore, ResponseMarks
+from slipform.proxy.calls.shapes import asks_for_shape
 from slipform.proxy.calls.signed_turns import CallerTurns
 from slipform.proxy.calls.stored_responses import ResponseStore, StoredCall, open_call
 from slipform.proxy.observability.call_record import CallRecord
@@ -59,8 +59,8 @@ from slipform.schema import OutputStrategy, Registry, ResponseFormat
 from slipform.schema.limits import LARGE_BYTES, LIGHT_BYTES, check_size
 from slipform.schema.python_types import cached_format
 
-_WRITABLE = 254
-"""Levels that `orjson` writes; it reads four times as many."""
+_OPENAI = frozenset({"openai-chat", "openai-responses", "openai-completions"})
+"""The APIs that other servers imitate with fields of their own."""
 
 
 class Inbound(msgspec.Struct, frozen=True):
@@ -175,7 +175,7 @@ async def _read_parsed(
         data, body, path = _with_model(api.name, data, body, context)
         context = msgspec.structs.replace(context, path=path)
     if caller.is_limited:  # what is sent is written anew: whoever reads it reads the limit that is reserved
-        _check_depth(data, body)
+        check_depth(data, body)
         data = with_one_limit(api.name, data)
         body = await asyncio.to_thread(dumps, data) if large else dumps(data)
     models = requested_models(api.name, data, context.path)
@@ -217,7 +217,7 @@ async def _read_owned(
     fields = split_fields(api, data, context.path)
     frame = context.frames.get(fields.key)
     if frame is not None:
-        _check_depth(data, body)
+        check_depth(data, body)
         messages = () if api.turns is None else api.turns(fields.turns)
         call = _with_turns(api, frame, messages, body, record, context)
     else:
@@ -243,6 +243,35 @@ async def _with_vendor_ids(parsed: ParsedBody, turns: CallerTurns) -> ParsedBody
     return ParsedBody(data, dumps(data), vendor_references)
 
 
+class _ServedState(NamedTuple):
+    """What marks the ids of an answer and remembers whose they are, and what the answer says of the state."""
+
+    id_markers: AnswerMarks | None = None
+    options: Mapping[str, Any] = {}
+
+
+_NO_STATE = _ServedState()
+
+
+class _CallFields(NamedTuple):
+    """The fields of a call that is read anew, without slipform's own and with those of other servers translated."""
+
+    api: Api
+    data: Mapping[str, Any]
+    body: bytes
+    models: tuple[str, ...]
+    switches: RequestSwitches
+    foreign: ForeignReading | None
+    state: _ServedState
+    schema: ResponseFormat | None
+    """The one that the request, or its alias, names."""
+
+    @property
+    def warnings(self) -> tuple[ModelWarning, ...]:
+        """What was understood otherwise."""
+        return () if self.foreign is None else self.foreign.warnings
+
+
 async def _read_anew(
     api: Api,
     parsed: ParsedBody,
@@ -253,75 +282,102 @@ async def _read_anew(
 ) -> Inbound:
     """Read all fields of a call."""
     data, body, references = parsed
-    path = context.path
-    settings = context.settings
-    caller = context.caller
-    router = context.router
     if FIELD in data:
-        _check_depth(data, body)
+        check_depth(data, body)
         data = {name: value for name, value in data.items() if name != FIELD}
         body = dumps(data)
     foreign = read_foreign(api.name, data) if api.name in _OPENAI else None
     if foreign is not None:
-        _check_depth(foreign.data, body)
+        check_depth(foreign.data, body)
         data = foreign.data
         body = dumps(foreign.data)
         record.warnings = len(foreign.warnings)
-    refuse_unsupported(api.name, data, models, router)
+    refuse_unsupported(api.name, data, models, context.router)
     state = _resolve_state(api.name, data, references, models, context)
-    named = context.schemas.find(switches, models)
-    mode = switches.stream_mode or settings.enforcement.stream_mode
-    enforces_tools = settings.enforcement.tools == "enforce"
-    shaped = named or _SHAPES[api.name](data) or (enforces_tools and data.get("tools")) or (foreign and foreign.options)
-    shaped = shaped or settings.output.require_json
-    adoption = switches.adopt or settings.enforcement.adopt_schemas
-    _check_evidence(switches, is_shaped=bool(shaped))
-    through = None
-    adopted = None
-    if not shaped and adoption == "all" and may_hold_schema(body):
-        adopted = find_schema((await _decoded(api, data, body, path, models)).request, adoption)
-    if not shaped and adopted is None and not (caller.budget is not None and _hides_usage(api, data)):
-        plain = is_named_plainly(body)
-        through = context.forward_routes.find(
-            api.name, data, body, path=path, headers=context.headers, is_named_plainly=plain
-        )
-    if through is not None:
-        served, forwarded = through
-        call = Inbound(
-            api, served, body, record, models, switches, mode, forwarded=forwarded, id_markers=state.id_markers
-        )
-        record.provider = forwarded.provider.name
-        record.upstream_model = forwarded.route.model
-    else:
-        served = await _decoded(api, data, body, path, models, named)
-        served, adopted = _adopt(served, adoption, settings.server)
-        if settings.output.require_json:
-            served = _as_json(served)
-        if is_heavy(served.request):
-            await off_loop(_check_schemas, served.request, settings.server)
-        else:
-            _check_schemas(served.request, settings.server)
-        warnings = () if foreign is None else foreign.warnings
-        served = _switched(served, switches, foreign)
-        if state.options:
-            served = msgspec.structs.replace(served, options={**served.options, **state.options})
-        call = Inbound(
-            api, served, body, record, models, switches, mode, warnings, adopted=adopted, id_markers=state.id_markers,
-            turns=context.turns,
-        )  # fmt: skip
-        record.schema_from = "" if adopted is None else adopted.library
-        record.enforced = is_enforced(served.request, tools=enforces_tools)
-        if served.request.response_format is not None:
-            record.schema = served.request.response_format.json_schema.name
-    record.model = served.request.model
-    record.stream = served.stream
-    record.timeout = settings.server.request_seconds
+    schema = context.schemas.find(switches, models)
+    fields = _CallFields(api, data, body, models, switches, foreign, state, schema)
+    call = await _forwarded(fields, record, context) or await _enforced(fields, record, context)
+    record.model = call.served.request.model
+    record.stream = call.served.stream
+    record.timeout = context.settings.server.request_seconds
     return call
+
+
+def _is_shaped(fields: _CallFields, settings: Settings) -> bool:
+    """Whether the answer has a shape to be held to, which the fields of the request tell."""
+    data = fields.data
+    if fields.schema is not None or settings.output.require_json or asks_for_shape(fields.api.name, data):
+        return True
+    if settings.enforcement.tools == "enforce" and data.get("tools"):
+        return True
+    return fields.foreign is not None and bool(fields.foreign.options)
+
+
+def _adoption_mode(fields: _CallFields, settings: Settings) -> AdoptionMode:
+    return fields.switches.adopt or settings.enforcement.adopt_schemas
+
+
+def _stream_mode(fields: _CallFields, settings: Settings) -> StreamMode:
+    return fields.switches.stream_mode or settings.enforcement.stream_mode
+
+
+async def _forwarded(fields: _CallFields, record: CallRecord, context: CallContext) -> Inbound | None:
+    """The call, where it goes to its vendor as it is; None where its answer is to be read."""
+    api, data, body, models, switches, _, state, _ = fields
+    settings = context.settings
+    is_shaped = _is_shaped(fields, settings)
+    _check_evidence(switches, is_shaped=is_shaped)
+    if is_shaped or (context.caller.budget is not None and _hides_usage(api, data)):
+        return None
+    mode = _adoption_mode(fields, settings)
+    if mode == "all" and may_hold_schema(body):
+        decoded = await _decoded(api, data, body, context.path, models)
+        if find_schema(decoded.request, mode) is not None:
+            return None
+    plain = is_named_plainly(body)
+    through = context.forward_routes.find(
+        api.name, data, body, path=context.path, headers=context.headers, is_named_plainly=plain
+    )
+    if through is None:
+        return None
+    served, forwarded = through
+    record.provider = forwarded.provider.name
+    record.upstream_model = forwarded.route.model
+    stream_mode = _stream_mode(fields, settings)
+    return Inbound(
+        api, served, body, record, models, switches, stream_mode, forwarded=forwarded, id_markers=state.id_markers
+    )
+
+
+async def _enforced(fields: _CallFields, record: CallRecord, context: CallContext) -> Inbound:
+    """The call whose answer is read, and mostly validated."""
+    api, data, body, models, switches, foreign, state, schema = fields
+    settings = context.settings
+    served = await _decoded(api, data, body, context.path, models, schema)
+    served, adopted = _adopt(served, _adoption_mode(fields, settings), settings.server)
+    if settings.output.require_json:
+        served = _as_json(served)
+    if is_heavy(served.request):
+        await off_loop(_check_schemas, served.request, settings.server)
+    else:
+        _check_schemas(served.request, settings.server)
+    served = _switched(served, switches, foreign)
+    if state.options:
+        served = msgspec.structs.replace(served, options={**served.options, **state.options})
+    record.schema_from = "" if adopted is None else adopted.library
+    record.enforced = is_enforced(served.request, tools=settings.enforcement.tools == "enforce")
+    if served.request.response_format is not None:
+        record.schema = served.request.response_format.json_schema.name
+    stream_mode = _stream_mode(fields, settings)
+    return Inbound(
+        api, served, body, record, models, switches, stream_mode, fields.warnings, adopted=adopted,
+        id_markers=state.id_markers, turns=context.turns,
+    )  # fmt: skip
 
 
 def _may_have_frame(api: Api, data: Mapping[str, Any], context: CallContext) -> bool:
     """Whether a call has a shape, and no state at a vendor."""
-    if api.turns is None or FIELD in data or not (_SHAPES[api.name](data) or data.get("tools")):
+    if api.turns is None or FIELD in data or not (asks_for_shape(api.name, data) or data.get("tools")):
         return False
     if context.store is not None and _creates(api.name, data):
         return False
@@ -391,16 +447,6 @@ def _as_json(served: ServedRequest) -> ServedRequest:
     return msgspec.structs.replace(served, request=prompted)
 
 
-class _ServedState(NamedTuple):
-    """What marks the ids of an answer and remembers whose they are, and what the answer says of the state."""
-
-    id_markers: AnswerMarks | None = None
-    options: Mapping[str, Any] = {}
-
-
-_NO_STATE = _ServedState()
-
-
 def _ownership(models: tuple[str, ...], context: CallContext) -> Ownership:
     providers = provider_names(models, context.router)
     return Ownership(context.store, context.caller.id, providers, response_stores_of(providers, context.router))
@@ -460,62 +506,6 @@ def _with_model(api: str, data: dict[str, Any], body: bytes, context: CallContex
     return data, body, path
 
 
-def _chat_shape(data: Mapping[str, Any]) -> bool:
-    return _is_shape(data.get("response_format"))
-
-
-def _responses_shape(data: Mapping[str, Any]) -> bool:
-    text = data.get("text")
-    return not isinstance(text, Mapping | None) or (text is not None and _is_shape(text.get("format")))
-
-
-def _messages_shape(data: Mapping[str, Any]) -> bool:
-    config = data.get("output_config")
-    inner = config.get("format") if isinstance(config, Mapping) else config
-    return _is_shape(inner) or _is_shape(data.get("output_format"))
-
-
-def _gemini_shape(data: Mapping[str, Any]) -> bool:
-    config = data.get("generationConfig", data.get("generation_config"))
-    if not isinstance(config, Mapping):
-        return config is not None
-    # Whatever is said about the answer's form is left to the codec to understand.
-    return any(name.replace("_", "").lower().startswith("response") for name in config)
-
-
-def _ollama_shape(data: Mapping[str, Any]) -> bool:
-    return data.get("format") not in (None, "")
-
-
-def _is_shape(response_format: Any) -> bool:
-    if type(response_format) is dict:
-        return bool(response_format.get("type", "text") != "text")
-    return response_format is not None
-
-
-_OPENAI = frozenset({"openai-chat", "openai-responses", "openai-completions"})
-"""The APIs that other servers imitate with fields of their own."""
-_SHAPES = {
-    "openai-chat": _chat_shape,
-    "openai-completions": _chat_shape,
-    "ollama": _ollama_shape,
-    "ollama-generate": _ollama_shape,
-    "openai-responses": _responses_shape,
-    "anthropic": _messages_shape,
-    "gemini": _gemini_shape,
-}
-"""Whether a body in an API asks for a shape; what is said in a form that nobody knows is left to the codec."""
-
-
-def asks_for_shape(api: str, data: Mapping[str, Any]) -> bool:
-    """Whether a body in an API asks for a shape.
-
-    >>> asks_for_shape("openai-chat", {"response_format": {"type": "json_object"}})
-    True
-    """
-    return _SHAPES[api](data)
-
-
 def _switched(served: ServedRequest, switches: RequestSwitches, foreign: ForeignReading | None) -> ServedRequest:
     if foreign is not None and foreign.options:
         served = msgspec.structs.replace(served, options={**served.options, **foreign.options})
@@ -550,7 +540,7 @@ async def _decoded(
 
 
 def _decode(api: Api, data: Mapping[str, Any], body: bytes, path: str, named: ResponseFormat | None) -> ServedRequest:
-    _check_depth(data, body)
+    check_depth(data, body)
     served = api.decode_request(data, path=path)
     request = served.request
     if named is not None:
@@ -594,16 +584,3 @@ def _check_schemas(request: ModelRequest, limits: ServerSettings) -> None:
         schemas["response_format"] = request.response_format.json_schema.schema
     if schemas:
         check_size(schemas, limits.max_schema_bytes, limits.max_schema_nodes)
-
-
-def _check_depth(data: Mapping[str, Any], body: bytes) -> None:
-    """Refuse what can be read but, being nested so deeply, not be written again."""
-    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
-        return
-    wrapped: Any = data
-    for _ in range(_WRITABLE - MAX_DEPTH):
-        wrapped = [wrapped]
-    try:
-        orjson.dumps(wrapped)
-    except TypeError:
-        raise RequestError(f"The request is nested more than {MAX_DEPTH} levels deep") from None

@@ -9,15 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import orjson
 
 from slipform.codecs.request_fields import dumps, read_body
 from slipform.errors import RequestError, UpstreamError
 from slipform.proxy.calls.model_names import check_named_once
-from slipform.proxy.calls.references import Reference, find_references
+from slipform.proxy.calls.references import MAX_DEPTH, Reference, find_references
 from slipform.proxy.calls.resources import MARK
 from slipform.schema.limits import LARGE_BYTES
 from slipform.text.strict import has_unique_keys
+
+_WRITABLE: Final = 254
+"""Levels that `orjson` writes; it reads four times as many."""
 
 
 class ParsedBody(NamedTuple):
@@ -85,3 +90,16 @@ def checked_body(body: bytes, data: Mapping[str, Any]) -> bytes:
     """
     written = write_body(data)
     return body if has_unique_keys(data, body.decode(), written) else written
+
+
+def check_depth(data: Mapping[str, Any], body: bytes) -> None:
+    """Raise `RequestError` for what can be read but, being nested so deeply, not be written again."""
+    if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
+        return
+    wrapped: Any = data
+    for _ in range(_WRITABLE - MAX_DEPTH):
+        wrapped = [wrapped]
+    try:
+        orjson.dumps(wrapped)
+    except TypeError:
+        raise RequestError(f"The request is nested more than {MAX_DEPTH} levels deep") from None
