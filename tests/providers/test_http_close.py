@@ -84,7 +84,7 @@ async def test_cancelling_while_waiting_for_a_repeat_sends_nothing_more(caplog: 
     caplog.set_level(logging.INFO)
     with FakeVendor([rate_limited(retry_after=3)]) as vendor:
         task = asyncio.create_task(provider_for(vendor).complete_async(ask()))
-        assert await until_async(lambda: "repeat 1 in" in caplog.text)
+        assert await until_async(lambda: "retry=1" in caplog.text)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

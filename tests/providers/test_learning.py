@@ -54,7 +54,7 @@ def test_native_refused_becomes_a_forced_tool(face: SyncFace | AsyncFace, caplog
     assert all("tool_choice" in body for body in bodies[1:])
     assert [warning.path for warning in response.warnings] == ["no_native"]
     assert [warning.code for warning in again.warnings] == ["capability_downgraded"]
-    assert "openai/m-1 refused the request; learned no_native" in caplog.text
+    assert "openai/m-1: request refused, downgrade=no_native" in caplog.text
     assert "k-123456" not in caplog.text
 
 

@@ -106,7 +106,7 @@ def test_workers_stop_when_their_supervisor_is_gone(started: Callable[..., Serve
             return all(not each.exists() or each.read_text().rpartition(")")[2].split()[0] == "Z" for each in states)
 
         served.wait_for(have_stopped)
-        served.wait_for(lambda: "".join(served.lines).count("the supervisor is gone: stopping") == 2)
+        served.wait_for(lambda: "".join(served.lines).count("supervisor is gone, stopping") == 2)
 
 
 def test_workers_share_a_port_and_their_metrics_and_are_replaced_when_they_die(

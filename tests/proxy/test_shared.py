@@ -310,7 +310,7 @@ def test_the_proxy_serves_on_while_redis_is_gone_and_comes_back_to_it(
             assert call(address, "/healthz").status == 200
             assert "goes on alone" in caplog.text
             own.start()
-            assert until(lambda: chat(address, said).status == 200 and "Redis is back" in caplog.text)
+            assert until(lambda: chat(address, said).status == 200 and "redis: reachable again" in caplog.text)
         assert caplog.text.count("goes on alone") == 1
 
 
@@ -367,13 +367,13 @@ async def test_a_restart_of_redis_is_one_outage_in_the_log(caplog: pytest.LogCap
 
         async def is_back() -> bool:
             await ask_many()
-            return "Redis is back" in caplog.text
+            return "redis: reachable again" in caplog.text
 
         assert await until_async(is_back)
         assert None not in await ask_many()
         await shared.close()
     assert caplog.text.count("goes on alone") == 1
-    assert caplog.text.count("Redis is back") == 1
+    assert caplog.text.count("redis: reachable again") == 1
 
 
 async def test_a_connection_that_redis_has_closed_is_not_an_outage(

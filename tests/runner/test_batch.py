@@ -345,7 +345,7 @@ def test_missing_values_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     model = FakeModel(answer)
     with caplog.at_level(logging.WARNING):
         ask_all(tmp_path, model, prompt="[{city}] {name}", concurrency=1)
-    assert "2 of 3 rows have no 'city'" in caplog.text
+    assert "column='city', rows=2 of 3" in caplog.text
     assert [request.messages[-1].text for request in model.requests] == ["[Rome] P1", "[] P2", "[] P3"]
 
 
@@ -485,7 +485,7 @@ def test_a_damaged_line_of_the_journal_costs_its_row_alone(tmp_path: Path, caplo
     again = FakeModel(answer)
     summary = ask_all(tmp_path, again)
     assert len(again.requests) == summary.done == 1
-    assert "1 damaged lines" in caplog.text
+    assert "lines=1" in caplog.text
     assert [row["row"] for row in read_rows(tmp_path / "out.jsonl")] == list(range(1, 41))
     once_more = FakeModel(answer)
     assert ask_all(tmp_path, once_more).done == 0
@@ -515,7 +515,7 @@ def test_a_changed_row_is_noticed_by_its_content_where_keys_come_from_a_column(
     again = FakeModel(answer)
     summary = ask_all(tmp_path, again, key="id")
     assert (summary.done, summary.changed, len(again.requests)) == (1, 1, 1)
-    assert "1 rows are not what they were" in caplog.text
+    assert "rows changed since they were done, rows=1" in caplog.text
     found = read_rows(tmp_path / "out.jsonl")
     assert [row["row"] for row in found] == list(range(1, 21))
     assert found[6]["value"]["name"] == "P77"

@@ -76,7 +76,7 @@ def test_a_value_that_does_not_fit_makes_all_text_and_is_told(
     with caplog.at_level(logging.WARNING):
         found = written(tmp_path / "out.parquet", {"type": "integer"}, values)
     assert [json.loads(text) for text in found] == values
-    assert "becomes JSON text" in caplog.text
+    assert "is written as JSON text" in caplog.text
     assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
 
 

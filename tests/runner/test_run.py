@@ -273,7 +273,7 @@ def test_mistakes_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     with pytest.raises(ConfigError, match="same output"):
         run("Tell me.", [*files, tmp_path / "other" / "a.txt"], out_dir=tmp_path, router=router)
     run("Tell me.", files, response_schema_id="generic_list", router=router)
-    assert "'generic_list' is not used: require_json is off" in caplog.text
+    assert "schema='generic_list', reason=require_json is off" in caplog.text
 
 
 @pytest.mark.covers("S1-11", "S1-12")

@@ -90,7 +90,7 @@ class FallbackList:
                 error.report = self.before
             raise error
         self.before = self.before.replace(fallbacks=len(self._failed), fallback_errors=tuple(self._failed))
-        _log.warning("%r cannot answer (%s); the next model is asked", name, error.code)
+        _log.warning("fallback: model cannot answer, trying the next, model=%r, error=%s", name, error.code)
 
 
 def joined(before: Report, report: object) -> Report:

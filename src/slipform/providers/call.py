@@ -230,7 +230,9 @@ def _exchange(
             raise error
         count_repeat(request.calls, f"{endpoint.name}/{request.model}", error)
         attempt += 1
-        logger.info("%s: %s; repeat %d in %.2f s", error.where, type(error).__name__, attempt, pause)
+        logger.info(
+            "%s: request failed, error=%s, retry=%d, seconds=%.2f", error.where, type(error).__name__, attempt, pause
+        )
         yield SleepEffect(pause)
 
 

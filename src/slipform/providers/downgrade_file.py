@@ -76,4 +76,4 @@ def _write(path: Path, rows: list[Downgrade], *, mode: str) -> None:
         finally:
             os.close(handle)
     except OSError as error:
-        _log.info("What was learned is not kept: %s cannot be written (%s)", path, error.strerror)
+        _log.info("downgrades: cannot be saved, file=%s, error=%s", path, error.strerror)

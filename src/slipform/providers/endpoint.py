@@ -197,7 +197,7 @@ class Endpoint:
             if len(self._codecs) >= _KEPT:
                 self._codecs.clear()
             made = self._codecs[capabilities] = self._make_codec(capabilities)
-            logger.debug("%s/%s: codec %s, auto means %s", self.name, model, made.name, made.strategy.value)
+            logger.debug("%s/%s: resolved, codec=%s, auto=%s", self.name, model, made.name, made.strategy.value)
         return made
 
     def prepare(self, request: ModelRequest, *, streamed: bool) -> PreparedCall:
@@ -273,7 +273,7 @@ class Endpoint:
         downgrade, about_schema = recognised
         self._record_downgrade(downgrade, request, about_schema=about_schema)
         about = " for this schema" if about_schema else ""
-        logger.warning("%s/%s refused the request; learned %s%s", self.name, request.model, downgrade, about)
+        logger.warning("%s/%s: request refused, downgrade=%s%s", self.name, request.model, downgrade, about)
         return True
 
     def record_ignored_schema(self, request: ModelRequest, prepared: PreparedCall) -> None:
@@ -281,7 +281,7 @@ class Endpoint:
         if "schema_in_prompt" in prepared.capabilities.quirks or isinstance(self.store, NoDowngrades):
             return
         self._record_downgrade("schema_unseen", request, about_schema=False)
-        logger.warning("%s/%s ignored the schema; the prompt shows it from now on", self.name, request.model)
+        logger.warning("%s/%s: schema ignored, the prompt shows it from now on", self.name, request.model)
 
     def _record_downgrade(self, downgrade: retry.DowngradeName, request: ModelRequest, *, about_schema: bool) -> None:
         key = retry.schema_key(self.url(), request.model, request.response_format) if about_schema else None

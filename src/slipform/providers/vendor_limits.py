@@ -297,7 +297,7 @@ class SharedBudget:
             return act()
         except self._failures as error:
             self._away_until = time.monotonic() + _AWAY_SECONDS
-            _log.warning("a vendor's limits are counted in this process alone: Redis fails (%s)", type(error).__name__)
+            _log.warning("vendor limits: Redis fails, counting in this process alone, error=%s", type(error).__name__)
             return None
 
 

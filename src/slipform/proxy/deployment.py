@@ -179,4 +179,4 @@ class Deployments:
         for deployment in [each for each in self.retired if not each.users]:
             self.retired.remove(deployment)
             await deployment.close()
-            _log.info("the configuration's generation %d is closed", deployment.generation)
+            _log.info("config: old generation closed, generation=%d", deployment.generation)

@@ -210,7 +210,7 @@ async def _answer_to_supervisor(stop_signals: _StopSignals, worker: WorkerAddres
     while os.getppid() == worker.supervisor:
         worker.report_alive()
         await asyncio.sleep(TICK_SECONDS)
-    _log.warning("the supervisor is gone: stopping")
+    _log.warning("worker: supervisor is gone, stopping")
     stop_signals.stopping.set()
 
 
@@ -295,7 +295,7 @@ def _prepare(settings: Settings, workers: int) -> None:
     if workers > 1 and not hasattr(os, "fork"):
         raise ConfigError("Several workers need an operating system with fork", where="server.workers")
     if settings.first_model.partition("/")[0] == "local" and workers > 1:
-        _log.warning("each of the %d workers loads the embedded model into a process of its own", workers)
+        _log.warning("server: each worker loads the embedded model in its own process, workers=%d", workers)
     _fetch_named(settings)
 
 

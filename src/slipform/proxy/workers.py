@@ -146,7 +146,7 @@ class _WorkerPool:
             index = self._alive.pop(child, None)
             if index is None or self._deadline is not None:
                 continue
-            _log.error("worker %d (process %d) ended: %s; starting another", index, child, _how(status))
+            _log.error("worker %d: ended, starting another, process=%d, reason=%s", index, child, _how(status))
             lived = time.monotonic() - self._born[index]
             self._due[index] = time.monotonic() + (0 if lived > _SHORT_LIFE else _SHORT_LIFE)
 
@@ -157,7 +157,7 @@ class _WorkerPool:
         now = time.monotonic()
         for child, index in self._alive.items():
             if self._heartbeats.is_hung(index, now):
-                _log.error("worker %d (process %d) does not answer its supervisor: killing it", index, child)
+                _log.error("worker %d: does not answer its supervisor, killing it, process=%d", index, child)
                 self._heartbeats.start(index, now)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)

@@ -187,14 +187,14 @@ def start(
     writer = OrderedWriter(journal, results, JsonLinesFile(job.failures_path, sparse=True))
     try:
         if journal.cut:
-            _log.warning("%s: a torn end of %d bytes was cut off; its rows are done again", journal.path, journal.cut)
+            _log.warning("%s: discarded a partial record, its rows run again, bytes=%d", journal.path, journal.cut)
         if journal.damaged:
-            _log.warning("%s: %d damaged lines; their rows are done again", journal.path, journal.damaged)
+            _log.warning("%s: ignored damaged lines, their rows run again, lines=%d", journal.path, journal.damaged)
         survey = survey_input(job, journal.entries(), retry=retry_failures)
         _warn_of_missing(job, survey)
         if survey.changed:
             _log.warning(
-                "%s: %d rows are not what they were when they were done; %s", job.input, len(survey.changed),
+                "%s: rows changed since they were done, rows=%d; %s", job.input, len(survey.changed),
                 "run without --retry-failures to do them again" if retry_failures else "they are done again",
             )  # fmt: skip
         tally = Tally(survey.pending, done_before=survey.rows - survey.pending)
@@ -314,4 +314,4 @@ def _refuse_foreign_files(job: BatchJob) -> None:
 
 def _warn_of_missing(job: BatchJob, survey: Survey) -> None:
     for column, count in survey.missing.items():
-        _log.warning("%s: %d of %d rows have no %r; the prompt is empty there", job.input, count, survey.rows, column)
+        _log.warning("%s: rows without a value, column=%r, rows=%d of %d", job.input, column, count, survey.rows)

@@ -119,7 +119,7 @@ def _call_options(settings: Settings, options: RunOptions) -> CallOptions:
     call = build_call_options(settings, options, registry)
     if schema_id is not None and call.schema is None:
         reason = "output.use_response_schema is off" if call.require_json else "require_json is off"
-        _log.warning("The schema %r is not used: %s", schema_id, reason)
+        _log.warning("run: schema is not used, schema=%r, reason=%s", schema_id, reason)
     return call
 
 

@@ -93,7 +93,7 @@ class ParquetResults:
 
     def _convert_to_text(self, reason: str) -> None:
         """Rewrite the part with the values as JSON text."""
-        _log.warning("%s: the column `value` becomes JSON text, because a value does not fit: %s", self.path, reason)
+        _log.warning("%s: column `value` is written as JSON text, a value does not fit, error=%s", self.path, reason)
         with writing(self.path):
             self._writer.close()
             typed_part = part_of(self.path).with_suffix(".typed")

@@ -274,7 +274,7 @@ class KeyFile:
         except ConfigError as error:
             # Going on with the keys that were good is safer than letting nobody in, or everybody.
             if str(error) != self._complaint:
-                _log.error("%s The keys read before stay in force.", error)
+                _log.error("keys: file cannot be read, the keys read before stay in force. %s", error)
             self._complaint = str(error)
             return
         self._complaint = ""

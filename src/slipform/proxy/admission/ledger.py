@@ -155,7 +155,7 @@ class SpendLedger:
                 unwritten = self._written(connection, jobs) if jobs else []
             if len(unwritten) > _MOST_KEPT or (unwritten and not going):
                 _log.error(
-                    "%s: %d entries could not be written and are lost; their holds stay.", self.path, len(unwritten)
+                    "ledger: entries lost, their reservations stay, file=%s, entries=%d", self.path, len(unwritten)
                 )
                 unwritten = []
         if connection is not None:
@@ -188,7 +188,7 @@ class SpendLedger:
                 return [again for job in jobs for again in self._written(connection, [job])]
             if _is_of_file(error) or jobs[0].future is not None:
                 return self._failed(jobs, error)
-            _log.error("ledger: an entry cannot be written as it is, error=%r", error)
+            _log.error("ledger: entry cannot be written, error=%r", error)
             otherwise = jobs[0].otherwise
             return [] if otherwise is None else self._written(connection, [_Job(otherwise, None)])
         self._complained = False
@@ -202,7 +202,7 @@ class SpendLedger:
         if not self._complained:
             self._complained = True
             _log.error(
-                "%s cannot be written: %s. Keys with budgets are refused until it can; see `ledger.path`.",
+                "ledger: cannot be written, refusing keys with budgets until it can, file=%s, error=%s",
                 self.path, error,
             )  # fmt: skip
         return [job for job in jobs if job.future is None]

@@ -342,13 +342,13 @@ class SharedState:
         if isinstance(error, self._refusal):  # it is there: what it keeps under this name is not ours, or it is full
             if now - self._refused_at >= _REFUSALS_APART:
                 self._refused_at = now
-                _log.warning("Redis refuses a command (%s); this process goes on without it", str(error)[:100])
+                _log.warning("redis: command refused, this process goes on without it, error=%s", str(error)[:100])
             return
         if self._closed or began < self._back_at:
             return  # its connection was closed under it, or it was asked before Redis came back
         if not self._outage:
             self._outage = True
-            _log.warning("Redis cannot be reached (%s); this process goes on alone", type(error).__name__)
+            _log.warning("redis: not reachable, this process goes on alone, error=%s", type(error).__name__)
         self._away = True
         self._away_until = now + _AWAY_SECONDS
 
@@ -361,7 +361,7 @@ class SharedState:
             self._back_at = now
         if now - self._back_at >= _STEADY_SECONDS:
             self._outage = False
-            _log.warning("Redis is back")
+            _log.warning("redis: reachable again")
 
 
 class SharedDowngrades:

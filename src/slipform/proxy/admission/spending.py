@@ -395,7 +395,7 @@ class Spending:
         if mark not in self._warned:
             self._warned = {each for each in self._warned if each[0] != hold.key} | {mark}
             _log.warning(
-                "the API key %r has passed its soft limit: %s tokens and %.6g are spent in this period",
+                "budget: soft limit passed, key=%r, tokens=%s, money=%.6g",
                 hold.name, stands.tokens, stands.cost / NANOS,
             )  # fmt: skip
 

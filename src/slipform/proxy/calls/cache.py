@@ -165,7 +165,7 @@ class AnswerCache:
         try:
             answer = _Answer.model_validate_json(data)
         except ValidationError:
-            _log.warning("what Redis keeps as an answer cannot be read; the model is asked")
+            _log.warning("cache: entry ignored, it cannot be read")
             return None
         now = self._clock()
         router = self._router
@@ -178,7 +178,7 @@ class AnswerCache:
             return None
         whole = verdict.tool_calls == response.tool_calls if response.tool_calls else verdict.candidate == answer.text
         if not verdict.ok or verdict.repairs or verdict.patched is not None or not whole:
-            _log.warning("what Redis keeps as an answer does not fit the request; the model is asked")
+            _log.warning("cache: entry ignored, it does not match the request")
             return None
         return answer
 

@@ -292,7 +292,7 @@ async def _refresh(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
             try:
                 await job()
             except Exception:  # noqa: BLE001 — the next round may do better, and the proxy serves without it
-                _log.exception("the keys, or what is shared through Redis, could not be refreshed")
+                _log.exception("keys: refresh failed, for the key file or for what is shared through Redis")
         await asyncio.sleep(_REFRESH_SECONDS)
 
 

@@ -193,7 +193,7 @@ class SqliteSignatures:
                 result = work(file)
         except (sqlite3.Error, OSError) as error:
             if not self._failing:
-                _log.warning("store: entries cannot be kept, file=%s, error=%s", self._path, error)
+                _log.warning("signatures: cannot be stored, file=%s, error=%s", self._path, error)
             self._failing = True
             return None
         self._failing = False

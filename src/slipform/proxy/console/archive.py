@@ -177,7 +177,7 @@ class CallArchive:
                 raise
         aside = self.path.with_name(f"{self.path.name}.damaged-{int(time.time())}")
         self.path.replace(aside)
-        _log.error("%s is not a history of calls: it is kept as %s, and a new one is begun", self.path, aside.name)
+        _log.error("history: not a file of calls, started a new one, file=%s, renamed_to=%s", self.path, aside.name)
         return _open(self.path)
 
     def _prune(self, connection: sqlite3.Connection, now: float) -> None:
@@ -201,7 +201,9 @@ class CallArchive:
         if self.problem != str(error):
             self.problem = str(error)
             _log.error(
-                "%s cannot be used: %s. The console goes on from memory; see `server.history`.", self.path, error
+                "history: cannot be used, the console continues from memory, file=%s, error=%s; see `server.history`",
+                self.path,
+                error,
             )
 
 

@@ -518,7 +518,7 @@ def _error_response(error: httptools.HttpParserError) -> bytes:
     if isinstance(reason, _RefusedError):
         return reason.response
     if reason is not None and not isinstance(reason, httptools.HttpParserError):
-        _log.error("an unexpected error while a request was read", exc_info=reason)
+        _log.error("server: unexpected error while reading a request", exc_info=reason)
         return _FAILED
     return _INVALID
 

@@ -199,11 +199,11 @@ class RequestCycle:
             self._abandon()
             raise
         except Exception:  # noqa: BLE001 — whatever it was, this connection only
-            _log.exception("an unexpected error in the application")
+            _log.exception("server: unexpected error in the application")
             self._abandon(_FAILED)
         else:
             if not self.head_written and not self.disconnected:
-                _log.error("the application has not answered")
+                _log.error("server: the application ended without a response")
                 self._abandon(_FAILED)
             else:
                 self._abandon()

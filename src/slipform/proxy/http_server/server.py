@@ -50,7 +50,7 @@ class Lifespan:
         try:
             await self._app({"type": "lifespan", "asgi": {"version": "3.0"}}, self._to_app.get, self._on_message)
         except Exception:  # noqa: BLE001 — logged, and then the server does not start
-            _log.exception("an unexpected error in the application's life")
+            _log.exception("server: unexpected error in the ASGI lifespan")
         self._from_app.put_nowait("over")
 
     async def _on_message(self, message: MutableMapping[str, Any]) -> None:
@@ -110,7 +110,7 @@ class HttpServer:
     async def _cancel_running(self, state: ServerState) -> None:
         tasks = [cycle.task for cycle in state.running if cycle.task is not None]
         if tasks:
-            _log.error("%d requests were not finished in time: cancelled", len(tasks))
+            _log.error("server: requests cancelled, not finished in time, requests=%d", len(tasks))
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=_CANCEL_SECONDS / 10 if self._is_hurried else _CANCEL_SECONDS)

@@ -233,7 +233,11 @@ class ServerState:
             if connection.due <= now:
                 connection.overdue()
         if cut_count:
-            _log.warning("%d clients read nothing for %g seconds: cut off", cut_count, self.limits.write_seconds)
+            _log.warning(
+                "server: clients disconnected, they read nothing, clients=%d, seconds=%g",
+                cut_count,
+                self.limits.write_seconds,
+            )
         stalled.sort(key=_stalled_since, reverse=True)
         self._stalled = stalled
         self._timer = self.loop.call_later(self.limits.tick_seconds, self._tick)
