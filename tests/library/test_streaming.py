@@ -129,7 +129,7 @@ def test_items_that_change_after_they_were_given_out_are_an_error() -> None:
     script = (json.dumps([{"name": "a", "count": 1}, {}]), json.dumps([{"name": "z", "count": 1}]))
     with (
         client(*script, options=TWICE).stream(list[Line], "x") as stream,
-        pytest.raises(EnforcementError, match="Item 0 was given out"),
+        pytest.raises(EnforcementError, match="Item 0 was already returned"),
     ):
         list(stream.items())
 

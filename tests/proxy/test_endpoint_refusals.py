@@ -113,7 +113,7 @@ def test_a_form_that_cannot_be_passed_on_is_refused_with_its_place(address: str,
     ("method", "path", "body", "headers", "status", "said"),
     [
         ("POST", "/v1/files", {}, {}, 400, "Expected a form"),
-        ("POST", "/v1/files", {}, {"content-encoding": "gzip"}, 400, "A file is sent as it is"),
+        ("POST", "/v1/files", {}, {"content-encoding": "gzip"}, 400, "A compressed file cannot be forwarded"),
         ("POST", "/v1/messages/batches", {"requests": []}, {}, 400, "Expected an array of requests"),
         (
             "POST",
@@ -249,7 +249,7 @@ def test_a_file_that_a_batch_names_must_be_the_callers(world: World) -> None:
     body = batch(line(messages=[{"role": "user", "content": [image]}]))
     reply = raw_post(world.address, "/v1/files", body, {"authorization": f"Bearer {world.secrets['all']}"})
     assert reply.status == 404
-    assert "There is no file 'file-of-another'" in reply.json["error"]["message"]
+    assert "Unknown file 'file-of-another'" in reply.json["error"]["message"]
 
 
 @pytest.mark.parametrize("limit", ["0", "x", "-1", "%C2%B2", "999999", ""])

@@ -278,7 +278,7 @@ def test_a_server_that_cannot_read_the_new_file_makes_the_command_fail_until_it_
     os.chown(path, 0, 0)  # by somebody's slip; the server has read it before
     refused = run(config, "remove", "ada")
     assert isinstance(refused.exception, ConfigError)
-    assert "NOT taken" in str(refused.exception)
+    assert "NOT applied" in str(refused.exception)
     assert "process" in str(refused.exception)
     assert server.lets_in(secrets["ada"])
     assert until(lambda: any("stay in force" in line for line in server.lines))

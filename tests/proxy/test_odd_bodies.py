@@ -146,7 +146,7 @@ def problem(row: EndpointRow, reply: Reply, *, is_refused: bool) -> str:
         message = error if row.family == "ollama" else error["message"]
     except (ValueError, KeyError, TypeError):
         return f"no error of the API's: {reply.body[:100]!r}"
-    if reply.status == 502 and "The answer holds no" not in message:  # the scripted vendor's holds nothing
+    if reply.status == 502 and "The response has no" not in message:  # the scripted vendor's holds nothing
         return f"blamed on the vendor: {message[:200]}"
     if row.family == "anthropic":
         fits = content.get("type") == "error" and isinstance(error["type"], str)

@@ -76,7 +76,10 @@ def test_a_whole_answer_that_nobody_reads_is_cut(loop: Any) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await whole(send, b"x" * MUCH)
 
-    with logged("they read nothing, clients=1, seconds=0.3") as cut, talking(app, loop=loop, limits=IMPATIENT) as connect:
+    with (
+        logged("they read nothing, clients=1, seconds=0.3") as cut,
+        talking(app, loop=loop, limits=IMPATIENT) as connect,
+    ):
         wire = connect(room=SMALL)
         wire.say(GET)
         assert cut.wait(20)

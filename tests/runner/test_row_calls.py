@@ -128,5 +128,5 @@ def test_batch_takes_evidence_into_jsonl_and_parquet(tmp_path: Path) -> None:
         found = row["evidence"] if name == "out.jsonl" else json.loads(row["evidence"])
         assert found == {"/age": wanted["age"]}
         assert (row["confidence"], row["ungrounded"]) == (None, [])
-    with pytest.raises(ConfigError, match="A source is for evidence"):
+    with pytest.raises(ConfigError, match="A source needs evidence"):
         batch(tmp_path / "in.jsonl", schema=AGE, out=tmp_path / "x.jsonl", source_column="text")

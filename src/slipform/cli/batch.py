@@ -180,7 +180,9 @@ def _instructions(text: str) -> str | Path:
         return Path(text)
     if _FILE_NAME.fullmatch(text):
         raise ConfigError(
-            "The file with instructions does not exist", where=text, hint="If these are the words, write more than one."
+            "The file with instructions does not exist",
+            where=text,
+            hint="To give instructions as text, write more than one word.",
         )
     return text
 

@@ -288,7 +288,7 @@ class _Servers:
             return _OUTCOMES[self._status].format(processes)
         status = path.stat()
         return ConfigError(
-            f"A running server has NOT taken it{processes}, and goes by the keys as they were",
+            f"A running server has NOT applied the change{processes}: it still uses the old keys",
             where=str(path),
             hint=f"Its log says why. The file belongs to user {status.st_uid} and group {status.st_gid} with mode "
             f"{status.st_mode & 0o777:04o}: the server's user must be able to read it. Stop the server until then.",

@@ -185,7 +185,9 @@ class EventStreamDecoder:
     def finish(self) -> list[WireEvent]:
         """Nothing: half a frame at the end means the stream was cut."""
         if self._pending:
-            raise TruncatedError("The stream was cut inside a frame", hint="Ask again.", details={"category": "cut"})
+            raise TruncatedError(
+                "The stream was cut inside a frame", hint="Retry the request.", details={"category": "cut"}
+            )
         return []
 
 

@@ -34,11 +34,11 @@ def _read(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest:
     for name in _UNKNOWN:
         if data.get(name) not in (None, False, 0):
             raise RequestError(
-                f"`{name}` is honoured only where the provider has this API and no schema is asked for", where=name
+                f"`{name}` is supported only where the provider has this API and the request has no schema", where=name
             )
     for name in ("n", "best_of"):
         if data.get(name) not in (None, 1):
-            raise RequestError("One answer is given per request", where=name, hint="Leave it out, or ask again.")
+            raise RequestError("A request gets one answer", where=name, hint="Leave it out, or ask again.")
     options = data.optional("stream_options")
     usage = options.get("include_usage") is True
     request = ModelRequest(

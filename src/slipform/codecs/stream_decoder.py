@@ -467,7 +467,7 @@ class LiftedCalls:
 def _changed_arguments() -> UpstreamError:
     return UpstreamError(
         "The arguments of a call do not have the shape of the tool's strict schema",
-        hint="Ask again, or send the tool without `strict`.",
+        hint="Retry, or send the tool without `strict`.",
         details={"category": "unreadable", "phase": "body", "retryable": True},
     )
 
@@ -479,7 +479,7 @@ def cut_short() -> TruncatedError:
     """The error for a stream that stopped before it was over."""
     return TruncatedError(
         "The model's stream ended before the answer was over",
-        hint="Ask again; the connection or the server broke off.",
+        hint="Retry; the connection or the server broke off.",
         details={"category": "cut"},
     )
 

@@ -62,7 +62,7 @@ class EarlyStop:
         self._fence.add_chunk(text)
         reading = self._fence.process()
         if self._guard.response_format_fail_hard and reading.failed:
-            self._end(JsonEnforcementError("No JSON has begun so far", hint="Ask again, or ask another model."))
+            self._end(JsonEnforcementError("No JSON has begun so far", hint="Retry, or use another model."))
         elif reading.delta:
             self._follow(reading.delta)
         if self._guard.stop_after_json and self._is_complete(reading.complete):

@@ -477,7 +477,7 @@ def runaway_error(runaway: Runaway, where: str = "text") -> RunawayError:
     return RunawayError(
         f"The model wrote {what.get(runaway.kind, 'one phrase')} without end",
         where=f"character {runaway.length} of its {where}",
-        hint="Ask again, or ask another model; vLLM has the server option `disable_any_whitespace`."
+        hint="Retry, or use another model; vLLM has the server option `disable_any_whitespace`."
         if runaway.kind == "blanks"
         else "Ask again with a `frequency_penalty`, or ask another model.",
         details={"kind": runaway.kind, "position": runaway.length},
@@ -674,7 +674,7 @@ def _declined(response: ModelResponse, text: str) -> EnforcementError | None:
     if not text.strip():
         if response.finish == "length":
             return was_truncated()
-        return EmptyAnswerError("The model gave back nothing", hint="Ask again, or ask another model.")
+        return EmptyAnswerError("The model gave back nothing", hint="Retry, or use another model.")
     return None
 
 
@@ -694,4 +694,4 @@ def changed_after_release() -> JsonEnforcementError:
 
 
 def _cut_short() -> TruncatedError:
-    return TruncatedError("The answer ends in the middle of a value", hint="Ask again, or ask another model.")
+    return TruncatedError("The answer ends in the middle of a value", hint="Retry, or use another model.")

@@ -210,7 +210,7 @@ def _transport(
     provider_settings = provider_settings or ProviderSettings()
     tls = None
     if provider_settings.client_key is not None and provider_settings.client_certificate is None:
-        raise ConfigError("There is no `client_certificate` for this key", where=f"providers.{name}.client_key")
+        raise ConfigError("The key has no `client_certificate`", where=f"providers.{name}.client_key")
     if provider_settings.ca_file is not None or provider_settings.client_certificate is not None:
         try:
             tls = tls_context(

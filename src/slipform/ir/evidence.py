@@ -51,7 +51,7 @@ class Evidence:
             raise ConfigError("`source` is the text itself", where="evidence.source")
         if self.confidence not in (None, "logprobs"):
             raise ConfigError(
-                f"{self.confidence!r:.60} is not a signal", where="evidence.confidence", hint="There is `logprobs`."
+                f"{self.confidence!r:.60} is not a signal", where="evidence.confidence", hint="Use `logprobs`."
             )
         count = self.samples
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST_SAMPLES:

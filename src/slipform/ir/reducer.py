@@ -424,7 +424,7 @@ class Reducer:
     def _final_value(self, pieces: list[str], *, expected: bool) -> Any:
         if not any(piece.strip() for piece in pieces):
             if expected:
-                raise EmptyAnswerError("The model gave back nothing", hint="Ask again.")
+                raise EmptyAnswerError("The model gave back nothing", hint="Retry the request.")
             return UNRESOLVED
         channel = self._content(pieces)
         channel.close(pieces)

@@ -410,7 +410,7 @@ class Session(Generic[T]):
             return True
         if self.yielded_items[position] != item:
             raise EnforcementError(
-                f"Item {position} was given out, and the answer that was asked for again has another one there",
+                f"Item {position} was already returned, and the retried answer has a different one there",
                 where=f"$[{position}]",
                 hint="Take the items from `result`, or allow one attempt only.",
             )

@@ -73,7 +73,7 @@ class Toolbox:
         if approve is not None and not callable(approve):
             raise ConfigError(
                 f"`approve` must be a function, not {approve!r:.50}",
-                hint="It is given each `ToolCall`, and returns True, False, or why not.",
+                hint="It receives each `ToolCall` and returns True, False, or the reason why not.",
             )
         by_name: dict[str, Tool] = {}
         for each in tools:

@@ -280,7 +280,7 @@ def _enforced_call(path: str, post_arguments: Mapping[str, Any], options: Option
         return None
     if isinstance(body.get("n"), int) and body["n"] > 1:
         raise RequestError(
-            "slipform.wrap holds one answer to its schema, and this call asks for more",
+            "slipform.wrap enforces one answer per call, and this call asks for more",
             where="n",
             hint="Call once for each answer.",
         )

@@ -310,7 +310,7 @@ def _missing(vendor: Vendor, names: tuple[str, ...]) -> AuthenticationError:
     else:
         hint = f"Set the environment variable {' or '.join(names)}."
     return AuthenticationError(
-        f"There is no API key for the provider {vendor.name!r}; no call was made",
+        f"The provider {vendor.name!r} has no API key; no call was made",
         hint=hint,
         details={"provider": vendor.name, "api_key_env": list(names)},
     )

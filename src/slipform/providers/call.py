@@ -315,7 +315,7 @@ _HINTS: dict[Reason, tuple[str, str]] = {
 _LIMIT_HINTS: dict[Limit, str] = {
     "connect": "Check `providers.{name}.base_url`, the proxy settings and the network.",
     "first_byte": "Ask again, stream, or ask another model; in Python `Timeouts(first_byte=…)` waits longer.",
-    "between_chunks": "Ask again, or ask another model; in Python `Timeouts(between_chunks=…)` waits longer.",
+    "between_chunks": "Retry, or use another model; in Python `Timeouts(between_chunks=…)` waits longer.",
     "total": "Raise `providers.{name}.timeout_seconds`, or `runtime.timeout_seconds` for all providers.",
 }
 
@@ -340,7 +340,7 @@ def stream_error(prepared: PreparedCall, fault: TransportFault) -> UpstreamError
     else:
         error = UpstreamError(
             f"The connection broke: {fault.message}",
-            hint="Ask again, or ask another model."
+            hint="Retry, or use another model."
             if fault.phase == "body"
             else "The vendor may have acted on the request: ask again where that does no harm, or ask another model.",
             details=details,

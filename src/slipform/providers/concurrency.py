@@ -217,7 +217,7 @@ class _Turn:
     def granted(self, has_slot: bool) -> None:
         """Whether a slot came in time; raises where none did."""
         if not has_slot:
-            raise TransportFault("all the provider's slots stayed taken", phase="connect", limit="total")
+            raise TransportFault("all the provider's slots stayed in use", phase="connect", limit="total")
         self._has_slot = True
 
     def failed(self, error: BaseException) -> None:

@@ -251,6 +251,6 @@ def _follow(name: str, aliases: Mapping[str, str | Sequence[str]], chain: tuple[
     targets = aliases[name]
     listed = [targets] if isinstance(targets, str) else targets
     if not listed:
-        raise ConfigError("The alias stands for no model", where=f"model_aliases.{name}", hint="List one at least.")
+        raise ConfigError("The alias has no model", where=f"model_aliases.{name}", hint="List at least one.")
     expanded = ((_follow(each, aliases, (*chain, name)) if each in aliases else (each,)) for each in listed)
     return tuple(dict.fromkeys(model for models in expanded for model in models))

@@ -336,7 +336,7 @@ class App:
         except asyncio.CancelledError:
             if not self._draining:
                 raise
-            await call.fail(ShuttingDownError("The server is shutting down", hint="Ask again."))
+            await call.fail(ShuttingDownError("The server is shutting down", hint="Retry the request."))
         except Exception:  # noqa: BLE001 — the caller gets an error in the right shape, the log the traceback
             _log.exception("unexpected error on %s", scope["path"])
             await call.fail(SlipformError("An unexpected error inside slipform", hint=_SEE_LOG))

@@ -75,7 +75,7 @@ def make_job(
     if concurrency < 1:
         raise ConfigError("A batch needs at least one call at a time", where="concurrency")
     if source_column is not None and evidence is None:
-        raise ConfigError("A source is for evidence, which is not asked for", where="source_column")
+        raise ConfigError("A source needs evidence, which is off", where="source_column")
     router_in_use = router or runner_router(effective)
     job_options = options or retrying(effective)
     name, *fallbacks = resolved_models(router_in_use, model)
@@ -277,7 +277,7 @@ def _retry(run: _Run, journal: Journal, writer: OrderedWriter, survey: Survey) -
     missing = _first_missing(journal.entries(), survey.rows)
     if missing is not None:
         raise ConfigError(
-            f"The job has not come to its end: row {missing} was never done",
+            f"The job is not finished: row {missing} was never processed",
             where=str(run.job.out),
             hint="Run the same command without --retry-failures first.",
         )

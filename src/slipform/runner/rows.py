@@ -76,7 +76,7 @@ def _read_csv(path: Path, delimiter: str = ",") -> Iterator[Row]:
                 raise ConfigError(f"Two columns are named {duplicate!r}", where=f"{path}:1", hint="Rename one of them.")
             if len(header) == 1 and ";" in header[0]:
                 raise ConfigError(
-                    "The cells of this file seem to stand between semicolons",
+                    "The cells of this file seem to be separated by semicolons",
                     where=f"{path}:1",
                     hint="Put commas between them, or tabs and name the file .tsv.",
                 )

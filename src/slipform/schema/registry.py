@@ -102,7 +102,7 @@ def read_file(path: Path) -> Schema[Any]:
     try:
         return Schema(path.stem, document)
     except SchemaError as error:
-        raise ConfigError(f"This file holds no usable JSON Schema: {error}", where=str(path)) from error
+        raise ConfigError(f"The file is not a usable JSON Schema: {error}", where=str(path)) from error
 
 
 def _parse(text: str, suffix: str) -> Any:

@@ -136,7 +136,7 @@ def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanP
 def load_broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     """`load`, for a text that a strict parser has refused already."""
     if not text.strip():
-        raise EmptyAnswerError("The answer is empty", hint="Ask again.")
+        raise EmptyAnswerError("The answer is empty", hint="Retry the request.")
     with bounded_work(len(text)):
         return _find_and_repair(text, hint, nan)
 

@@ -89,7 +89,7 @@ def test_what_is_cut_short_or_damaged_or_followed_by_something_is_refused(name: 
 
 
 def test_an_encoding_that_was_not_offered_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="'compress', which was not asked for"):
+    with pytest.raises(ProtocolError, match="'compress', which was not requested"):
         decoder_for("compress")
 
 

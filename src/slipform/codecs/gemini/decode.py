@@ -180,7 +180,7 @@ def _blocked(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     feedback = camel(data.get("promptFeedback") or {})
     reason = feedback.get("blockReason")
     if reason is None:
-        raise UpstreamError("The answer holds no candidate", details={"category": "unreadable", "retryable": True})
+        raise UpstreamError("The response has no candidates", details={"category": "unreadable", "retryable": True})
     return build_answer(
         plan,
         (),

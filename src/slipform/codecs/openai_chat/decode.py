@@ -49,7 +49,7 @@ def decode_body(data: dict[str, Any], plan: SchemaChannel) -> ModelResponse:
     """A whole answer."""
     choices = [choice for choice in data.get("choices") or () if isinstance(choice, dict)]
     if not choices:
-        raise UpstreamError("The answer holds no choice", details={"category": "unreadable", "retryable": True})
+        raise UpstreamError("The response has no choices", details={"category": "unreadable", "retryable": True})
     broken = choices[0].get("error")
     if broken:
         raise fault_error({"error": broken}, status=None)

@@ -133,7 +133,7 @@ def read_limit(data: Fields) -> int | None:
     limit = data.whole("max_completion_tokens")
     if limit is not None and older is not None and limit != older:
         hint = "Send max_completion_tokens alone."
-        raise RequestError("There are two limits that differ", where="max_tokens", hint=hint)
+        raise RequestError("The request has two limits that differ", where="max_tokens", hint=hint)
     return older if limit is None else limit
 
 

@@ -199,7 +199,7 @@ def _fail_hard(grammar: str | None, options: Guard, spec: JsonSchemaSpec) -> _De
         if verdict.error is not None:
             raise as_invalid_format(verdict.error)
         if verdict.repairs:
-            error = JsonEnforcementError(f"The JSON is broken: {verdict.repairs[0].kind}", hint="Ask again.")
+            error = JsonEnforcementError(f"The JSON is broken: {verdict.repairs[0].kind}", hint="Retry the request.")
             raise as_invalid_format(error)
         return ()
 
@@ -243,7 +243,7 @@ def _refuse_several(request: ModelRequest) -> None:
     count = request.extra.get("n")
     if count not in (None, 1):
         raise RequestError(
-            f"The embedded model gives one answer at a time, and {count!r} are asked for",
+            f"The embedded model gives one answer at a time, and the request asks for {count!r}",
             where="n",
             hint="Leave `n` out, and ask again for each further answer.",
         )

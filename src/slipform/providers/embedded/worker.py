@@ -199,7 +199,7 @@ class _Worker:
             return unloadable(self._weights, self._load_error)
         return WorkerLostError(
             f"The embedded model's worker process {_exit_reason(self.process.returncode)} before it had answered",
-            hint="Ask again: the next request starts a new one. If it stays so, there may be too little memory.",
+            hint="Retry: the next request starts a new one. If it fails again, there may be too little memory.",
             details={"stderr": self._stderr_text} if self._stderr_text else None,
         )
 

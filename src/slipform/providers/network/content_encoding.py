@@ -159,5 +159,5 @@ def decoder_for(encoding: str) -> BodyDecoder:
     """Return the decoder for a `content-encoding`; raises `ProtocolError` for one that was not offered."""
     new_stream = _STREAMS.get(encoding.lower())
     if new_stream is None:
-        raise ProtocolError(f"the answer has the content encoding {encoding[:40]!r}, which was not asked for")
+        raise ProtocolError(f"the answer has the content encoding {encoding[:40]!r}, which was not requested")
     return BodyDecoder(encoding.lower(), new_stream)

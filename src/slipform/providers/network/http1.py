@@ -210,7 +210,7 @@ class ResponseReader:
     def on_message_begin(self) -> None:
         """Refuse a second response to one request."""
         if self.done:
-            raise ProtocolError("more than one answer")
+            raise ProtocolError("the server sent more than one response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count a header or trailer, and keep it if it is a header."""
@@ -243,7 +243,7 @@ class ResponseReader:
             self._refuse(ProtocolError(f"the answer is in HTTP/{version}, or has chunks in HTTP/1.0"))
         if coding is not None and coding.lower() != "chunked":
             self._refuse(
-                ProtocolError(f"the answer has the transfer encoding {coding[:40]!r}, which was not asked for")
+                ProtocolError(f"the answer has the transfer encoding {coding[:40]!r}, which was not requested")
             )
         length = headers.get("content-length")
         self._until_eof = coding is None and length is None and status not in _NO_BODY
@@ -267,7 +267,7 @@ class ResponseReader:
     def _skip_interim(self, status: int) -> None:
         self._interim += 1
         if status == 101:
-            self._refuse(ProtocolError("the server switches to another protocol, which was not asked for"))
+            self._refuse(ProtocolError("the server switches to another protocol, which was not requested"))
         if self._interim > _MAX_INTERIM:
             self._refuse(ProtocolError(f"the answer has more than {_MAX_INTERIM} interim answers before it"))
         self.headers = {}

@@ -449,7 +449,7 @@ def check_exposed(settings: Settings, host: str | None = None, insecure: bool = 
     if server.keys_file or server.allow_anonymous or insecure or is_loopback(address):
         return
     raise ConfigError(
-        f"Other machines can reach {address}, and without a file of keys anybody there could call",
+        f"Other machines can reach {address}, and without a key file anyone there could call",
         where="server.host",
         hint="Set `server.keys_file` (`slipform keys add NAME` makes it), or `server.allow_anonymous: true`.",
     )

@@ -163,7 +163,7 @@ def open_key_file(path: Path) -> BinaryIO:
         hint = "Make it with `slipform keys add NAME`."
         raise ConfigError("The key file does not exist", where=str(path), hint=hint) from None
     except OSError as error:
-        raise ConfigError(f"The file of keys cannot be read: {error.strerror}", where=str(path)) from error
+        raise ConfigError(f"The key file cannot be read: {error.strerror}", where=str(path)) from error
 
 
 def parse_key_file(file: BinaryIO, path: Path) -> KeyDocument:
@@ -173,10 +173,10 @@ def parse_key_file(file: BinaryIO, path: Path) -> KeyDocument:
         removed = [RemovedKey(**each) for each in document.get("removed", [])]
         return KeyDocument({each["id"]: _key(each) for each in document["keys"]}, {each.id: each for each in removed})
     except OSError as error:
-        raise ConfigError(f"The file of keys cannot be read: {error.strerror}", where=str(path)) from error
+        raise ConfigError(f"The key file cannot be read: {error.strerror}", where=str(path)) from error
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"The file of keys is damaged: {error}", where=str(path), hint="Restore it, or make new keys."
+            f"The key file is damaged: {error}", where=str(path), hint="Restore it, or make new keys."
         ) from error
 
 
@@ -318,7 +318,7 @@ class KeyFile:
                 break
             release(file)
         else:
-            raise ConfigError("The file of keys changes while it is read", where=str(self._path))
+            raise ConfigError("The key file changed while it was read", where=str(self._path))
         if self._locked_file is not None:
             release(self._locked_file)
             self._locked_file = None

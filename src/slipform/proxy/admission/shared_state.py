@@ -412,9 +412,9 @@ def tell_machines(settings: RedisSettings, key_id: str, revocation: Revocation) 
             client.hset(place, key_id, str(revocation))
     except (redis.RedisError, OSError) as error:
         raise ConfigError(
-            f"The file here is changed, but other machines could not be told: {error}",
+            f"The key file was changed here, but other machines could not be notified: {error}",
             where="redis.url",
-            hint="A server that runs here tells them when Redis is back. Without one, repeat the command then.",
+            hint="A server that runs here notifies them when Redis is back; without one, repeat the command then.",
         ) from error
     finally:
         client.close()

@@ -241,7 +241,7 @@ class LineRenamer:
         if api.startswith("openai-") and (foreign := read_foreign(api, body)) is not None:
             body = foreign.data
         if api and asks_for_shape(api, body):
-            raise NotServedError("A batch at the vendor's cannot be held to a schema", where=where, hint=_HINT)
+            raise NotServedError("The answers of a vendor's batch cannot be enforced", where=where, hint=_HINT)
         state = next((name for name in STATE if body.get(name) is not None), None)
         if api == "openai-responses" and state is not None:
             raise NotServedError("A batch cannot go on with a response", where=f"{where}.{state}", hint=_HINT)

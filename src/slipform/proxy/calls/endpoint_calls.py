@@ -371,7 +371,9 @@ class EndpointForwarder:
     async def _upload(self, call: EndpointCall, cleanup: contextlib.ExitStack) -> Target:
         """A file, passed on while it arrives; the lines of a batch's are checked and renamed first."""
         if b"content-encoding" in call.headers:
-            raise RequestError("A file is sent as it is", where="content-encoding", hint="Send it uncompressed.")
+            raise RequestError(
+                "A compressed file cannot be forwarded", where="content-encoding", hint="Send it uncompressed."
+            )
         server = self._settings.server
         boundary = boundary_of(call.headers.get(b"content-type", b""))
         pieces = _pieces(call, server.body_seconds)
@@ -532,7 +534,7 @@ class EndpointForwarder:
             inner = [Reference(each, segments[each], each, must_own=False) for each in row.resources[1:]]
             await self._ownership(call, provider).check(inner)
         if provider is not None and provider not in self._router.providers:
-            raise NoSuchResourceError(f"There is no {kind} {segments[kind][:100]!r}", where=kind)
+            raise NoSuchResourceError(f"Unknown {kind} {segments[kind][:100]!r}", where=kind)
         return {**segments, kind: identity, **({"provider": provider} if provider else {})}
 
     async def _check_cursors(self, call: EndpointCall, provider: str) -> None:

@@ -116,7 +116,7 @@ def check_named_once(body: bytes) -> None:
     except RecursionError:
         raise RequestError("The request is nested too deeply", hint="Name the model once, in plain letters.") from None
     if sum(name == "model" for name, _ in fields) > 1:
-        raise RequestError("The field `model` stands there twice", where="model", hint="Name the model once.")
+        raise RequestError("The request has the field `model` twice", where="model", hint="Name the model once.")
 
 
 def check_fields(data: Mapping[str, Any], *, names_model: bool) -> None:

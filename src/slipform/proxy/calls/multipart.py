@@ -148,7 +148,7 @@ class FormReader:
         boundary = self._boundary
         at = buffer.find(boundary)
         if at >= 0 and buffer[max(0, at - 2) : at] != b"\r\n":
-            raise FormError("The boundary of the form stands within a part", hint="Choose a longer boundary.")
+            raise FormError("The boundary of the form occurs inside a part", hint="Choose a longer boundary.")
         # The line end before a boundary is part of the delimiter, so that much stays in the buffer.
         content = buffer[: at - 2] if at >= 0 else buffer[: max(0, len(buffer) - len(boundary) - 1)]
         if content:
@@ -164,7 +164,7 @@ class FormReader:
 
     def _add_content(self, content: bytes, events: list[PartHead | bytes | PartEnd]) -> None:
         if not self._in_part:
-            raise FormError("Something stands before the first part of the form")
+            raise FormError("Unexpected data before the first part of the form")
         self._content += len(content)
         events.append(content)
 
@@ -190,7 +190,7 @@ class FormReader:
 
     def _check_end(self) -> None:
         if self._buffer not in (b"", b"\r", b"\r\n"):
-            raise FormError("Something stands after the end of the form")
+            raise FormError("Unexpected data after the end of the form")
 
     def _read_head(self, events: list[PartHead | bytes | PartEnd]) -> bool:
         at = self._buffer.find(b"\r\n\r\n")
@@ -254,7 +254,7 @@ def _check_content(headers: Mapping[bytes, bytes], *, is_file: bool) -> None:
     if kind.lower().startswith(b"multipart/") or (not is_file and _TEXT_TYPE.fullmatch(kind) is None):
         raise FormError("The `content-type` of a part cannot be read", hint="Send text fields as UTF-8.")
     if headers.get(b"content-transfer-encoding", b"binary").lower() not in _ENCODINGS:
-        raise FormError("A part of the form is encoded", hint="Send it as it is, without `content-transfer-encoding`.")
+        raise FormError("A part of the form is encoded", hint="Send it unencoded, without `content-transfer-encoding`.")
     length = headers.get(b"content-length", b"0")
     if not length.isdigit() or len(length) > 18:
         raise FormError("The `content-length` of a part is not a number")

@@ -367,7 +367,7 @@ class Ownership(NamedTuple):
         for each in references:
             resource_owners = owners.get((each.kind, each.identity), ())
             if not self._is_allowed(each, resource_owners):
-                raise NoSuchResourceError(f"There is no {each.kind} {each.identity[:100]!r}", where=each.where)
+                raise NoSuchResourceError(f"Unknown {each.kind} {each.identity[:100]!r}", where=each.where)
 
     def _is_allowed(self, reference: Reference, resource_owners: Collection[tuple[str, str]]) -> bool:
         own = {provider for provider, key in resource_owners if key == self.key}

@@ -271,7 +271,7 @@ class ResourceStore:
         query = "SELECT provider FROM resources WHERE id = ? AND kind = ? AND key = ? AND ? IN (provider, '')"
         rows = await self._query(query, identity, kind, key, provider or "")
         if not rows:
-            raise NoSuchResourceError(f"There is no {kind} {identity[:100]!r}", where=kind)
+            raise NoSuchResourceError(f"Unknown {kind} {identity[:100]!r}", where=kind)
         owner: str = rows[0][0]
         return owner
 

@@ -168,9 +168,7 @@ class Console:
         method = scope["method"]
         path = scope["path"]
         if not access.is_on:
-            raise UnknownPathError(
-                f"There is nothing at {method} {path}", hint="`server.console: on` serves a console."
-            )
+            raise UnknownPathError(f"Unknown path: {method} {path}", hint="`server.console: on` serves a console.")
         query = read_query(scope)
         name, _, rest = path.removeprefix(API).partition("/")
         if self.workers.is_one(headers):
@@ -244,7 +242,7 @@ class Console:
         deployment = self._deployment()
         router = deployment.client.router
         if rest and name not in ("requests", "schemas"):
-            raise UnknownPathError(f"There is nothing at GET {API}{name}/{rest[:64]}")
+            raise UnknownPathError(f"Unknown path: GET {API}{name}/{rest[:64]}")
         if name == "requests":
             return await self._request(rest, others) if rest else await self._rows(query, others)
         if name in _TALLIES:
@@ -271,7 +269,7 @@ class Console:
             return {"keys": await self._keys(deployment, others)} if not alone else self._last_use()
         if name == "openapi":
             return orjson.loads(openapi_bytes())
-        raise UnknownPathError(f"There is nothing at {API}{name}")
+        raise UnknownPathError(f"Unknown path: {API}{name}")
 
     def _recent(self, since: float) -> Iterator[Mapping[str, Any]]:
         """Rows since a time, and older ones from disk where there is an archive and it belongs to nobody else."""
@@ -397,7 +395,7 @@ class Console:
         identity, _, part = rest.partition("/")
         if name == "requests" and part == "pin" and method in ("PUT", "DELETE"):
             return await self._pin(identity, pinned=method == "PUT", alone=alone)
-        raise UnknownPathError(f"There is nothing at {method} {API}{name}")
+        raise UnknownPathError(f"Unknown path: {method} {API}{name}")
 
     async def _check_provider(self, name: str) -> dict[str, Any]:
         from slipform.providers.probe import probe

@@ -36,7 +36,7 @@ SECURITY_HEADERS: tuple[Header, ...] = (
 async def serve_page(method: str, path: str, headers: Mapping[bytes, bytes], send: Send) -> None:
     """Answer with a file of the page, or with the page itself."""
     if method not in ("GET", "HEAD"):
-        raise WrongMethodError(f"{path} does not take {method}", hint="The console's pages are read.")
+        raise WrongMethodError(f"{path} does not take {method}", hint="Use GET.")
     response_headers: list[Header] = [*SECURITY_HEADERS, (b"vary", b"accept-encoding")]
     name = path.removeprefix(f"{ROOT}/static/")
     if name != path:

@@ -123,13 +123,13 @@ def _header_line(name: bytes) -> bytes | None:
 
 def _length(value: bytes, previous: int | None) -> int:
     if not value.isdigit() or previous is not None:
-        raise ValueError("The answer's content-length is given twice, or is not a number")
+        raise ValueError("The response has two content-lengths, or one that is not a number")
     return int(value)
 
 
 def _is_chunked(value: bytes) -> bool:
     if value.lower() != b"chunked":
-        raise ValueError("An answer's transfer-encoding can only be chunked")
+        raise ValueError("A response's transfer-encoding can only be chunked")
     return True
 
 
@@ -304,7 +304,7 @@ class RequestCycle:
             return
         kind = message["type"]
         if self.complete or kind != ("http.response.body" if self.head_written else "http.response.start"):
-            raise RuntimeError(f"The application sent {kind} where it cannot stand")
+            raise RuntimeError(f"The application sent {kind} out of order")
         if self.head_written:
             self._write(message.get("body", b""), more=message.get("more_body", False))
         else:

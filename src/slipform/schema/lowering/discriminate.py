@@ -339,7 +339,7 @@ def _untagged(union: UnionPlan) -> Branch:
 
 def _too_many(count: int) -> UnsupportedSchemaError:
     return UnsupportedSchemaError(
-        f"A union of {count} alternatives that have to be told apart; up to {_MAX_LEAVES} can be",
+        f"A union has {count} alternatives to distinguish; up to {_MAX_LEAVES} are possible",
         hint="Use fewer, or the next channel: a tool call or a prompt.",
     )
 

@@ -107,7 +107,7 @@ def repair(text: str, check: Check | None = None, *, nan: NanPolicy = "refuse") 
     except ValueError:
         pass
     if not text.strip():
-        raise EmptyAnswerError("The answer is empty", hint="Ask again.")
+        raise EmptyAnswerError("The answer is empty", hint="Retry the request.")
     try:
         with bounded_work(len(text)):
             repaired = repair_at(RepairSource(text), 0, len(text), nan=nan, check=check)
