@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from slipform.testing import FakeVendor
 from tests.conftest import THOROUGH
 from tests.waiting import until
 
@@ -23,11 +24,23 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 """A block of code; inside a tab it is indented."""
+ANSWERS = re.compile(r"<!-- answers: (\[.*\]) -->\n+\Z")
+"""What OpenAI's models answer in the next block, so that it can be run without a key: a list of texts."""
+
+
+def snippets(page: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """The blocks of a page: their kinds, their code, and the answers that they are run with."""
+    text = page.read_text()
+    for match in FENCE.finditer(text):
+        answers = ANSWERS.search(text, 0, match.start())
+        yield match[2], textwrap.dedent(match[3]), json.loads(answers[1]) if answers else []
+
+
 SNIPPETS = [
-    pytest.param(kind, textwrap.dedent(code), id=f"{page.name}-{number}")
+    pytest.param(kind, code, answers, id=f"{page.name}-{number}")
     for page in PAGES
     if page.name != "README.md"  # its blocks belong together: `test_the_readme_works_as_typed`
-    for number, (_, kind, code) in enumerate(FENCE.findall(page.read_text()))
+    for number, (kind, code, answers) in enumerate(snippets(page))
     if kind in ("python", "sh")
 ]
 
@@ -160,7 +173,18 @@ def run(kind: str, code: str, folder: Path, served: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(("kind", "code"), SNIPPETS)
+@pytest.fixture
+def openai_vendor(folder: Path, answers: list[str]) -> Iterator[None]:
+    """OpenAI's API on this machine, set in the settings file that a snippet finds."""
+    with FakeVendor(answers or ["not scripted"]) as vendor:
+        if answers:
+            provider = f"{{base_url: '{vendor.base_url}', api_key_env: PATH}}"  # any variable that is set
+            (folder / "slipform.yaml").write_text(f"providers:\n  openai: {provider}\n")
+        yield
+
+
+@pytest.mark.parametrize(("kind", "code", "answers"), SNIPPETS)
+@pytest.mark.usefixtures("openai_vendor")
 def test_the_snippet_works(
     kind: str, code: str, served: str, folder: Path, interpreter: Callable[[str, Path], str]
 ) -> None:
