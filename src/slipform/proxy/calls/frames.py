@@ -88,8 +88,8 @@ def split_body(api: Api, body: bytes, *, limits_models: bool) -> SplitBody | Non
     try:
         fields = _RAW_FIELDS.decode(body)
         messages = api.plain_turns(fields.pop("messages"))
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, RecursionError):  # the parser says what is wrong
-        return None
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, RecursionError):
+        return None  # the parser says what is wrong
     if not messages:
         return None
     texts = tuple([(name, bytes(text)) for name, text in fields.items()])
