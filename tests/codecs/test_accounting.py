@@ -26,12 +26,16 @@ _OTHER_SHAPES = {
 }  # fmt: skip
 """Features that a schema takes the place of, and what a tool of slipform's own answers."""
 
+UNDELIVERABLE = "does not take the"
+"""In an error: an image, a sound or a file that the vendor's API cannot carry."""
+
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize(("api", "feature"), CASES)
 def test_every_leaf_of_a_feature_is_accounted_for(api: str, feature: str, codec: str) -> None:
     body = FEATURES[api][feature]
-    assert bool(outcome(api, codec, body).refused) is ((api, feature) in REFUSED)
+    refused = outcome(api, codec, body).refused
+    assert bool(refused) is ((api, feature) in REFUSED or UNDELIVERABLE in refused)
     assert lost_in_silence(api, codec, body) == []
 
 
@@ -88,7 +92,8 @@ def test_a_key_that_nobody_knows_is_accounted_for_in_every_object(api: str, code
             if kind not in seen:
                 seen.add(kind)
                 other = with_other(body, place, {**found, key: 7})
-                assert not outcome(api, codec, other).refused
+                refused = outcome(api, codec, other).refused
+                assert not refused or UNDELIVERABLE in refused
                 lost += lost_in_silence(api, codec, other, [(*place, key)])
     assert lost == []
 
@@ -178,7 +183,7 @@ def test_a_file_that_another_vendor_has_is_named_and_not_sent(
     sent = outcome(api, codec, FEATURES[api][feature])
     own = api.partition("-")[0] == codec.partition("-")[0]
     assert (uploaded in json.dumps(sent.body)) is own
-    assert own or any("messages" in path for path, _ in sent.losses)
+    assert own or UNDELIVERABLE in sent.refused
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -155,6 +155,9 @@ def test_the_docs_say_what_each_vendor_takes() -> None:
         media = Media(kind, data and "image/png", data, None if data else "https://x/y")  # type: ignore[arg-type]
         request = ModelRequest("m", (Message("user", (media,)),))
         for name, cell in zip(CODECS, cells.split("|"), strict=True):
-            encoded = BoundCodec(find_codec(name), Capabilities()).encode_request(request, stream=False)
-            lost = [each for each in encoded.warnings if each.code == "lossy_encode"]
-            assert ("no" if lost else "yes") == cell.strip(), (kind, source, name)
+            taken = "yes"
+            try:
+                BoundCodec(find_codec(name), Capabilities()).encode_request(request, stream=False)
+            except RequestError:
+                taken = "no"
+            assert taken == cell.strip(), (kind, source, name)

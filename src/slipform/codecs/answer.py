@@ -28,11 +28,13 @@ from slipform.schema import OutputStrategy
 from slipform.text.loads import load
 from slipform.text.strict import compact_json, parse
 
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
 
 def read_json(body: bytes) -> dict[str, Any]:
     """A whole answer as a JSON object; an answer that is an error is raised as one, whatever its HTTP status was."""
     try:
-        data = parse(body)
+        data = parse(body.removeprefix(_BYTE_ORDER_MARK))
     except ValueError as error:
         shown = body[:200].decode("utf-8", "replace")
         raise UpstreamError(

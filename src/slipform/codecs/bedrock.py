@@ -152,12 +152,11 @@ def _block(part: Part, path: str, out: Encoding) -> dict[str, Any] | None:
     return out.own_part(part, path)
 
 
-def _media(media: Media, path: str, out: Encoding) -> dict[str, Any] | None:
+def _media(media: Media, path: str, out: Encoding) -> dict[str, Any]:
     kind = _KINDS.get(media.kind)
     s3 = media.url is not None and media.url.startswith("s3://")
     if kind is None or (media.data is None and not s3):
-        out.lose(path, f"This API takes no {media.kind} by its address.")
-        return None
+        out.reject_media(media, path)
     source: dict[str, Any] = {"s3Location": {"uri": media.url}}
     if media.data is not None:
         source = {"bytes": b64encode(media.data).decode()}

@@ -147,6 +147,8 @@ def _content(parts: tuple[Part, ...], path: str, out: Encoding) -> str | list[di
         elif isinstance(part, Media) and part.kind == "image" and (part.data is not None or part.url):
             image = {"type": "image_url", "image_url": {"url": data_url(part)}}
             content.append(out.carry_media(image, part, path))
+        elif isinstance(part, Media):
+            out.reject_media(part, path)
         elif isinstance(part, Reasoning) and NAME in part.opaque:
             content.append(dict(part.opaque[NAME]))
         elif not (isinstance(part, Opaque) and part.vendor == NAME):

@@ -13,7 +13,7 @@ from binascii import Error as BadBase64
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 import orjson
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from slipform.codecs.schema_channel import SchemaChannel
 
 _LARGEST = 2**63
+UNDELIVERABLE: Final = "undeliverable"
+"""The category of an error about content that one vendor's API cannot carry, and another's may."""
 SAMPLING = tuple(each.name for each in fields(Sampling))
 """The names of the sampling fields in the IR."""
 
@@ -424,11 +426,12 @@ class Encoding:
         """The part of a nested `extra` that is meant for this codec; the fields of another's are named as lost."""
         if not extra:
             return extra
-        for other, theirs in extra.items():
-            if other != self.codec:
-                self.lose(path, f"Fields meant for {other} are left out: {', '.join(theirs)}.")
         own = extra.get(self.codec, {})
-        return own if isinstance(own, Mapping) else {}
+        own = own if isinstance(own, Mapping) else {}
+        for other, theirs in extra.items():
+            if other != self.codec and (lost := [name for name in theirs if name not in own]):
+                self.lose(path, f"Fields meant for {other} are left out: {', '.join(lost)}.")
+        return own
 
     def carry(self, encoded: dict[str, Any], extra: Mapping[str, Any], path: str) -> dict[str, Any]:
         """The object with the fields that are meant for this codec, those of the objects in it included."""
@@ -475,12 +478,22 @@ class Encoding:
         if plan.parallel_tool_calls is False and any(tool.name != RESERVED_TOOL for tool in plan.tools):
             self.lose("parallel_tool_calls", "This API may call several tools at once.")
 
-    def knows_file(self, media: Media, path: str) -> bool:
-        """Whether a file that is named by an id can be found by this vendor; if not, it is named as lost."""
+    def reject_media(self, media: Media, path: str, place: str = "") -> NoReturn:
+        """Raise `RequestError` for an image, sound or file that this API cannot carry: the model would answer blind."""
+        source = f" at {media.url[:100]}" if media.data is None and media.url else ""
+        source = f" with the id {media.file_id}" if media.file_id is not None else source
+        raise RequestError(
+            f"The API of this model ({self.codec}) does not take the {media.kind}{source}{place}",
+            where=path.partition("[")[0],  # a prompt that shows the schema shifts the turns, so their number misleads
+            hint=f"{'Send its bytes, or choose' if source else 'Choose'} a model whose vendor takes it.",
+            details={"category": UNDELIVERABLE},
+        )
+
+    def check_file(self, media: Media, path: str) -> None:
+        """Raise `RequestError` for a file that is named by the id that another vendor gave it."""
         if media.file_id is None or self.origin is None or _FAMILY.get(self.origin) == _FAMILY.get(self.codec):
-            return True
-        self.lose(f"{path}.file_id", f"A {media.kind} that was uploaded to another vendor ({self.origin}).")
-        return False
+            return
+        self.reject_media(media, path, f", which was uploaded to another vendor ({self.origin})")
 
     def lost_thinking(self, request: ModelRequest) -> bool:
         """Whether a turn with calls, whose results the model now gets, lacks the thinking that its vendor signed.

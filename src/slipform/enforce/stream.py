@@ -26,7 +26,7 @@ from slipform.ir import (
 )
 from slipform.ir.parts import ITEM_ID, part_chunks, with_content
 from slipform.ir.reducer import Reducer, Snapshot
-from slipform.ir.response import ChunkSink, plain_chunks
+from slipform.ir.response import ChunkSink, head_fields, plain_chunks
 from slipform.schema import OutputStrategy
 
 NO_REQUEST: Final = ModelRequest("", ())
@@ -119,6 +119,8 @@ class EnforcedStream:
         self._model: Any = None
         self._item: Any = None
         """Which item of its vendor's the text is in that leaves next; None once that has been said."""
+        self._head: dict[str, Any] = {}
+        """What the vendor says of the answer as a whole before it begins; it leaves with the first piece."""
         self.stopped = False
         self._broke_off = False
         self._request = NO_REQUEST
@@ -258,10 +260,7 @@ class EnforcedStream:
 
     def _lead(self, chunk: Any, certain: list[CompletionChunk]) -> None:
         """Follow a chunk of the answer that is followed; what may leave is added to `certain`."""
-        if chunk.id is not None:
-            self._id = chunk.id
-        if chunk.model is not None:
-            self._model = chunk.model
+        self._read_head(chunk)
         if chunk.lift is not None and self._gate is not None:
             self._lift = chunk.lift
             self._gate.lift_with(chunk.lift.plan)
@@ -281,6 +280,15 @@ class EnforcedStream:
                 self._call(delta, certain)
         if calls is not None and calls.any_open and chunk.finish in ("stop", "tool_calls"):
             self._leave(calls.end(), certain)
+
+    def _read_head(self, chunk: Any) -> None:
+        """Note what a chunk says of the answer as a whole."""
+        if chunk.id is not None:
+            self._id = chunk.id
+        if chunk.model is not None:
+            self._model = chunk.model
+        if chunk.extra and not self.has_shown:
+            self._head.update(head_fields(chunk.extra))
 
     def _aside(self, chunk: Any, certain: list[CompletionChunk]) -> None:
         """What stands beside the text: no schema holds it, so it leaves as it comes, and the ends of prose with it."""
@@ -367,14 +375,23 @@ class EnforcedStream:
             self.stopped = True
         if deltas:
             self._free_text(certain)
-            certain.append(CompletionChunk("", "", "", tuple(deltas), None, None, None, 0, self._model, self._id))
+            chunk = CompletionChunk("", "", "", tuple(deltas), None, None, None, 0, self._model, self._id)
+            certain.append(self._headed(chunk))
 
     def _certain(self, piece: str) -> CompletionChunk:
-        chunk = CompletionChunk(piece, "", "", (), None, None, None, 0, self._model, self._id)
+        chunk = self._headed(CompletionChunk(piece, "", "", (), None, None, None, 0, self._model, self._id))
         if self._item is not None:
-            chunk = chunk._replace(extra=self._item)
+            chunk = chunk._replace(extra={**chunk.extra, **self._item})
             self._item = None
         return chunk
+
+    def _headed(self, chunk: CompletionChunk) -> CompletionChunk:
+        """The chunk; the first one with what the vendor says of the answer as a whole."""
+        if not self._head:
+            return chunk
+        head = self._head
+        self._head = {}
+        return chunk._replace(extra=head)
 
     def _fold(self) -> None:
         """Tell the reducer what it has not been told yet; of text and arguments, only one is waiting."""
@@ -480,7 +497,8 @@ class EnforcedStream:
         closing = [CompletionChunk(tool_calls=(delta,)) for delta in open_calls]
         closing += [*part_chunks(parts, sent_text=sent_text, sent=sent, calls=more), last]
         if not self.has_shown:
-            closing[0] = closing[0]._replace(id=answer.id, model=answer.model)
+            first = closing[0]._replace(id=answer.id, model=answer.model)
+            closing[0] = first if first.extra else first._replace(extra=head_fields(answer.extra))
         return closing
 
     def _text_rest(self, final: str, *, called: bool) -> _TextRest | None:

@@ -8,13 +8,21 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
+from slipform.codecs.request_fields import UNDELIVERABLE
 from slipform.codecs.vendor_errors import error_fields
 from slipform.enforce.plan import Outcome, Report
 from slipform.enforce.stream import OpenStream
 from slipform.engine.drive import Mode, run, run_async, run_stream, run_stream_blocking, start
 from slipform.engine.planning import ModelRoute, find_route
 from slipform.engine.setup import Options
-from slipform.errors import EnforcementError, RefusalError, SlipformError, UpstreamError, UpstreamRequestError
+from slipform.errors import (
+    EnforcementError,
+    RefusalError,
+    RequestError,
+    SlipformError,
+    UpstreamError,
+    UpstreamRequestError,
+)
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import CallCount, RequestFrame
 from slipform.ir.response import ChunkSink
@@ -35,6 +43,8 @@ def should_try_next(error: SlipformError) -> bool:
     """
     if isinstance(error, UpstreamRequestError):
         return error.details.get("category") in _OF_THIS_MODEL or error.status == _TOO_LARGE
+    if isinstance(error, RequestError):
+        return error.details.get("category") == UNDELIVERABLE
     if isinstance(error, RefusalError):
         return bool(error.details.get("filtered"))
     return isinstance(error, UpstreamError | EnforcementError)

@@ -49,8 +49,6 @@ class Options:
     max_schema_chars: int = 2000
     descriptions: bool = False
     on_failure: Literal["raise", "raw"] = "raise"
-    on_incomplete: Literal["respond", "raise"] = "raise"
-    """Whether the caller takes refused and truncated answers as they are; the proxy's callers do."""
     guard: Guard = field(default_factory=Guard)
     """What is done about an answer while it is written; a request's `extra` may ask for more."""
     backoff_seconds: float = 0
@@ -63,6 +61,8 @@ class Options:
     """Whether the caller's own messages show the schema: nothing is added to them."""
     evidence: Evidence | None = None
     """What is collected for each value of an answer, if anything is."""
+    on_incomplete: Literal["respond", "raise"] = "raise"
+    """Whether the caller takes refused and truncated answers as they are; the proxy's callers do."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "validators", checked_validators(self.validators))

@@ -241,6 +241,13 @@ def _parts(reasoning: str, text: str, calls: tuple[ToolCall, ...]) -> tuple[Part
 
 
 _NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
+HEAD_FIELDS: Final = ("created", "system_fingerprint", "service_tier")
+"""Fields of `extra` that a streamed answer has from its first chunk on."""
+
+
+def head_fields(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of `extra` that belong to the first chunk of a stream."""
+    return {name: extra[name] for name in HEAD_FIELDS if name in extra}
 
 
 @dataclass(frozen=True, slots=True)

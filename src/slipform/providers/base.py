@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from slipform.codecs import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ToolDelta
 from slipform.ir.parts import part_chunks
-from slipform.ir.response import ChunkSink
+from slipform.ir.response import ChunkSink, head_fields
 
 
 class Provider(Protocol):
@@ -99,6 +99,8 @@ def as_chunks(response: ModelResponse, size: int | None = None) -> Iterator[Comp
 
 
 def _with_head(chunk: CompletionChunk, response: ModelResponse) -> CompletionChunk:
+    if not chunk.extra and (head := head_fields(response.extra)):
+        chunk = chunk._replace(extra=head)
     return chunk._replace(model=response.model, id=response.id, warnings=response.warnings, lift=response.lift)
 
 

@@ -194,13 +194,11 @@ def _block(part: Part, path: str, out: Encoding) -> dict[str, Any] | None:
     return out.own_part(part, path)
 
 
-def _media(media: Media, path: str, out: Encoding) -> dict[str, Any] | None:
+def _media(media: Media, path: str, out: Encoding) -> dict[str, Any]:
     kind = {"image": "image", "file": "document"}.get(media.kind)
     if kind is None:
-        out.lose(path, f"This API takes no {media.kind}.")
-        return None
-    if not out.knows_file(media, path):
-        return None
+        out.reject_media(media, path)
+    out.check_file(media, path)
     source: dict[str, Any]
     if media.file_id is not None:
         source = {"type": "file", "file_id": media.file_id}

@@ -181,7 +181,8 @@ def _part(part: Part, names: Mapping[str, str], path: str, out: Encoding) -> lis
     if isinstance(part, ToolResult):
         return [_result(part, names, path, out)]
     if isinstance(part, Media):
-        return [_media(part, path, out)] if out.knows_file(part, path) else []
+        out.check_file(part, path)
+        return [_media(part, path, out)]
     own_data = out.own_part(part, path)
     return [] if own_data is None else [own_data]
 
@@ -191,6 +192,8 @@ def _result(result: ToolResult, names: Mapping[str, str], path: str, out: Encodi
     for part in result.parts:
         if isinstance(part, Text):
             out.drop(part.extra, path)
+        elif isinstance(part, Media):
+            out.reject_media(part, path, " in a tool's result")
         else:
             out.lose(path, "Only text goes back from a tool here.")
     answer: dict[str, Any] = {"name": result.name or names.get(result.call_id) or result.call_id}

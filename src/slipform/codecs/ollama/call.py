@@ -108,6 +108,8 @@ def _result(result: ToolResult, path: str, out: Encoding) -> str:
         if isinstance(part, Text):
             texts.append(part.text)
             out.drop(part.extra, path)
+        elif isinstance(part, Media):
+            out.reject_media(part, path, " in a tool's result")
         else:
             out.lose(path, "Only text goes back from a tool here.")
     if result.is_error:
@@ -127,7 +129,9 @@ def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any]:
         turn["images"] = [b64encode(image.data or b"").decode() for image in images]
     for part in message.parts:
         foreign = isinstance(part, Opaque) or (isinstance(part, Reasoning) and NAME not in part.opaque)
-        if foreign or (isinstance(part, Media) and part not in images):
+        if isinstance(part, Media) and part not in images:
+            out.reject_media(part, path)
+        elif foreign:
             out.lose(path, "A part that this API does not take.")
         elif isinstance(part, Text):
             out.drop(part.extra, path)

@@ -63,7 +63,7 @@ def _choice(
     message = choice.get("message") or {}
     ended = choice.get("finish_reason")
     usage = find_usage(data)
-    extra = rest_of(data, _ANSWER)
+    extra = {**rest_of(data, _ANSWER), **_created(data)}
     extra.update(rest_of(choice, _CHOICE))
     message_fields = rest_of(message, _MESSAGE)
     if message_fields:
@@ -195,7 +195,7 @@ _NO_EXTRA: dict[str, Any] = {}
 class ChatEvents:
     """What the events of a Chat Completions stream mean."""
 
-    __slots__ = ("_custom", "_details", "_extra", "_open", "_thought", "_word", "ended", "fault")
+    __slots__ = ("_custom", "_details", "_extra", "_has_started", "_open", "_thought", "_word", "ended", "fault")
 
     text_key = b"content"
     arguments_key = b"arguments"
@@ -205,6 +205,7 @@ class ChatEvents:
         self.fault: UpstreamError | None = None
         self._open: set[int] = set()
         self._word = False
+        self._has_started = False
         self._extra: dict[str, Any] = {}
         self._thought: dict[str, list[str]] = {}
         self._details: list[Any] = []
@@ -217,6 +218,10 @@ class ChatEvents:
         choices = data.get("choices")
         usage = data.get("usage") or (find_usage(data) if "x_groq" in data else None)
         extra = self._news(data)
+        if not self._has_started:
+            self._has_started = True
+            if choices and "role" in (choices[0].get("delta") or ()):
+                extra = {**extra, **_created(data)}
         if usage:
             extra = {**extra, "usage": usage}
         if choices:
@@ -336,6 +341,12 @@ class ChatEvents:
         if self._details:
             fields["reasoning_details"] = _joined(self._details)
         return [Reasoning(text, {NAME: fields})] if fields else []
+
+
+def _created(data: Mapping[str, Any]) -> dict[str, Any]:
+    """When the vendor says that the answer was made, for a client of the same API."""
+    created = data.get("created")
+    return {"created": created} if type(created) is int and created > 0 else {}
 
 
 def _delta(call: Mapping[str, Any]) -> ToolDelta:

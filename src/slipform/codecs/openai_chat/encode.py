@@ -280,18 +280,16 @@ def _content(
     return content or ""
 
 
-def _media(media: Media, path: str, out: Encoding) -> dict[str, Any] | None:
+def _media(media: Media, path: str, out: Encoding) -> dict[str, Any]:
     if media.kind == "image" and (media.data is not None or media.url):
         return out.carry_media({"type": "image_url", "image_url": {"url": data_url(media)}}, media, path)
     if media.kind == "audio" and media.data is not None:
         format_ = _AUDIO.get(media.mime_type or "", (media.mime_type or "").removeprefix("audio/") or "wav")
         audio = {"data": b64encode(media.data).decode(), "format": format_}
         return out.carry_media({"type": "input_audio", "input_audio": audio}, media, path)
-    if not out.knows_file(media, path):
-        return None
+    out.check_file(media, path)
     if media.file_id is None and media.data is None:
-        out.lose(path, f"This API does not take a {media.kind} by its address.")
-        return None
+        out.reject_media(media, path)
     file = {"file_data": data_url(media)} if media.file_id is None else {"file_id": media.file_id}
     if media.name:
         file["filename"] = media.name

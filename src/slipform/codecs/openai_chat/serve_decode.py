@@ -32,6 +32,8 @@ from slipform.ir import (
 from slipform.schema import ResponseFormat
 
 _SAMPLING = {name: name for name in SAMPLING}
+ANTHROPIC = "anthropic"
+CACHE_MARK = "cache_control"
 _ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
@@ -180,7 +182,7 @@ def read_function(function: Fields, codec: str, rest: Callable[[], dict[str, Any
         function.mapping("parameters"),
         function.optional_text("description"),
         function.flag("strict"),
-        tagged(codec, rest()),
+        _marked(rest()) if codec == NAME else tagged(codec, rest()),
     )
 
 
@@ -244,11 +246,30 @@ def read_message(turn: Fields) -> Message:
         identity = text(identity, turn.place("tool_call_id"))
         return Message("tool", (ToolResult(identity, content, name=name, extra=tagged(NAME, extra)),), name)
     if role == "assistant":
+        refusal = turn.optional_text("refusal") if turn.data.get("refusal") and not parts else None
+        if refusal is not None:
+            parts = [Text(refusal, {NAME: {"type": "refusal"}})]
         parts = [*_thought(turn), *parts, *map(_call, turn.objects("tool_calls"))]
     extra = turn.rest()
+    _move_cache_mark(parts, extra)
     if word == "developer":
         extra["role"] = word
     return Message(role, tuple(parts), name, tagged(NAME, extra))
+
+
+def _move_cache_mark(parts: list[Part], extra: Mapping[str, Any]) -> None:
+    """Put a mark of a prompt's cache that stands on a whole turn on its last text, where Anthropic has it."""
+    last = parts[-1] if parts else None
+    mark = extra.get(CACHE_MARK)
+    if isinstance(last, Text) and isinstance(mark, Mapping):
+        parts[-1] = Text(last.text, {**last.extra, ANTHROPIC: {CACHE_MARK: mark}})
+
+
+def _marked(rest: dict[str, Any]) -> dict[str, Any]:
+    """The `extra` of a part; a mark of the prompt's cache, which is Anthropic's, is meant for its API too."""
+    mark = rest.get(CACHE_MARK)
+    extra = tagged(NAME, rest)
+    return {**extra, ANTHROPIC: {CACHE_MARK: mark}} if isinstance(mark, Mapping) else extra
 
 
 def _thought(turn: Fields) -> list[Part]:
@@ -287,7 +308,7 @@ def _content(turn: Fields, *, assistant: bool) -> list[Part]:
 def _part(item: Fields) -> Part:
     kind = item.get("type")
     if kind == "text":
-        return Text(item.text("text"), tagged(NAME, item.rest()))
+        return Text(item.text("text"), _marked(item.rest()))
     if kind == "refusal":
         return Text(item.text("refusal"), {NAME: {"type": kind, **item.rest()}})
     if kind == "thinking":
@@ -311,7 +332,7 @@ def _part(item: Fields) -> Part:
 
 
 def _with_rest(media: Media, rest: dict[str, Any]) -> Media:
-    return replace(media, extra={NAME: rest}) if rest else media
+    return replace(media, extra=_marked(rest)) if rest else media
 
 
 def read_audio(audio: Fields) -> Media:

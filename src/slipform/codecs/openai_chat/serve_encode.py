@@ -25,7 +25,8 @@ _WORDS: dict[FinishReason, str] = {
 }
 SOURCES = ("citations", "search_results")
 """What some of this API's servers say of the sources of an answer."""
-_PASSED = ("service_tier", "system_fingerprint", *SOURCES)
+_OF_HEAD = ("service_tier", "system_fingerprint")
+_PASSED = (*_OF_HEAD, *SOURCES)
 _dumps: Final = orjson.dumps
 
 
@@ -34,7 +35,7 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
     answer: dict[str, Any] = {
         "id": response.id or f"chatcmpl-{stamp.new_id()}",
         "object": "chat.completion",
-        "created": stamp.seconds(),
+        "created": response.extra.get("created") or stamp.seconds(),
         "model": response.model or served.request.model,
         "choices": [_choice(each, index, served) for index, each in enumerate((response, *response.others))],
     }
@@ -138,6 +139,7 @@ class ChatStreamEncoder:
         self._usage_wanted = served.options.get("include_usage") is True
         self._has_functions = _has_functions(served)
         self._created = stamp.seconds()
+        self._head: dict[str, Any] = {}
         self._id = f"chatcmpl-{stamp.new_id()}"
         self._calls: dict[int, CallTable] = {}
         self._buffered_arguments: dict[tuple[int, int], str] = {}
@@ -158,10 +160,8 @@ class ChatStreamEncoder:
             return self.feed_text(chunk.text)
         if any(map(_is_whole, chunk.tool_calls)):
             return b"".join(map(self.feed, _in_two(chunk)))
-        if not self._roles and chunk.id:
-            self._id = chunk.id
-        if not self._roles and chunk.model:
-            self._model = chunk.model
+        if not self._roles:
+            self._read_head(chunk)
         if chunk.usage is not None:
             self._usage = chunk.usage
         delta = self._delta(chunk)
@@ -175,11 +175,20 @@ class ChatStreamEncoder:
         index = chunk.choice
         if index not in self._roles:
             self._roles.add(index)
-            delta = {"role": "assistant", "content": "", **delta}
+            # As OpenAI writes it: a turn without text has none, rather than an empty one.
+            delta = {"role": "assistant", "content": None if delta else "", **delta}
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": word}
         if word is None:
             return self._event([choice])
         return self._event([choice], extra=self._sources if self._usage_wanted else {**self._sources, **self.extra})
+
+    def _read_head(self, chunk: CompletionChunk) -> None:
+        """Take what belongs to the answer as a whole, which every event repeats, before the first event."""
+        self._id = chunk.id or self._id
+        self._model = chunk.model or self._model
+        if chunk.extra:
+            self._created = chunk.extra.get("created") or self._created
+            self._head = {key: chunk.extra[key] for key in _OF_HEAD if key in chunk.extra}
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
         """The bytes for one piece of text, or of the arguments of a call."""
@@ -238,6 +247,7 @@ class ChatStreamEncoder:
             "object": "chat.completion.chunk",
             "created": self._created,
             "model": self._model,
+            **self._head,
             "choices": choices,
         }
         if self._usage_wanted:

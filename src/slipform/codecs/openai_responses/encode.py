@@ -244,8 +244,7 @@ def _content(parts: tuple[Part, ...], role: str, path: str, out: Encoding) -> st
 
 
 def _media(media: Media, path: str, out: Encoding) -> list[dict[str, Any]]:
-    if not out.knows_file(media, path):
-        return []
+    out.check_file(media, path)
     encoded: dict[str, Any]
     if media.kind == "image":
         source = {"image_url": data_url(media)} if media.file_id is None else {"file_id": media.file_id}
@@ -254,8 +253,7 @@ def _media(media: Media, path: str, out: Encoding) -> list[dict[str, Any]]:
         format_ = (media.mime_type or "audio/wav").removeprefix("audio/").replace("mpeg", "mp3")
         encoded = {"type": "input_audio", "input_audio": {"data": b64encode(media.data).decode(), "format": format_}}
     elif media.kind != "file":
-        out.lose(path, f"This API takes no {media.kind}.")
-        return []
+        out.reject_media(media, path)
     elif media.file_id is not None:
         encoded = {"type": "input_file", "file_id": media.file_id}
     elif media.data is None:

@@ -406,7 +406,8 @@ def find_row(method: str, path: str, family: Family = "openai") -> EndpointRow |
 def locate(method: str, path: str, headers: Mapping[bytes, bytes]) -> Located | None:
     """Return the row that a request asks for; None where there is none.
 
-    Paths may be mounted under `/p/PROVIDER`, lack their `/v1`, or be Azure's, whose deployment is the model.
+    Paths may be mounted under `/p/PROVIDER`, lack their `/v1` or Gemini's `models/`, or be Azure's, whose deployment is
+    the model.
 
     >>> locate("POST", "/openai/deployments/up/m/chat/completions", {}).model
     'up/m'
@@ -431,6 +432,10 @@ def locate(method: str, path: str, headers: Mapping[bytes, bytes]) -> Located | 
         if matched is not None and matched[0].path.startswith("/v1beta/models/{model}:"):
             return Located(matched[0], path, matched[1], model, provider)
     matched = _match(method, path, family)
+    if matched is None and path.startswith("/v1beta/") and ":" in path:
+        # Clients write ids that contain a slash (PROVIDER/MODEL) without the folder of models before them.
+        path = f"/v1beta/models/{path.removeprefix('/v1beta/')}"
+        matched = _match(method, path, "gemini")
     if matched is None and not path.startswith(_ROOTS):
         path = f"/v1{path}"
         matched = _match(method, path, family)

@@ -222,6 +222,8 @@ class CallRecord(msgspec.Struct):
         model = self.upstream_model or self.model
         shared = _shared_headers(self.provider, model[:_MAX_NAME], self.strategy, verdict, self.cached, self.fallbacks)
         headers: list[Header] = [(b"x-request-id", request_id), (b"x-slipform-request-id", request_id), *shared]
+        if self.api == "anthropic":
+            headers.append((b"request-id", request_id))  # where its SDK reads it
         if self.schema_from:
             headers.append((b"x-slipform-schema-from", self.schema_from.encode()))
         if report is None and self.warnings:
