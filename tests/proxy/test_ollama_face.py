@@ -141,7 +141,7 @@ def test_lists_and_versions_are_there_and_models_are_not_managed() -> None:
         with pytest.raises(ollama.ResponseError) as unknown:
             client.show("nobody/x")
         assert unknown.value.status_code == 404
-    assert not vendor.requests
+    assert [(each.method, each.path) for each in vendor.requests] == [("GET", "/v1/models")], "its list, once"
 
 
 def test_an_answer_that_stays_wrong_is_an_error_of_ollamas_kind() -> None:

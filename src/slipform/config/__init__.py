@@ -243,6 +243,8 @@ class ServerSettings(_Block):
     """How long running requests may continue after a stop signal."""
     notice_seconds: Annotated[float, Field(ge=0)] = 0
     """How long new requests are still accepted after it, while /readyz answers 503: time for a balancer to notice."""
+    vendor_models: bool = True
+    """Whether lists of models hold those of the configured vendors, which are asked for theirs."""
     max_concurrent: Annotated[int, Field(ge=1)] = 1000
     """Concurrent requests; further ones are answered with 503 and `retry-after`."""
     max_concurrent_per_key: Annotated[int, Field(ge=1)] | None = None

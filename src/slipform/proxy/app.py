@@ -509,8 +509,7 @@ class App:
         router = deployment.client.router
         name = named_model(path)
         if not name:
-            names = [each for each in router.names() if caller.may_use(each, router)]
-            await send_json(send, 200, listing.many(names, self._started))
+            await send_json(send, 200, listing.many(await deployment.gate.model_names(caller), self._started))
             return
         try:
             router.resolve(check_name(name, "the path"))

@@ -37,6 +37,7 @@ from slipform.proxy.calls.resources import ResourceStore
 from slipform.proxy.calls.signature_stores import find_store
 from slipform.proxy.calls.signed_turns import CallerTurns, SignedTurns
 from slipform.proxy.calls.stored_responses import ResponseStore
+from slipform.proxy.calls.vendor_models import VendorModels
 from slipform.proxy.http_server.asgi import Cors, RecordingSend
 
 _CHAT = find_api("openai-chat")
@@ -151,6 +152,7 @@ class CallRouter:
         self.guard = AdmissionControl(settings, self._shared)
         self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
         self.forward_routes = ForwardRoutes(router)
+        self._vendor_models = VendorModels(router) if settings.server.vendor_models else None
         self.schemas = NamedSchemas(settings)
         self._frames = new_frames()
         path = ledger_path(settings, os.environ)
@@ -177,6 +179,12 @@ class CallRouter:
         if not settings.enabled:
             return None
         return ResponseStore(self._responses, caller, settings.ttl_seconds, self._settings.server.max_body_bytes)
+
+    async def model_names(self, caller: Caller) -> list[str]:
+        """Return the models that a caller may use: aliases first, then those of configuration and of vendors."""
+        router = self._router
+        names = [*router.names(), *([] if self._vendor_models is None else await self._vendor_models.names())]
+        return [name for name in dict.fromkeys(names) if caller.may_use(name, router)]
 
     async def answer_endpoint(self, call: EndpointCall, send: RecordingSend) -> None:
         """Write the whole response to a call of the endpoint table; see `endpoint_calls`."""
