@@ -12,7 +12,7 @@ import pytest
 from slipform.codecs import ServedRequest, find_api
 from slipform.config import read_settings
 from slipform.ir import CompletionChunk, ModelRequest
-from slipform.proxy.calls.enforced import StreamWriter
+from slipform.proxy.calls.stream_writer import StreamWriter
 from slipform.proxy.http_server.asgi import RecordingSend
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.testing import Answer, FakeVendor
