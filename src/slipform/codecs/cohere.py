@@ -198,6 +198,12 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     )
 
 
+def _tool_delta(index: Any, call: Mapping[str, Any]) -> ToolDelta:
+    function = call.get("function") or {}
+    arguments = function.get("arguments") or ""
+    return ToolDelta(index if isinstance(index, int) else None, call.get("id"), function.get("name"), arguments)
+
+
 class CohereEvents:
     """What the events of a v2 chat stream mean."""
 
@@ -211,30 +217,30 @@ class CohereEvents:
         self._plan: list[str] = []
         self._thoughts: dict[Any, list[str]] = {}
 
+    def _thought_ended(self, index: Any) -> list[CompletionChunk]:
+        thought = "".join(self._thoughts.pop(index, ()))
+        block = {"type": "thinking", "thinking": thought}
+        return [CompletionChunk(parts=(Reasoning(thought, {NAME: block}),))] if thought else []
+
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
         """The chunks that one event stands for."""
         kind = data.get("type") or name
-        message = (data.get("delta") or {}).get("message") or {}
+        delta = data.get("delta") or {}
+        message = delta.get("message") or {}
         if kind in ("content-delta", "content-start"):
             return self._content(data.get("index"), message.get("content") or {})
         if kind in ("tool-call-start", "tool-call-delta"):
-            call = message.get("tool_calls") or {}
-            function = call.get("function") or {}
-            index = data.get("index") if isinstance(data.get("index"), int) else None
-            delta = ToolDelta(index, call.get("id"), function.get("name"), function.get("arguments") or "")
-            return [CompletionChunk(tool_calls=(delta,))]
+            return [CompletionChunk(tool_calls=(_tool_delta(data.get("index"), message.get("tool_calls") or {}),))]
         if kind == "message-start":
             return [CompletionChunk(id=data.get("id"))]
         if kind == "content-end":
-            thought = "".join(self._thoughts.pop(data.get("index"), ()))
-            block = {"type": "thinking", "thinking": thought}
-            return [CompletionChunk(parts=(Reasoning(thought, {NAME: block}),))] if thought else []
+            return self._thought_ended(data.get("index"))
         if kind == "tool-plan-delta":
             self._plan.append(message.get("tool_plan") or "")
         elif kind == "citation-start":
             return [CompletionChunk(extra={"citations": [message.get("citations")]})]
         elif kind == "message-end":
-            return self._end(data.get("delta") or {})
+            return self._end(delta)
         elif kind == "error" or data.get("error") or (kind is None and data.get("message")):
             self.fault = fault_error(data, status=None)
         return []

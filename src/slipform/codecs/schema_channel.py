@@ -56,20 +56,7 @@ def choose_channel(
         out.lose("reasoning", "This model does not reason on demand.")
     reasoning = request.reasoning if request.reasoning and capabilities.reasoning else {}
     if response_format is None:
-        if forces_object(request, capabilities):
-            # Arguments of a call are always JSON: the strongest JSON-only mode that this API has.
-            return SchemaChannel(
-                OutputStrategy.TOOL,
-                reasoning=reasoning,
-                tools=(_OBJECT_TOOL,),
-                tool_choice=_forced(request, out),
-                parallel_tool_calls=False,
-            )
-        if request.json_mode and not capabilities.json_mode:
-            out.lose("json_mode", "This API has no JSON mode; only the prompt asks for JSON.")
-        json_object = request.json_mode and capabilities.json_mode
-        tools, lifts = lower_tools(request.tools, out, tool_rule)
-        return SchemaChannel(None, "", {}, False, json_object, reasoning, tools, choice, parallel, None, (), lifts)
+        return _channel_without_schema(request, out, reasoning, tool_rule)
     name = response_format.json_schema.name
     if not isinstance(name, str) or not name.strip():
         raise RequestError("JsonSchemaSpec: name must be non-empty", where="response_format.json_schema.name")
@@ -77,19 +64,7 @@ def choose_channel(
     if why:
         out.lose("response_format", why, "approximated")
     if strategy is not OutputStrategy.NATIVE and strategy is not OutputStrategy.TOOL:
-        if response_format.strict:
-            out.lose("response_format.strict", "A schema in the prompt cannot be made binding.", "approximated")
-        if request.tools:
-            message = "Tools and a schema in the prompt do not go well together."
-            out.losses.append(ModelWarning("tools_with_prompted", message, "tools"))
-        json_object = capabilities.json_mode and not request.tools
-        schema = response_format.json_schema.schema
-        prompted = OutputStrategy.PROMPTED
-        lift = _UNWRAPPING if wraps_root(capabilities, request) else None
-        tools, lifts = lower_tools(request.tools, out, tool_rule)
-        return SchemaChannel(
-            prompted, name, schema, False, json_object, reasoning, tools, choice, parallel, lift, (), lifts
-        )
+        return _prompted_channel(request, response_format, out, reasoning, tool_rule)
     if response_format.strict and "no_strict" in capabilities.quirks:
         out.lose("response_format.strict", "This model has no strict mode; the answer is checked here.", "approximated")
     shape = native or tool_schema(response_format, out, tool_rule)
@@ -102,6 +77,61 @@ def choose_channel(
         tools = (*tools, _output_tool(response_format, shape))
     return SchemaChannel(
         strategy, name, shape.schema, shape.strict, False, reasoning, tools, choice, parallel, shape.lift, (), lifts
+    )
+
+
+def _channel_without_schema(
+    request: ModelRequest, out: Encoding, reasoning: Mapping[str, Any], tool_rule: StrictRule
+) -> SchemaChannel:
+    """The channel of a request for text, or for any JSON object."""
+    capabilities = out.capabilities
+    if forces_object(request, capabilities):
+        # Arguments of a call are always JSON: the strongest JSON-only mode that this API has.
+        return SchemaChannel(
+            OutputStrategy.TOOL,
+            reasoning=reasoning,
+            tools=(_OBJECT_TOOL,),
+            tool_choice=_forced(request, out),
+            parallel_tool_calls=False,
+        )
+    if request.json_mode and not capabilities.json_mode:
+        out.lose("json_mode", "This API has no JSON mode; only the prompt asks for JSON.")
+    tools, lifts = lower_tools(request.tools, out, tool_rule)
+    return SchemaChannel(
+        json_object=request.json_mode and capabilities.json_mode,
+        reasoning=reasoning,
+        tools=tools,
+        tool_choice=request.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+        tool_lifts=lifts,
+    )
+
+
+def _prompted_channel(
+    request: ModelRequest,
+    response_format: ResponseFormat,
+    out: Encoding,
+    reasoning: Mapping[str, Any],
+    tool_rule: StrictRule,
+) -> SchemaChannel:
+    """The channel of a request whose schema is in its prompt."""
+    if response_format.strict:
+        out.lose("response_format.strict", "A schema in the prompt cannot be made binding.", "approximated")
+    if request.tools:
+        message = "Tools and a schema in the prompt do not go well together."
+        out.losses.append(ModelWarning("tools_with_prompted", message, "tools"))
+    tools, lifts = lower_tools(request.tools, out, tool_rule)
+    return SchemaChannel(
+        OutputStrategy.PROMPTED,
+        response_format.json_schema.name,
+        response_format.json_schema.schema,
+        json_object=out.capabilities.json_mode and not request.tools,
+        reasoning=reasoning,
+        tools=tools,
+        tool_choice=request.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+        lift=_UNWRAPPING if wraps_root(out.capabilities, request) else None,
+        tool_lifts=lifts,
     )
 
 

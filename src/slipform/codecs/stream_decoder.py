@@ -216,6 +216,20 @@ class StreamDecoder:
             raise cut_short()
         return chunks + self._started(last)
 
+    def _event_chunks(self, name: str | None, value: dict[str, Any], data: bytes) -> Sequence[CompletionChunk]:
+        """The chunks of one event; one with nothing but text becomes the template of those like it."""
+        interpreter = self._interpreter
+        try:
+            decoded = self._halves.joined(interpreter.read(name, value))
+        except MALFORMED as error:
+            interpreter.fault = malformed(error)
+            return ()
+        if self._templates_left and self._calls is None and _is_plain(decoded):
+            self._templates_left -= 1
+            self._template = template_of(data, decoded[0], interpreter)
+            self._wide = None
+        return decoded
+
     def _chunks(self, events: list[WireEvent]) -> list[CompletionChunk]:
         chunks: list[CompletionChunk] = []
         interpreter = self._interpreter
@@ -237,16 +251,7 @@ class StreamDecoder:
                 self._fault = _fault_in_text(name, data)
                 break
             if isinstance(value, dict):
-                try:
-                    decoded = self._halves.joined(interpreter.read(name, value))
-                except MALFORMED as error:
-                    interpreter.fault = malformed(error)
-                else:
-                    chunks += decoded
-                    if self._templates_left and self._calls is None and _is_plain(decoded):
-                        self._templates_left -= 1
-                        self._template = template_of(data, decoded[0], interpreter)
-                        self._wide = None
+                chunks += self._event_chunks(name, value, data)
             elif name == "error" or isinstance(value, str):
                 interpreter.fault = fault_error(value, status=None, kind=name or "")
             if interpreter.fault is not None:

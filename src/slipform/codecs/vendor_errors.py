@@ -173,11 +173,9 @@ def _text(value: Any) -> str:
 def classify(fault: VendorFault, status: int | None, kind: str = "") -> str:
     """Which category an error falls in: by its code and words first, by its HTTP status when they say nothing."""
     names = f"{fault.type} {fault.code} {kind}"
-    if status in (None, 400, 413, 422) and (
-        _CONTEXT.search(fault.message) or _CONTEXT.search(fault.code or fault.type)
-    ):
+    if status in (None, 400, 413, 422) and _names_context_length(fault):
         return "context_length"
-    if status == 402 or _QUOTA_CODES.search(fault.code) or _QUOTA_CODES.search(fault.type):
+    if status == 402 or any(map(_QUOTA_CODES.search, (fault.code, fault.type))):
         return "quota"
     if _AUTH.search(names) or (status in (401, 403) and not _moderated(fault)):
         return "auth" if status != 403 or _KEY.search(f"{names} {fault.message}") else "permission"
@@ -187,11 +185,18 @@ def classify(fault: VendorFault, status: int | None, kind: str = "") -> str:
         category = _BY_STATUS[status]
         return "overloaded" if category == "server" and _OVERLOADED.search(fault.message) else category
     if status is None or status < 400:
-        named_category = next((category for pattern, category in _BY_NAME if pattern.search(names)), None)
-        if named_category is not None and named_category != "bad_request":
-            return named_category
-        return _bad_request(fault, names) if named_category else "server"
+        return _category_by_name(fault, names)
     return _bad_request(fault, names) if status < 500 else "server"
+
+
+def _names_context_length(fault: VendorFault) -> bool:
+    return bool(_CONTEXT.search(fault.message) or _CONTEXT.search(fault.code or fault.type))
+
+
+def _category_by_name(fault: VendorFault, names: str) -> str:
+    """Which category an error without an HTTP status falls in."""
+    category = next((category for pattern, category in _BY_NAME if pattern.search(names)), "server")
+    return _bad_request(fault, names) if category == "bad_request" else category
 
 
 _BY_STATUS: dict[int | None, str] = {

@@ -147,10 +147,7 @@ def lower_tools(
     rules = dialect(out.capabilities.tool_dialect)
     if not rules.names and not any(tool.strict for tool in tools):
         return tuple(tools), {}
-    limits = rules.limits
-    used = {name: 0 for name in ("optionals", "unions") if name in limits}
-    if "strict_tools" in limits:
-        used["strict_tools"] = 0
+    used = {name: 0 for name in ("optionals", "unions", "strict_tools") if name in rules.limits}
     if beside is not None and beside.strict:
         _add(used, beside.schema, tool=False)
     encoded_tools: list[Tool] = []

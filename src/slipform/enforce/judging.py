@@ -315,25 +315,13 @@ def judge(response: ModelResponse, standard: Requirement) -> Verdict:
     >>> judge(ModelResponse(text='{"a": "1",}'), Requirement(Schema.of(dict[str, int]))).value
     {'a': 1}
     """
-    own_calls: list[ToolCall] = []
+    text = response.text
     answers: list[str] = []
-    for call in response.tool_calls:
-        if call.name == standard.answer_tool:
-            answers.append(call.arguments)
-        else:
-            own_calls.append(call)
-    text = answers[0] if answers else response.text
-    if own_calls and not standard.calls:
-        if not text.strip():
-            answers = [call.arguments for call in own_calls]
-            text = answers[0]
-        own_calls = []
-    if isinstance(response.stopped, RunawayError):
-        # What had closed before it went on without end is an answer.
-        verdict = judge(response.replace(stopped=None, finish="length"), standard)
-        return verdict if verdict.ok else Verdict(candidate=text, error=response.stopped)
+    own_calls: list[ToolCall] = []
+    if response.tool_calls:
+        text, answers, own_calls = _split_calls(response, standard)
     if response.stopped is not None:
-        return Verdict(candidate=text, error=response.stopped)
+        return _judge_stopped(response, text, response.stopped, standard)
     failed = _declined(response, text)
     if isinstance(failed, EmptyAnswerError) and standard.calls and not own_calls and _calls_vendor_tool(response):
         return Verdict(value="", candidate="")
@@ -381,6 +369,39 @@ def judge_value(value: Any, standard: Requirement) -> Verdict:
         return Verdict(value=value, error=error)
 
 
+def _split_calls(response: ModelResponse, standard: Requirement) -> tuple[str, list[str], list[ToolCall]]:
+    """The text of an answer with calls, the arguments of calls that are the answer, and the calls of other tools.
+
+    Where no tools were offered, a call of any tool is taken for the answer unless there is a text.
+    """
+    answers = [call.arguments for call in response.tool_calls if call.name == standard.answer_tool]
+    own_calls = [call for call in response.tool_calls if call.name != standard.answer_tool]
+    text = answers[0] if answers else response.text
+    if not own_calls or standard.calls:
+        return text, answers, own_calls
+    if not text.strip():
+        answers = [call.arguments for call in own_calls]
+        text = answers[0]
+    return text, answers, []
+
+
+def _judge_stopped(response: ModelResponse, text: str, error: EnforcementError, standard: Requirement) -> Verdict:
+    """The verdict on an answer that was stopped; of one without end, what had closed before is an answer."""
+    if isinstance(error, RunawayError):
+        verdict = judge(response.replace(stopped=None, finish="length"), standard)
+        if verdict.ok:
+            return verdict
+    return Verdict(candidate=text, error=error)
+
+
+def _unreadable(text: str, response: ModelResponse, error: JsonEnforcementError) -> Verdict:
+    """The verdict on a text without JSON that can be read."""
+    if response.finish != "length" and error.details.get("reason") == UNFINISHED_REASONING:
+        # Half a thought is neither shown to the model again nor given to a formatter.
+        return Verdict(violations=(_UNFINISHED,), error=error)
+    return Verdict(candidate=text, error=_endless(text) or (was_truncated() if response.finish == "length" else error))
+
+
 def _judge_text(text: str, response: ModelResponse, standard: Requirement, schema: Schema[Any]) -> Verdict:
     hint = SchemaHint(schema, response.lift, standard.switches)
     try:
@@ -388,12 +409,7 @@ def _judge_text(text: str, response: ModelResponse, standard: Requirement, schem
         if loaded.edits and not standard.repair:
             load(text[loaded.start : loaded.end], strict=True)  # raises: it is not valid as it stands
     except JsonEnforcementError as error:
-        if response.finish != "length" and error.details.get("reason") == UNFINISHED_REASONING:
-            # Half a thought is neither shown to the model again nor given to a formatter.
-            return Verdict(violations=(_UNFINISHED,), error=error)
-        return Verdict(
-            candidate=text, error=_endless(text) or (was_truncated() if response.finish == "length" else error)
-        )
+        return _unreadable(text, response, error)
     if response.finish == "length" and loaded.edits and not is_whole(text, loaded, schema.document, response.lift):
         return _cut(text, loaded, was_truncated())
     if loaded.edits and _is_cut(text, loaded):
@@ -493,6 +509,16 @@ def _is_cut(text: str, loaded: Loaded) -> bool:
     return "truncated" in kinds or ("missing_bracket" in kinds and text[-1:].isdigit())
 
 
+def _patched_for_type(
+    value: Any, schema: Schema[Any], violations: Sequence[Violation], before: Patched | None
+) -> Patched | None:
+    """The patches so far, with those that make a value fit the schema's Python type."""
+    coerced = patch_for_type(value, schema, violations)
+    if coerced is None or before is None:
+        return coerced or before
+    return Patched(coerced.value, (*before.edits, *coerced.edits))
+
+
 def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[Any]) -> Verdict:
     """Validate a loaded value; raises `JsonEnforcementError` for one that is too deep, or takes too much work."""
     patched: Patched | None = None
@@ -504,35 +530,38 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
         value = patched.value
         violations = patched.violations
     candidate, text = _encoded(value)
-    if candidate == loaded.source and "\\" not in candidate:
-        # What reads the same when it is written again has no key twice, and this one no escape.
-        notes = loaded.notes
-    else:
+    notes = loaded.notes
+    # What reads the same when it is written again has no key twice, and this one no escape.
+    if candidate != loaded.source or "\\" in candidate:
         notes = loaded.warnings_for(text if value is loaded.value else None)
-    notes = (*notes, *dropped_data(patched)) if patched is not None else notes
+    if patched is not None:
+        notes = (*notes, *dropped_data(patched))
     typed = NOT_TYPED
     if not violations:
-        typed, type_violations = schema.read(value, text)
-        if (
-            type_violations
-            and standard.switches.coerce
-            and (mended := patch_for_type(value, schema, type_violations)) is not None
-        ):
-            value = mended.value
-            patched = mended if patched is None else Patched(value, (*patched.edits, *mended.edits))
+        typed, violations = schema.read(value, text)
+        if violations and standard.switches.coerce:
+            patched = _patched_for_type(value, schema, violations, patched)
+            value = value if patched is None else patched.value
             candidate, text = _encoded(value)
-            typed, type_violations = schema.read(value, text)
-        violations = type_violations or _own_checks(value, typed, standard)
+            typed, violations = schema.read(value, text)
+        violations = violations or _own_checks(value, typed, standard)
+    error = None
+    doubt_left = None
+    if violations:
+        typed = NOT_TYPED
+        error = violation_error(violations)
+    elif notes:
+        doubt_left = first_doubt(notes, loaded.source, patched)
     return Verdict(
         value,
         candidate,
         loaded.edits,
         patched if patched is not None and patched.edits else None,
         tuple(violations),
-        tuple([ModelWarning(note.kind, note.message) for note in notes]) if notes else (),
-        violation_error(violations) if violations else None,
-        None if violations or not notes else first_doubt(notes, loaded.source, patched),
-        NOT_TYPED if violations else typed,
+        tuple([ModelWarning(note.kind, note.message) for note in notes]),
+        error,
+        doubt_left,
+        typed,
     )
 
 

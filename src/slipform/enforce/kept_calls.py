@@ -28,16 +28,9 @@ def with_kept_calls(before: ModelResponse, wrong: Collection[str], again: ModelR
     valid = [call for call in calls if call.id not in wrong]
     if not valid or not (again.tool_calls or again.text.strip()) or len({call.id for call in calls}) < len(calls):
         return again
-    new = list(again.tool_calls)
-    if [call.name for call in new] == [call.name for call in calls]:
-        made = {call.id: each for call, each in zip(calls, new, strict=True)}
-        new = []
-    else:
-        meanings = {_meaning(call) for call in valid}
-        new = [call for call in new if _meaning(call) not in meanings]
-        made = _by_name([call for call in calls if call.id in wrong], new)
+    replacements, new = _match_calls(calls, wrong, list(again.tool_calls))
     final = {call.id: call for call in valid}
-    final |= {identity: dataclasses.replace(call, id=identity) for identity, call in made.items() if identity in wrong}
+    final |= {identity: dataclasses.replace(call, id=identity) for identity, call in replacements.items()}
     new_text = "" if again.tool_calls else again.text
     text = before.text + (_BETWEEN if before.text and new_text else "") + new_text
     merged = (*[final[call.id] for call in calls if call.id in final], *renamed(new, final))
@@ -62,6 +55,19 @@ def renamed(calls: Sequence[ToolCall], taken: Collection[str]) -> list[ToolCall]
         used.add(identity)
         out.append(call if identity == call.id else dataclasses.replace(call, id=identity))
     return out
+
+
+def _match_calls(
+    calls: Sequence[ToolCall], wrong: Collection[str], new: list[ToolCall]
+) -> tuple[dict[str, ToolCall], list[ToolCall]]:
+    """The new calls that replace wrong ones, by the ids of those, and the new calls that are left over."""
+    if [call.name for call in new] == [call.name for call in calls]:
+        pairs = zip(calls, new, strict=True)
+        return {call.id: each for call, each in pairs if call.id in wrong}, []
+    meanings = {_meaning(call) for call in calls if call.id not in wrong}
+    left = [call for call in new if _meaning(call) not in meanings]
+    replacements = _by_name([call for call in calls if call.id in wrong], left)
+    return replacements, left
 
 
 def _by_name(calls: Sequence[ToolCall], new: list[ToolCall]) -> dict[str, ToolCall]:

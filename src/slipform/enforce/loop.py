@@ -314,21 +314,13 @@ def _judged(response: ModelResponse, turn: _Turn, standard: Requirement) -> Verd
 
 def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, attempts: int, plan: Plan) -> _Turn:
     """What to ask after a bad answer: the same way again, then a stronger way, and a formatter at the last."""
-    if (
-        plan.formatter
-        and attempts == plan.budget.attempts - 1
-        and verdict.candidate.strip()
-        and not verdict.wrong_calls
-    ):
+    is_last = attempts == plan.budget.attempts - 1
+    if plan.formatter and is_last and verdict.candidate.strip() and not verdict.wrong_calls:
         formatter = plan.formatter
         reshaping = formatter_request(request, formatter.model, verdict.candidate)
         return _Turn(first_request(reshaping, formatter.strategy, formatter.wording).request, formatter.strategy)
-    strategy = plan.strategy
     endless = isinstance(verdict.error, RunawayError)
-    if attempts > 1 and plan.stronger:
-        strategy = plan.stronger[min(attempts - 2, len(plan.stronger) - 1)]
-    if endless and not plan.wording.list_keys:
-        strategy = _another_strategy(plan)
+    strategy = _next_strategy(plan, attempts, endless=endless)
     if strategy is not plan.strategy and request.response_format is not None:
         request = request.replace(response_format=request.response_format.with_strategy(strategy))
     base = first_request(request, strategy, plan.wording).request
@@ -347,6 +339,15 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
     # A server may have ignored the schema that its native mode was given: the model is told in words.
     unseen = plan.schema if strategy is OutputStrategy.NATIVE and request.response_format is not None else None
     return _Turn(reask_request(base, verdict.candidate, verdict.violations, unseen, plan.wording), strategy)
+
+
+def _next_strategy(plan: Plan, attempts: int, *, endless: bool) -> OutputStrategy:
+    """How to ask after so many attempts; after one whose answer never ended, in another way."""
+    if endless and not plan.wording.list_keys:
+        return _another_strategy(plan)
+    if attempts > 1 and plan.stronger:
+        return plan.stronger[min(attempts - 2, len(plan.stronger) - 1)]
+    return plan.strategy
 
 
 def _another_strategy(plan: Plan) -> OutputStrategy:

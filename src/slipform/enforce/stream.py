@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -19,6 +19,7 @@ from slipform.ir import (
     CompletionChunk,
     ModelRequest,
     ModelResponse,
+    Part,
     Reasoning,
     Text,
     ToolCall,
@@ -330,20 +331,26 @@ class EnforcedStream:
             self.stopped = gate.confirmed(self._plan.standard)
         return piece
 
+    def _begin_output(self, index: Any) -> None:
+        """The reserved tool is called: its arguments are the answer."""
+        gate = self._gate
+        self._output_called = True
+        self._output_index = index
+        if gate is None or self._by_tool or gate.sent:
+            return
+        # The codec chose the tool instead of the native mode; what was said before it is not the answer.
+        self._by_tool = True
+        self._gate = self._new_gate()
+        if self._lift is not None and self._gate is not None:
+            self._gate.lift_with(self._lift.plan)
+
     def _call(self, delta: Any, certain: list[CompletionChunk]) -> None:
         """Follow a piece of a call, of the caller's tools or of the reserved one, whose arguments are the answer."""
         gate = self._gate
         answer_tool = self._plan.answer_tool
         is_answer = delta.name is not None and delta.name == answer_tool
         if is_answer and not self._output_called:
-            self._output_called = True
-            self._output_index = delta.index
-            if gate is not None and not self._by_tool and not gate.sent:
-                # The codec chose the tool instead of the native mode; what was said before it is not the answer.
-                self._gate = self._new_gate()
-                self._by_tool = True
-                if self._lift is not None and self._gate is not None:
-                    self._gate.lift_with(self._lift.plan)
+            self._begin_output(delta.index)
         if self._output_called and delta.index == self._output_index and (is_answer or delta.name is None):
             if self._by_tool and not self._prose and self._gate is not None and isinstance(delta.arguments, str):
                 piece = self._followed(delta.arguments, self._gate)
@@ -484,13 +491,12 @@ class EnforcedStream:
         sent = {id(part) for part in self._asides}
         open_calls = [delta for delta in calls.values() if delta is not None and delta.id is None]
         more = {identity: None if delta is None or delta.id is None else delta for identity, delta in calls.items()}
-        parts = answer.message.parts
+        parts: Sequence[Part] = answer.message.parts
         if self._thought and self._leads:
             # Its words have left; a part with nothing but words says no more.
-            parts = tuple([part for part in parts if not (isinstance(part, Reasoning) and not part.opaque)])
+            parts = [part for part in parts if not (isinstance(part, Reasoning) and not part.opaque)]
         elif sent_text or None in more.values():
-            # The thinking of an answer that was asked for again comes too late: another one has begun to leave.
-            parts = tuple([part for part in parts if not isinstance(part, Reasoning) or id(part) in sent])
+            parts = _without_late_thoughts(parts, sent)
         last = CompletionChunk(
             finish=answer.finish, raw_finish=answer.raw_finish, usage=answer.usage, id=answer.id, extra=answer.extra
         )
@@ -530,6 +536,11 @@ class OpenStream:
         self.watch = watch
         self.reader: EnforcedStream | None = None
         """What has left is here; later answers go on from it."""
+
+
+def _without_late_thoughts(parts: Sequence[Part], sent: Collection[int]) -> list[Part]:
+    """The parts without thinking that has not left: after a retry it comes too late, behind another one's."""
+    return [part for part in parts if not isinstance(part, Reasoning) or id(part) in sent]
 
 
 class EnforcedCall:

@@ -116,6 +116,13 @@ async def _judge(call: EnforcedCall, response: ModelResponse, request: ModelRequ
         call.answer(response)
 
 
+def _count_wait(call: EnforcedCall, sent: float) -> None:
+    """Count the time since the request was sent as the vendor's."""
+    calls = call.asked.calls
+    if calls is not None:
+        calls.waited_seconds += time.monotonic() - sent
+
+
 async def run_async(
     request: ModelRequest,
     plan: Plan,
@@ -130,7 +137,6 @@ async def run_async(
     begin = functools.partial(start, request, plan, judged=judged, streaming=streaming, limit=limit)
     call = await off_loop(begin) if heavy_start else begin()
     while call.outcome is None:
-        calls = call.asked.calls
         sent = time.monotonic()
         try:
             if call.attempt > 1 and plan.backoff_seconds:
@@ -148,12 +154,10 @@ async def run_async(
                 async with _time_limit(limit):
                     response = await answer
         except BaseException as error:  # noqa: BLE001 — as in `run`
-            if calls is not None:
-                calls.waited_seconds += time.monotonic() - sent
+            _count_wait(call, sent)
             call.fail(error)
         else:
-            if calls is not None:
-                calls.waited_seconds += time.monotonic() - sent
+            _count_wait(call, sent)
             if not judged or (len(response.text) < SMALL_ANSWER and not response.tool_calls and not heavy):
                 call.answer(response)
             else:

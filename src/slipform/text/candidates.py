@@ -231,32 +231,51 @@ class _Search:
         self._add("whole", repaired)
         return True
 
+    def _skip_listed_members(self, at: int) -> int:
+        """Where to go on after a bracket that opens no JSON; keys in a list are recorded as what cannot be read."""
+        if _MEMBERS_LISTED.match(self.text, at) and not _CLOSED_SOON.match(self.text, at):
+            return self._skip_unreadable(at, CannotRepair(at, "a list has keys instead of items"))
+        return at + 1
+
+    def _skip_bare(self, at: int, repaired: Repaired) -> int:
+        """Where to go on after brackets among words that are not an answer; -1 where they may be one."""
+        if _is_sentence(self.text, at, repaired):
+            return at + 1
+        if _is_bare_words(repaired):
+            if isinstance(repaired.value, list):
+                return self._give_up(at, CannotRepair(at, "a list goes on in words that are not JSON"))
+            return -1
+        if _is_placeholder(repaired):
+            return -1
+        restart = _restart(self.text, at, repaired)
+        if restart >= 0:
+            self.given_up.append(GivenUp(at, CannotRepair(at, "it breaks off and begins again")))
+        return restart
+
     def _match_bracket(self, at: int, kind: str) -> int:
         text = self.text
         if not self._can_open_json(at) or self._is_lone(at):
-            if kind != "thought" and _MEMBERS_LISTED.match(text, at) and not _CLOSED_SOON.match(text, at):
-                return self._skip_unreadable(at, CannotRepair(at, "a list has keys instead of items"))
-            return at + 1
+            return at + 1 if kind == "thought" else self._skip_listed_members(at)
         if (after := _quoted_alone(text, at)) >= 0:
             return after
         if kind == "bare" and (citation := _CITATION.match(text, at)):
             kind = self._citation_kind(citation)
             if kind == "cited" and "," not in citation.group():
                 return citation.end()
+        return self._add_bracket(at, kind)
+
+    def _add_bracket(self, at: int, kind: str) -> int:
+        """Read the JSON that begins with a bracket, and record it as what it is."""
+        text = self.text
         repaired = self._repair(at, len(text), many=kind == "bare")
         if isinstance(repaired, CannotRepair):
             return self._give_up(at, repaired)
-        if kind == "bare" and _is_sentence(text, at, repaired):
-            return at + 1
-        if kind == "bare" and _is_bare_words(repaired):
-            if isinstance(repaired.value, list):
-                return self._give_up(at, CannotRepair(at, "a list goes on in words that are not JSON"))
-            kind = "weak"
-        if kind == "bare" and _is_placeholder(repaired):
-            kind = "weak"
-        if kind == "bare" and (restart := _restart(text, at, repaired)) >= 0:
-            self.given_up.append(GivenUp(at, CannotRepair(at, "it breaks off and begins again")))
-            return restart
+        if kind == "bare":
+            after = self._skip_bare(at, repaired)
+            if after >= 0:
+                return after
+            if _is_bare_words(repaired) or _is_placeholder(repaired):
+                kind = "weak"
         is_folded = self.has_folds and _is_folded(text, at)
         if kind in ("bare", "tagged") and (is_folded or _is_struck(text, at, repaired.end)):
             return self._add_struck(at, repaired)
@@ -330,26 +349,30 @@ class _Search:
                 return token.start()
         return len(self.text)
 
+    def _repair_beyond_fence(self, marker: str, start: int, first: int) -> Repaired | None:
+        """The JSON of a block whose first closing fence is inside a string: it ends with the text, or a later fence."""
+        for end in (len(self.text), self.text.rfind(marker[:3], first + 1)):
+            repaired = self._repair(start, end, many=True) if end > first else None
+            if isinstance(repaired, Repaired) and not repaired.in_string:
+                return repaired
+        return None
+
     def _match_fence(self, marker: str, at: int) -> int:
         """Match a fenced block; its end is the next fence that is not inside a string."""
         text = self.text
         line = _FENCE_LINE.match(text, at)
         label = line.group(1).lower() if line else ""
-        start = _LEAD_BLANK.match(text, line.end() if line else at).end()  # type: ignore[union-attr]
+        opened = line.end() if line else at
+        start = _LEAD_BLANK.match(text, opened).end()  # type: ignore[union-attr]
         if label not in _JSON_LABELS or not self._fenced_json(start):
-            return line.end() if line else at
+            return opened
         first = text.find(marker[:3], start)
         end = first if first >= 0 else len(text)
         while end > start and text[end - 1].isspace():
             end -= 1
         repaired = self._repair(start, end, many=True)
         if first >= 0 and (isinstance(repaired, CannotRepair) or repaired.in_string):
-            last = text.rfind(marker[:3], first + 1)
-            for end in (len(text), last):
-                alternative = self._repair(start, end, many=True) if end > first else None
-                if isinstance(alternative, Repaired) and not alternative.in_string:
-                    repaired = alternative
-                    break
+            repaired = self._repair_beyond_fence(marker, start, first) or repaired
         if isinstance(repaired, CannotRepair):
             return self._give_up(start, repaired)
         kind = "lines" if label in _LINES_LABELS else "fenced"

@@ -12,6 +12,7 @@ it has ended, and what only the whole answer can tell is marked `opaque` (contai
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 from slipform.bounded import BoundedCache
@@ -33,6 +34,8 @@ MAX_ALTERNATIVES: Final = 64
 """A choice with more branches than this is not followed: everything may stand there."""
 
 NO_LIMIT: Final = float("inf")
+_IS_OPAQUE: Final = attrgetter("opaque")
+_IS_UNTOLD: Final = attrgetter("untold")
 _MAX_NESTING: Final = 100
 _OF_NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 _SCALARS: Final[dict[str, frozenset[str]]] = {
@@ -186,8 +189,8 @@ class Alternative:
         self.limits_members: bool = self.most_members != NO_LIMIT
         self.listed: bool = any(leaf.values is not None for leaf in leaves)
         """Whether only values of a list may stand here."""
-        self.opaque: bool = any(leaf.opaque for leaf in leaves)
-        self.untold: bool = any(leaf.untold for leaf in leaves)
+        self.opaque: bool = any(map(_IS_OPAQUE, leaves))
+        self.untold: bool = any(map(_IS_UNTOLD, leaves))
         self.container_checks: list[Schema[Any]] = [
             leaf.container_check for leaf in leaves if leaf.container_check is not None
         ]

@@ -247,6 +247,10 @@ class Tracker(ScanListener):
                 if self._changes is not None:
                     top.keys.append(key)
                 return True
+        return self._key_among_several(top, key)
+
+    def _key_among_several(self, top: Track, key: str) -> bool:
+        """A key has ended in an object that several alternatives allow, or whose number of keys is limited."""
         remaining: list[Thread] = []
         nodes: list[Node] = []
         full = top.limited and key not in top.keys

@@ -128,18 +128,23 @@ def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any]:
     if images:
         turn["images"] = [b64encode(image.data or b"").decode() for image in images]
     for part in message.parts:
-        foreign = isinstance(part, Opaque) or (isinstance(part, Reasoning) and NAME not in part.opaque)
         if isinstance(part, Media) and part not in images:
             out.reject_media(part, path)
-        elif foreign:
-            out.lose(path, "A part that this API does not take.")
-        elif isinstance(part, Text):
-            out.drop(part.extra, path)
-        elif isinstance(part, Media):
-            out.carry_media({}, part, path)
+        else:
+            _report_losses(part, path, out)
     if message.tool_calls:
         turn["tool_calls"] = [_call(call, path, out) for call in message.tool_calls]
     return out.carry(turn, message.extra, path)
+
+
+def _report_losses(part: Part, path: str, out: Encoding) -> None:
+    """Note what of a part has no place in this API."""
+    if isinstance(part, Opaque) or (isinstance(part, Reasoning) and NAME not in part.opaque):
+        out.lose(path, "A part that this API does not take.")
+    elif isinstance(part, Text):
+        out.drop(part.extra, path)
+    elif isinstance(part, Media):
+        out.carry_media({}, part, path)
 
 
 def _call(call: ToolCall, path: str, out: Encoding) -> dict[str, Any]:

@@ -210,15 +210,21 @@ def call_id(identity: str, quirks: frozenset[str]) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()[:9]
 
 
-def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any] | None:
+def _split_parts(message: Message) -> tuple[list[Text | Media | Opaque | Reasoning], list[dict[str, Any]]]:
+    """The parts that go into the content of a turn, and the calls of this API's own tools."""
     content_parts: list[Text | Media | Opaque | Reasoning] = []
-    custom: list[dict[str, Any]] = []
+    custom_calls: list[dict[str, Any]] = []
     for part in message.parts:
         if isinstance(part, Opaque) and part.vendor == NAME and "id" in part.data:
-            custom.append(dict(part.data))
+            custom_calls.append(dict(part.data))
         elif isinstance(part, (Text, Media, Opaque)) or (isinstance(part, Reasoning) and _is_in_content(part)):
             content_parts.append(part)
-    calls = [*(_call(call, path, out) for call in message.tool_calls), *custom]
+    return content_parts, custom_calls
+
+
+def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any] | None:
+    content_parts, custom_calls = _split_parts(message)
+    calls = [*(_call(call, path, out) for call in message.tool_calls), *custom_calls]
     if message.role == "tool" and not content_parts:
         return None
     if any(isinstance(part, ToolResult) for part in message.parts) and not content_parts and not calls:

@@ -180,31 +180,40 @@ class ResponsesEvents:
         self._streamed_fields: set[tuple[str, Any]] = set()
         self._emitted_items: set[Any] = set()
 
+    def _text(self, at: Any, data: Any) -> list[CompletionChunk]:
+        if at in self._commentary:
+            return []
+        extra = self._item_fields(at, data)
+        self._emitted_items.add(at)
+        if logprobs := data.get("logprobs"):
+            extra = {**extra, LOGPROBS: {"content": logprobs}}
+        return [CompletionChunk(data.get("delta") or "", extra=extra)]
+
+    def _refusal(self, at: Any, data: Any) -> list[CompletionChunk]:
+        extra = self._item_fields(at, data)
+        self._emitted_items.add(at)
+        return [CompletionChunk(refusal=data.get("delta") or "", extra=extra)]
+
+    def _arguments(self, at: Any, data: Any, *, is_whole: bool) -> list[CompletionChunk]:
+        """A piece of a call's arguments; all of them where a server gives them only when they are whole."""
+        if is_whole and ("arguments", at) in self._streamed_fields:
+            return []
+        self._streamed_fields.add(("arguments", at))
+        arguments = data.get("arguments" if is_whole else "delta") or ""
+        return [CompletionChunk(tool_calls=(ToolDelta(at, arguments=arguments),))]
+
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
         """The chunks that one event stands for."""
         kind = data.get("type") or name or ""
         at = data.get("output_index")
         if kind == "response.output_text.delta":
-            if at in self._commentary:
-                return []
-            extra = self._item_fields(at, data)
-            self._emitted_items.add(at)
-            if logprobs := data.get("logprobs"):
-                extra = {**extra, LOGPROBS: {"content": logprobs}}
-            return [CompletionChunk(data.get("delta") or "", extra=extra)]
-        if kind == "response.function_call_arguments.delta":
-            self._streamed_fields.add(("arguments", at))
-            return [CompletionChunk(tool_calls=(ToolDelta(at, arguments=data.get("delta") or ""),))]
-        if kind == "response.function_call_arguments.done" and ("arguments", at) not in self._streamed_fields:
-            # Some servers give the arguments only when they are whole.
-            self._streamed_fields.add(("arguments", at))
-            return [CompletionChunk(tool_calls=(ToolDelta(at, arguments=data.get("arguments") or ""),))]
+            return self._text(at, data)
+        if kind in ("response.function_call_arguments.delta", "response.function_call_arguments.done"):
+            return self._arguments(at, data, is_whole=kind.endswith("done"))
         if kind in _THINKING:
             return [self._thought(at, data)]
         if kind == "response.refusal.delta":
-            extra = self._item_fields(at, data)
-            self._emitted_items.add(at)
-            return [CompletionChunk(refusal=data.get("delta") or "", extra=extra)]
+            return self._refusal(at, data)
         if kind == "response.output_item.added":
             return self._added(at, data.get("item") or {})
         if kind == "response.output_item.done":

@@ -149,8 +149,7 @@ def repair_at(
         if reading is None:
             raise
         return Repaired(*reading[:5])
-    if len(m.bracket_choices) and _bracket_cost(plain) > 1:
-        plain, m = _fewest_brackets(plain, m, read_once)
+    plain, m = _fewest_brackets(plain, m, read_once)
     at = _continues_at(cleaned, end, plain, m) if plain.end < end or len(m.roots) > 1 else -1
     if at >= 0:
         reading = whole_reading(cleaned, end, at, plain.edits, read_changed, check)
@@ -158,9 +157,9 @@ def repair_at(
             raise CannotRepair(at, REASON)
         return Repaired(*reading[:5])
     if plain.end < end and GOES_ON.match(cleaned, plain.end, end):
-        reading = whole_reading(cleaned, end, plain.end, plain.edits, read_changed, check)
-        if reading is not None and not _loses_text(reading, plain.end):
-            return Repaired(*reading[:5])
+        longer = whole_reading(cleaned, end, plain.end, plain.edits, read_changed, check)
+        if longer is not None and not _loses_text(longer, plain.end):
+            return Repaired(*longer[:5])
     if check is None or not m.choices or (violations := check(plain.value)) == 0:
         return plain
     return _best_reading(plain, violations, m.choices, check, read_once)
@@ -209,6 +208,8 @@ def _fewest_brackets(
     plain: Repaired, m: RepairState, read_once: Callable[[dict[int, int] | None], tuple[Repaired, RepairState]]
 ) -> tuple[Repaired, RepairState]:
     """Return the reading that changes the fewest brackets, the first of equals, trying the other at each place."""
+    if not m.bracket_choices or _bracket_cost(plain) <= 1:
+        return plain, m
     best = (plain, m)
     least = _bracket_cost(plain)
     readings: dict[int, int] = {}

@@ -218,14 +218,18 @@ def _find_end(m: RepairState, span: QuotedSpan, where: int, skip: int, beyond: i
         if inner > MAX_INNER_QUOTES:
             return None
     m.work += end - at
-    if weak is not None:
-        return weak
+    return _end_before_closers(m, span, inner) if weak is None else weak
+
+
+def _end_before_closers(m: RepairState, span: QuotedSpan, inner: int) -> QuotedSpan:
+    """Where a string without a closing quote ends: before the brackets at the end of the text, else with the text."""
+    text = m.text
     stop = after = _before_closers(m, span.body)
-    if stop < end:
-        if text[stop - 1] in "“”" and span.delimiter == '"':
-            stop -= 1
-        return span._replace(stop=_path_end(text, span.body, stop), end=after, closed=True, guessed=True)
-    return span._replace(guessed=inner > 0)
+    if stop >= m.end:
+        return span._replace(guessed=inner > 0)
+    if text[stop - 1] in "“”" and span.delimiter == '"':
+        stop -= 1
+    return span._replace(stop=_path_end(text, span.body, stop), end=after, closed=True, guessed=True)
 
 
 def _path_end(text: str, body: int, stop: int) -> int:

@@ -280,22 +280,29 @@ def _value_missing(m: RepairState, char: str) -> None:
         close(m, char)
 
 
-def _bare_value(m: RepairState, at: int) -> None:
+def _reads_before_value(m: RepairState, at: int) -> bool:
+    """Read what may be written before a value: a call around it, a prefix of its quote, words; False without any."""
     argument = call_at(m.text, at, m.end)
     if argument >= 0 and m.stack:
         m.edit("call", at, m.text[at:argument], "")
         m.position = argument
         m.push("f")
-        return
+        return True
     if prefix := PREFIX.match(m.text, at, m.end):
         m.edit("wrong_quote", at, prefix.group(), "")
         m.position = prefix.end()
-        return
+        return True
     if m.where() == ITEM and m.text[at] == "0" and grouped_number(m, at):
-        return
+        return True
     if m.where() == ITEM and m.comma >= 0 and (words := _WORDS_BEFORE.match(m.text, at, m.end)):
         m.edit("stray_text", at, words.group(), "")
         m.position = words.end()
+        return True
+    return False
+
+
+def _bare_value(m: RepairState, at: int) -> None:
+    if _reads_before_value(m, at):
         return
     scalar = read_scalar(m.text, at, m.end, m.where(), m.readings.get(at, 0) == 1)
     if scalar is None:
