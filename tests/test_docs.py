@@ -13,10 +13,11 @@ import textwrap
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from slipform.testing import FakeVendor
+from slipform.testing import FakeVendor, calling
 from tests.conftest import THOROUGH
 from tests.waiting import until
 
@@ -25,10 +26,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 """A block of code; inside a tab it is indented."""
 ANSWERS = re.compile(r"<!-- answers: (\[.*\]) -->\n+\Z")
-"""What OpenAI's models answer in the next block, so that it can be run without a key: a list of texts."""
+"""What OpenAI's models answer in the next block, so that it can be run without a key: texts, and lists of calls."""
 
 
-def snippets(page: Path) -> Iterator[tuple[str, str, list[str]]]:
+def snippets(page: Path) -> Iterator[tuple[str, str, list[Any]]]:
     """The blocks of a page: their kinds, their code, and the answers that they are run with."""
     text = page.read_text()
     for match in FENCE.finditer(text):
@@ -174,9 +175,10 @@ def run(kind: str, code: str, folder: Path, served: str) -> str:
 
 
 @pytest.fixture
-def openai_vendor(folder: Path, answers: list[str]) -> Iterator[None]:
+def openai_vendor(folder: Path, answers: list[Any]) -> Iterator[None]:
     """OpenAI's API on this machine, set in the settings file that a snippet finds."""
-    with FakeVendor(answers or ["not scripted"]) as vendor:
+    script = [each if isinstance(each, str) else calling(*map(tuple, each)) for each in answers]
+    with FakeVendor(script or ["not scripted"]) as vendor:
         if answers:
             provider = f"{{base_url: '{vendor.base_url}', api_key_env: PATH}}"  # any variable that is set
             (folder / "slipform.yaml").write_text(f"providers:\n  openai: {provider}\n")
