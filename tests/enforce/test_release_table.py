@@ -57,7 +57,7 @@ ROWS: dict[str, tuple[dict[str, Any], str, list[tuple[str, str]]]] = {
 
 
 def test_every_row_of_the_page_is_tried() -> None:
-    table = PAGE.read_text("utf-8").partition("### What leaves when")[2].partition("\n### ")[0]
+    table = PAGE.read_text("utf-8").partition("### What is sent when")[2].partition("\n### ")[0]
     parts = re.findall(r"^\| (?!part of the answer)([^|-][^|]*?) \|", table, re.MULTILINE)
     assert len(parts) == len(ROWS)
     assert [part for part, name in zip(parts, ROWS, strict=True) if not part.startswith(name)] == []
@@ -69,7 +69,7 @@ def table_rows(text: str) -> list[tuple[str, str]]:
 
 def test_the_readme_says_what_the_page_says() -> None:
     section = (
-        (ROOT / "README.md").read_text("utf-8").partition("docs/proxy.md#what-leaves-when")[2].partition("\n## ")[0]
+        (ROOT / "README.md").read_text("utf-8").partition("docs/proxy.md#what-is-sent-when")[2].partition("\n## ")[0]
     )
     page = dict(table_rows(PAGE.read_text("utf-8")))
     rows = table_rows(section)
