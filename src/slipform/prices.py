@@ -60,7 +60,7 @@ class ListedPrice:
 
     def resolve(self, service_tier: str = "") -> Price | None:
         """Return what the model costs now, in US dollars; None where the list does not have it."""
-        return _listed(self.vendor, self.model, service_tier, int(time.time()) // _REFRESH_SECONDS)
+        return _listed_price(self.vendor, self.model, service_tier, int(time.time()) // _REFRESH_SECONDS)
 
 
 AnyPrice: TypeAlias = Price | ListedPrice
@@ -132,7 +132,7 @@ def load_price_list() -> None:
 
 
 @lru_cache(maxsize=1024)
-def _listed(vendor: str, model: str, service_tier: str, _period: int) -> Price | None:
+def _listed_price(vendor: str, model: str, service_tier: str, _period: int) -> Price | None:
     # https://github.com/pydantic/genai-prices names batches by `processing`, other tiers by `service_tier`.
     from genai_prices.data_snapshot import get_snapshot
 

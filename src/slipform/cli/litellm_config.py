@@ -114,7 +114,7 @@ class LiteLlmImport:
             self._top(str(name), value)
         aliases = self._written_aliases(sections)
         settings: dict[str, Any] = {
-            "model_aliases": {alias: _literally(targets) for alias, targets in aliases.items()},
+            "model_aliases": {alias: _literal_targets(targets) for alias, targets in aliases.items()},
             "providers": self._reader.providers,
             "prices": self._prices,
         }
@@ -387,16 +387,16 @@ class LiteLlmImport:
             for group in dict.fromkeys([*after, *(each for each in general if each != alias)]):
                 targets += [each.written() for each in self._aliases.get(group, ())]
             unique = [each for at, each in enumerate(targets) if _model_of(each) not in map(_model_of, targets[:at])]
-            only = _alone(unique[0]) if len(unique) == 1 else unique
+            only = _only_target(unique[0]) if len(unique) == 1 else unique
             if only == alias:  # callers write the model's own name
                 continue
             written[alias] = only
-        return {alias: self._apart(targets, written) for alias, targets in written.items()}
+        return {alias: self._without_nested_aliases(targets, written) for alias, targets in written.items()}
 
-    def _apart(self, targets: Any, aliases: Mapping[str, Any]) -> Any:
+    def _without_nested_aliases(self, targets: Any, aliases: Mapping[str, Any]) -> Any:
         """An alias's targets, of which none is itself an alias: those lead to a provider of another name."""
         if isinstance(targets, list):
-            return [self._apart(each, aliases) for each in targets]
+            return [self._without_nested_aliases(each, aliases) for each in targets]
         model = _model_of(targets)
         if model not in aliases:
             return targets
@@ -446,14 +446,14 @@ def _pairs(value: Any) -> Iterator[tuple[str | None, str]]:
                     yield str(name), str(model)
 
 
-def _literally(targets: Any) -> Any:
+def _literal_targets(targets: Any) -> Any:
     """Targets whose names mean themselves in slipform.yaml."""
     if isinstance(targets, list):
-        return [_literally(each) for each in targets]
+        return [_literal_targets(each) for each in targets]
     return literal_of(targets) if isinstance(targets, str) else {**targets, "model": literal_of(targets["model"])}
 
 
-def _alone(target: str | dict[str, Any]) -> str | dict[str, Any]:
+def _only_target(target: str | dict[str, Any]) -> str | dict[str, Any]:
     """The only target of an alias, which shares its calls with nobody."""
     if isinstance(target, str) or "defaults" in target:
         return target if isinstance(target, str) else {name: target[name] for name in ("model", "defaults")}

@@ -50,7 +50,9 @@ class ProviderReader:
             self.note("left out", "litellm_params.model", "it names a provider without a model", place)
             return None
         settings = self._provider_settings(provider, params, place, prefix)
-        return None if settings is None else (self._named(prefix, provider, settings), upstream, settings["kind"])
+        return (
+            None if settings is None else (self._provider_name(prefix, provider, settings), upstream, settings["kind"])
+        )
 
     def _variant(self, prefix: str, provider: KnownProvider, model: str) -> KnownProvider:
         if prefix.startswith("vertex_ai") and "claude" in model:
@@ -208,7 +210,7 @@ class ProviderReader:
         if resolved:
             settings["headers"] = resolved
 
-    def _named(self, prefix: str, provider: KnownProvider, settings: dict[str, Any]) -> str:
+    def _provider_name(self, prefix: str, provider: KnownProvider, settings: dict[str, Any]) -> str:
         """The name of a provider with these settings: one for each that differs."""
         host = _host(settings)
         own = host if settings["kind"] == "openai-compatible" and provider.base_url is None else ""

@@ -156,7 +156,7 @@ def list_keys(file: _FileOption = None, config: ConfigOption = None) -> None:
     from slipform.proxy.admission.key_file import read_keys
 
     path, settings = _keys_file(file, config)
-    spent = _spent(settings, [key for key in read_keys(path).values() if key.budget is not None])
+    spent = _spending_lines(settings, [key for key in read_keys(path).values() if key.budget is not None])
     for key in read_keys(path).values():
         models = ",".join(key.models) if key.models is not None else "all models"
         rate = f"{key.requests_per_minute}/min" if key.requests_per_minute else "no limit of its own"
@@ -166,7 +166,7 @@ def list_keys(file: _FileOption = None, config: ConfigOption = None) -> None:
         typer.echo("\t".join([key.id, key.name, key.created, models, rate, *filter(None, flags)]))
 
 
-def _spent(settings: Settings, keys: Sequence[Key]) -> dict[str, str]:
+def _spending_lines(settings: Settings, keys: Sequence[Key]) -> dict[str, str]:
     """What keys with budgets have spent on this machine, and their limits, in words."""
     import sqlite3
     import time

@@ -94,12 +94,12 @@ def _matches(request: ModelRequest, mode: AdoptionMode) -> Iterator[tuple[str, s
             if message.role not in wording.roles:
                 continue
             at_end = mode == "json_mode" or message.role == "user"
-            schema = _between(message.text, wording, at_end=at_end)
+            schema = _schema_between(message.text, wording, at_end=at_end)
             if schema is not None:
                 yield wording.library, f"messages[{at}]", schema
 
 
-def _between(text: str, wording: _Wording, *, at_end: bool) -> Mapping[str, Any] | None:
+def _schema_between(text: str, wording: _Wording, *, at_end: bool) -> Mapping[str, Any] | None:
     """The schema between a library's two texts."""
     if text.count(wording.before) != 1:
         return None
@@ -156,7 +156,7 @@ def _json(text: str) -> Mapping[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _halved(text: str) -> Mapping[str, Any] | None:
+def _schema_in_template(text: str) -> Mapping[str, Any] | None:
     """LlamaIndex's schema, whose braces went through a template and are doubled."""
     return _json(text.replace("{{", "{").replace("}}", "}"))
 
@@ -171,7 +171,7 @@ def _fields(text: str) -> Mapping[str, Any] | None:
         start = f"{{{name}}}"
         if not isinstance(description, str) or not description.startswith(start):
             return None
-        properties[name] = _noted(description.removeprefix(start).strip())
+        properties[name] = _schema_of_note(description.removeprefix(start).strip())
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
@@ -185,7 +185,7 @@ _SCHEMA_NOTE = "must adhere to the JSON schema: "
 _LISTS = ("must exactly match (no extra characters) one of: ", "must be one of: ")
 
 
-def _noted(note: str) -> Mapping[str, Any]:
+def _schema_of_note(note: str) -> Mapping[str, Any]:
     """The schema of one of DSPy's fields; one that nobody knows allows everything."""
     if not note:
         return {"type": "string"}
@@ -242,7 +242,7 @@ _WORDINGS: Final = (
         "llama-index",
         "Here's a JSON schema to follow:",
         "Output a valid JSON object but do not repeat the schema.",
-        _halved,
+        _schema_in_template,
         roles=("user",),
     ),
     _Wording(

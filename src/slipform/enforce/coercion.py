@@ -425,14 +425,14 @@ class CompiledUnion:
     def schema(self, number: int) -> Schema[Any]:
         """One alternative as a schema of its own."""
         if number not in self._schemas:
-            self._schemas[number] = Schema("branch", _alone(self._branches[number], self._document))
+            self._schemas[number] = Schema("branch", _as_document(self._branches[number], self._document))
         return self._schemas[number]
 
     def meant_by(self, value: Any) -> list[int]:
         """The one alternative whose tag the value bears; all of them without one."""
         keys = self._discriminating(value) if isinstance(value, Mapping) else ()
         for key in keys:
-            bearing = [number for number, tags in enumerate(self._tags) if _bears(tags[key], value.get(key))]
+            bearing = [number for number, tags in enumerate(self._tags) if _matches_tag(tags[key], value.get(key))]
             if len(bearing) == 1:
                 return bearing
         return list(range(len(self._branches)))
@@ -510,7 +510,7 @@ def branch_fixes(
     union = reader.union(violation.schema_path)
     if current is ABSENT or union is None:
         return
-    mended = _mended(current, union, switches, patch)
+    mended = _patched_alternative(current, union, switches, patch)
     if mended is not None and mended.edits:
         yield tuple(
             dataclasses.replace(edit, steps=(*steps, *edit.steps), source=(*steps, *edit.source) if edit.source else ())
@@ -518,7 +518,7 @@ def branch_fixes(
         )
 
 
-def _mended(
+def _patched_alternative(
     value: Any, union: CompiledUnion, switches: Switches, patch: Callable[[Any, Schema[Any], Switches], Patched]
 ) -> Patched | None:
     """The value made to fit the nearest alternative that it can be made to fit; None where that is not one value."""
@@ -587,13 +587,13 @@ def _tags(branch: Any, document: Mapping[str, Any]) -> dict[str, list[Any]]:
     return listed
 
 
-def _bears(tags: list[Any], value: Any) -> bool:
+def _matches_tag(tags: list[Any], value: Any) -> bool:
     if isinstance(value, str):
         return folded(value) in {folded(tag) for tag in tags if isinstance(tag, str)}
     return any(value == tag and type(value) is type(tag) for tag in tags)
 
 
-def _alone(branch: Any, document: Mapping[str, Any]) -> dict[str, Any]:
+def _as_document(branch: Any, document: Mapping[str, Any]) -> dict[str, Any]:
     """An alternative as a document of its own."""
     definitions = {name: document[name] for name in ("$schema", *DEFINITIONS) if name in document}
     if isinstance(branch, Mapping) and REF not in branch:

@@ -322,7 +322,7 @@ def judge(response: ModelResponse, standard: Requirement) -> Verdict:
         text, answers, own_calls = _split_calls(response, standard)
     if response.stopped is not None:
         return _judge_stopped(response, text, response.stopped, standard)
-    failed = _declined(response, text)
+    failed = _refusal_verdict(response, text)
     if isinstance(failed, EmptyAnswerError) and standard.calls and not own_calls and _calls_vendor_tool(response):
         return Verdict(value="", candidate="")
     if failed is not None and not (own_calls and isinstance(failed, EmptyAnswerError)):
@@ -399,7 +399,7 @@ def _unreadable(text: str, response: ModelResponse, error: JsonEnforcementError)
     if response.finish != "length" and error.details.get("reason") == UNFINISHED_REASONING:
         # Half a thought is neither shown to the model again nor given to a formatter.
         return Verdict(violations=(_UNFINISHED,), error=error)
-    return Verdict(candidate=text, error=_endless(text) or (was_truncated() if response.finish == "length" else error))
+    return Verdict(candidate=text, error=_runaway_error(text) or (was_truncated() if response.finish == "length" else error))
 
 
 def _judge_text(text: str, response: ModelResponse, standard: Requirement, schema: Schema[Any]) -> Verdict:
@@ -476,12 +476,12 @@ def _equal_rows(text: str, value: Any) -> int:
 
 
 def _cut(text: str, loaded: Loaded, error: EnforcementError) -> Verdict:
-    if (endless := _endless(text)) is not None:
+    if (endless := _runaway_error(text)) is not None:
         return Verdict(candidate=text, error=endless)
     return Verdict(candidate=text, repairs=loaded.edits, error=error)
 
 
-def _endless(text: str) -> RunawayError | None:
+def _runaway_error(text: str) -> RunawayError | None:
     """The error for a text that cannot be read because it repeats itself to its end, which nobody could stop."""
     runaway = runaway_in(text)
     return None if runaway is None else runaway_error(runaway)
@@ -693,7 +693,7 @@ def _encoded(value: Any) -> tuple[str, bytes | None]:
     return text.decode(), text
 
 
-def _declined(response: ModelResponse, text: str) -> EnforcementError | None:
+def _refusal_verdict(response: ModelResponse, text: str) -> EnforcementError | None:
     """Refusals, filters and silence are their own outcomes, never parse errors."""
     if response.refusal is not None or response.finish == "refusal":
         return RefusalError(f"The model refused: {response.refusal or text}", hint="Change the request.")

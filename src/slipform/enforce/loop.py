@@ -76,7 +76,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     """
     if request.calls is None:
         request = request.replace(calls=CallCount(plan.budget.calls))
-    request, guard_warnings = _guarded(request, plan)
+    request, guard_warnings = _with_guard(request, plan)
     turn, prompt_warnings = _first_turn(request, plan)
     state = _Progress(request, plan, (*guard_warnings, *prompt_warnings))
     while True:
@@ -107,7 +107,7 @@ class _Progress:
     """The attempts of one enforcement so far, and what its budget leaves."""
 
     def __init__(self, request: ModelRequest, plan: Plan, warnings: tuple[ModelWarning, ...]) -> None:
-        self.standard = _standard(plan, request)
+        self.standard = _requirement(plan, request)
         self.report = Report((), warnings) if warnings else _UNTRIED
         self._request = request
         self._plan = plan
@@ -268,7 +268,7 @@ def unjudged(request: ModelRequest, plan: Plan) -> Steps:
     return Outcome(response.text, response.text, response, Report((attempt,), warnings))
 
 
-def _guarded(request: ModelRequest, plan: Plan) -> tuple[ModelRequest, tuple[ModelWarning, ...]]:
+def _with_guard(request: ModelRequest, plan: Plan) -> tuple[ModelRequest, tuple[ModelWarning, ...]]:
     """The request with the guard's options where the provider knows them, and without them where it does not."""
     if not request.extra and plan.strategy is not OutputStrategy.PROMPTED:
         return request, ()
@@ -293,7 +293,7 @@ def _is_cut_again(report: Report) -> bool:
     return len(report.attempts) > 1 and all(each.outcome == TruncatedError.code for each in report.attempts[-2:])
 
 
-def _standard(plan: Plan, request: ModelRequest) -> Requirement:
+def _requirement(plan: Plan, request: ModelRequest) -> Requirement:
     """What answers are held to; where worked examples are shown, also that they are not copied."""
     standard = plan.standard
     if not plan.wording.list_keys or plan.strategy is not OutputStrategy.PROMPTED:

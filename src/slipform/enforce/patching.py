@@ -208,7 +208,7 @@ def patch_as_written(value: Any, source: str, schema: Schema[Any], switches: Swi
         spellings = json.loads(source, parse_int=_Spelling, parse_float=_Spelling)
     except (ValueError, RecursionError):
         return patched
-    edits = [_respelled(edit, patched.edits[:place], spellings) for place, edit in enumerate(patched.edits)]
+    edits = [_with_spelling(edit, patched.edits[:place], spellings) for place, edit in enumerate(patched.edits)]
     written, made = apply(value, edits)
     left = tuple(schema.validate(written))
     return Patched(written, made, left) if len(left) <= len(patched.violations) else patched
@@ -220,7 +220,7 @@ class _Spelling(str):
     __slots__ = ()
 
 
-def _respelled(edit: PatchEdit, before: Sequence[PatchEdit], spellings: Any) -> PatchEdit:
+def _with_spelling(edit: PatchEdit, before: Sequence[PatchEdit], spellings: Any) -> PatchEdit:
     """The edit with the number's own spelling, where it is known which number of the text it was."""
     if edit.reason != NUMBER_AS_TEXT:
         return edit
@@ -252,7 +252,7 @@ def _patch_invalid(start: Patched, schema: Schema[Any], allowed: Switches, wrapp
         return unwrapped
     reader = SchemaReader(schema.document)
     for _ in range(_MOST_ROUNDS):
-        if not trials.may_go_on or not _round(trials, reader, allowed):
+        if not trials.may_go_on or not _try_fixes(trials, reader, allowed):
             break
     return trials.best
 
@@ -300,7 +300,7 @@ def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches, wrapped: int)
     return None if mended.violations else Patched(mended.value, (edit, *mended.edits))
 
 
-def _round(trials: _Trials, reader: SchemaReader, allowed: Switches) -> bool:
+def _try_fixes(trials: _Trials, reader: SchemaReader, allowed: Switches) -> bool:
     """Try the edits that may mend what is wrong now; whether any counted."""
     context = PatchContext(trials.now.value, reader, allowed)
     choices = []
@@ -431,14 +431,14 @@ class _Edited:
                 return False
         elif not isinstance(holder, dict) or holder.get(step, ABSENT) is new:
             return False
-        holder = self._owned(steps[:-1])
+        holder = self._owned_container(steps[:-1])
         if new is ABSENT:
             del holder[step]
         else:
             holder[step] = new
         return True
 
-    def _owned(self, steps: PathSteps) -> Any:
+    def _owned_container(self, steps: PathSteps) -> Any:
         """The container at a path, copied together with those around it where they are shared."""
         self.value = container = self._own_copy(self.value)
         for step in steps:

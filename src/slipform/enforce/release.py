@@ -65,58 +65,58 @@ def continue_from(sent: str, value: Any) -> str | None:
 
 def _tail(scanner: JsonScanner, value: Any, half: str) -> str:
     """What is missing of the value after what the scanner has read of it; `half` is an escape that it has not."""
-    _must(scanner.error is None)
+    _require(scanner.error is None)
     frames = [frame for frame, _ in chain_of(scanner.top, 0)][1:]
     if not frames:
         if not scanner.complete:
-            return _missing(scanner, value)
-        _must(_same(scanner.root.child(0), value))
+            return _remaining_text(scanner, value)
+        _require(_is_same_json(scanner.root.child(0), value))
         return ""
     left = _left(frames[0], value)
     after = ""
     for frame in frames[1:]:
         value = _take(left, frame.key)
-        after = _rest(",", left) + after
+        after = _closing_text(",", left) + after
         left = _left(frame, value)
     if scanner.state in (KEY, ITEM):
-        _must(bool(left))
+        _require(bool(left))
     if scanner.state in (AFTER, FIRST_KEY, KEY, FIRST_ITEM, ITEM):
-        return _rest("," if scanner.state == AFTER else "", left) + after
+        return _closing_text("," if scanner.state == AFTER else "", left) + after
     key = scanner.key
     out = ":" if scanner.state == COLON else ""
     if STRING <= scanner.state <= HIGH_ESCAPE and scanner.in_key:
         prefix = "".join(scanner.pieces)
         endings = {name: compact_json(name[len(prefix) :])[1:] for name in left if name.startswith(prefix)}
         names = [name for name in endings if endings[name].startswith(half)]
-        _must(bool(names))
+        _require(bool(names))
         key = names[0]
         out = endings[key] + ":"
-    return out + _missing(scanner, _take(left, key)) + _rest(",", left) + after
+    return out + _remaining_text(scanner, _take(left, key)) + _closing_text(",", left) + after
 
 
 def _left(frame: Frame, value: Any) -> Any:
     """The members or items of the value that do not stand in the frame yet."""
-    _must(isinstance(value, dict if frame.is_object else list))
+    _require(isinstance(value, dict if frame.is_object else list))
     if not frame.is_object:
-        _must(_same(frame.items, value[: frame.count]))
+        _require(_is_same_json(frame.items, value[: frame.count]))
         return value[frame.count :]
     left = dict(value)
     for index in range(frame.count):
-        _must(_same(_take(left, frame.keys[index]), frame.child(index)))
+        _require(_is_same_json(_take(left, frame.keys[index]), frame.child(index)))
     return left
 
 
 def _take(left: Any, key: str) -> Any:
     """Take the member of that key, or the first item."""
-    _must(bool(left) and (isinstance(left, list) or key in left))
+    _require(bool(left) and (isinstance(left, list) or key in left))
     return left.pop(0) if isinstance(left, list) else left.pop(key)
 
 
-def _missing(scanner: JsonScanner, value: Any) -> str:
+def _remaining_text(scanner: JsonScanner, value: Any) -> str:
     """What is missing of the string, number or literal that is open, or of all of the value where none is."""
     if scanner.in_text():
         prefix = scanner.open_text()
-        _must(isinstance(value, str) and value.startswith(prefix))
+        _require(isinstance(value, str) and value.startswith(prefix))
         return compact_json(value[len(prefix) :])[1:]
     text = compact_json(value)
     prefix = ""
@@ -124,16 +124,16 @@ def _missing(scanner: JsonScanner, value: Any) -> str:
         prefix = "".join(scanner.digits)
     elif scanner.state == LITERAL:
         prefix = scanner.word[: scanner.matched]
-    _must(text.startswith(prefix))
+    _require(text.startswith(prefix))
     return text[len(prefix) :]
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same_json(one: Any, other: Any) -> bool:
     """Whether two values are the same JSON; unlike `==`, 1 is neither true nor 1.0."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def _rest(between: str, left: Any) -> str:
+def _closing_text(between: str, left: Any) -> str:
     """The last members or items and their bracket."""
     if isinstance(left, list):
         return (between if left else "") + ",".join(map(compact_json, left)) + "]"
@@ -141,7 +141,7 @@ def _rest(between: str, left: Any) -> str:
     return (between if left else "") + ",".join(pairs) + "}"
 
 
-def _must(fact: bool) -> None:
+def _require(fact: bool) -> None:
     if not fact:
         raise _DiffersError
 

@@ -60,11 +60,11 @@ def complaints(validators: Sequence[Validator], typed: Any, value: Any) -> list[
         except Exception as error:
             error.add_note(f"It was raised by the validator {_name(validator)}, which gets a {type(typed).__name__}.")
             raise
-        violations += [_violation(each, validator, value) for each in _listed(returned)]
+        violations += [_violation(each, validator, value) for each in _as_list(returned)]
     return violations
 
 
-def _listed(returned: Any) -> Sequence[Any]:
+def _as_list(returned: Any) -> Sequence[Any]:
     if returned is None:
         return ()
     if isinstance(returned, list):

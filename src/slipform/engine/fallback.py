@@ -121,11 +121,13 @@ def with_report_of(before: Report, outcome: Outcome) -> Outcome:
     return Outcome(outcome.value, outcome.text, outcome.response, joined(before, outcome.report), outcome.typed)
 
 
-def _always() -> bool:
+def _is_always_allowed() -> bool:
     return True
 
 
-def run_first(models: FallbackList, ask: Callable[[ModelRoute], T], may_move: Callable[[], bool] = _always) -> T:
+def run_first(
+    models: FallbackList, ask: Callable[[ModelRoute], T], may_move: Callable[[], bool] = _is_always_allowed
+) -> T:
     """What `ask` gives for the first model that can answer; it moves on only while `may_move` says so."""
     while True:
         try:
@@ -135,7 +137,7 @@ def run_first(models: FallbackList, ask: Callable[[ModelRoute], T], may_move: Ca
 
 
 async def run_first_async(
-    models: FallbackList, ask: Callable[[ModelRoute], Awaitable[T]], may_move: Callable[[], bool] = _always
+    models: FallbackList, ask: Callable[[ModelRoute], Awaitable[T]], may_move: Callable[[], bool] = _is_always_allowed
 ) -> T:
     """`run_first`, for event loops."""
     while True:

@@ -299,15 +299,15 @@ def observed(
     whoever sends the requests keeps one: it is only told.
     """
     if plan.budget.seconds is not None:
-        steps = _timed(steps, plan, plan.budget.seconds)
+        steps = _with_time_limit(steps, plan, plan.budget.seconds)
     if not is_observed():
         return steps
     if limit is not None:
         plan = dataclasses.replace(plan, budget=dataclasses.replace(plan.budget, seconds=limit))
-    return _watched(steps, request, plan, streaming)
+    return _log_call(steps, request, plan, streaming)
 
 
-def _timed(steps: Steps, plan: Plan, seconds: float) -> Steps:
+def _with_time_limit(steps: Steps, plan: Plan, seconds: float) -> Steps:
     """The same steps, with what is left of the time written on each request."""
     end = plan.clock() + seconds
     try:
@@ -324,7 +324,7 @@ def _timed(steps: Steps, plan: Plan, seconds: float) -> Steps:
         return outcome
 
 
-def _watched(steps: Steps, request: ModelRequest, plan: Plan, streaming: bool) -> Steps:
+def _log_call(steps: Steps, request: ModelRequest, plan: Plan, streaming: bool) -> Steps:
     began = plan.clock()
     try:
         outcome = yield from traced(steps, request, plan.strategy.value, streaming=streaming)

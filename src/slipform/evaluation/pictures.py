@@ -141,7 +141,7 @@ def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
     top = 18.0
     inner_width = 380.0
     inner_height = 250.0
-    most = _round_up(max((_spent(run, priced=priced) for run in runs), default=1.0))
+    most = _round_up(max((_cost_per_row(run, priced=priced) for run in runs), default=1.0))
     least = max(0.0, math.floor((min(run.accuracy for run in runs) - 0.02) * 10) / 10)
     step = next(step for bound, step in _GRID_STEPS if least >= bound)
     least = math.floor(least / step + 1e-9) * step
@@ -161,7 +161,7 @@ def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
     parts.append(_label(axis, left + inner_width / 2, top + inner_height + 38, "soft", "middle"))
     colours = {model: number % 6 for number, model in enumerate(dict.fromkeys(run.model for run in runs))}
     for number, run in enumerate(sorted(runs, key=lambda run: -run.accuracy), 1):
-        spent = _spent(run, priced=priced)
+        spent = _cost_per_row(run, priced=priced)
         look = f"dot{colours[run.model]}"
         title = f"{run_name(run)}: {100 * run.accuracy:.1f} % right, {axis} {spent:,.4g}"
         at = left + inner_width * spent / most, y_of(run.accuracy)
@@ -174,7 +174,7 @@ def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
     return _element("div", picture + beside, class_="beside"), axis
 
 
-def _spent(run: RunScore, *, priced: bool) -> float:
+def _cost_per_row(run: RunScore, *, priced: bool) -> float:
     rows = max(1, run.rows)
     return 1000 * (run.cost or 0.0) / rows if priced else (run.input_tokens + run.output_tokens) / rows
 

@@ -28,7 +28,7 @@ def write_report(evaluation: Evaluation, page: Path) -> None:
     values = max((run.values for run in done), default=0)
     body = [
         _HEADER.format(name=html.escape(evaluation.data.name)),
-        f"<h1>{html.escape(evaluation.data.name)}</h1><p>{_counted(evaluation, values)}</p>",
+        f"<h1>{html.escape(evaluation.data.name)}</h1><p>{_counts_text(evaluation, values)}</p>",
         _summary(evaluation),
     ]
     if done:
@@ -62,7 +62,7 @@ _SCORE_NOTE = (
 )
 
 
-def _counted(evaluation: Evaluation, values: int) -> str:
+def _counts_text(evaluation: Evaluation, values: int) -> str:
     runs = len(evaluation.runs)
     return f"{evaluation.rows:,} rows, {values:,} values, {runs} {'run' if runs == 1 else 'runs'}."
 

@@ -55,7 +55,7 @@ def separation(leaves: Sequence[ScoredLeaf]) -> Separation:
     n = len(wrong)
     if not m or not n:
         return Separation(None, None, None, m, n, _why_no_separation(m, n))
-    theta = sum(_below(score, wrong) for score in right) / m
+    theta = sum(_share_below(score, wrong) for score in right) / m
     clusters = _sums_by_row(leaves, right, wrong, theta)
     with_right = sum(sums[2] > 0 for sums in clusters)
     with_wrong = sum(sums[3] > 0 for sums in clusters)
@@ -84,12 +84,12 @@ def _sums_by_row(
     for leaf in leaves:
         sums = clusters[leaf.row]
         at = 0 if leaf.is_right else 1
-        sums[at] += (_below(leaf.score, wrong) if leaf.is_right else 1 - _below(leaf.score, right)) - theta
+        sums[at] += (_share_below(leaf.score, wrong) if leaf.is_right else 1 - _share_below(leaf.score, right)) - theta
         sums[at + 2] += 1
     return list(clusters.values())
 
 
-def _below(score: float, others: Sequence[float]) -> float:
+def _share_below(score: float, others: Sequence[float]) -> float:
     """The share of others that are lower, equal ones counted half."""
     return (bisect_left(others, score) + bisect_right(others, score)) / 2 / len(others)
 

@@ -92,13 +92,13 @@ def _row_of(line: str) -> _Row | None:
             if count > _MOST_CELLS:
                 return None
             separator = _CELL_TAG if sign == "<t" else re.compile(re.escape(sign))
-            return _Row(kind, _between([match.span() for match in separator.finditer(line)], len(line)))
+            return _Row(kind, _gaps_between([match.span() for match in separator.finditer(line)], len(line)))
     if line.count("  ") < 2:
         return None
     line = line.rstrip()
     gaps = [match.span() for match in _BLANKS.finditer(line)]
-    return _Row(-1, _between(gaps, len(line))) if 2 <= len(gaps) <= _MOST_CELLS else None
+    return _Row(-1, _gaps_between(gaps, len(line))) if 2 <= len(gaps) <= _MOST_CELLS else None
 
 
-def _between(separators: Sequence[tuple[int, int]], length: int) -> tuple[tuple[int, int], ...]:
+def _gaps_between(separators: Sequence[tuple[int, int]], length: int) -> tuple[tuple[int, int], ...]:
     return tuple((one[1], other[0]) for one, other in pairwise([(0, 0), *separators, (length, length)]))

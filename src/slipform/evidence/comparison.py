@@ -142,9 +142,9 @@ def _compare_items(
 ) -> Iterator[LeafMatch]:
     for a, b in list_pairs(expected, answer):
         if a is None and b is not None:
-            yield from _alone("extra", answer[b], (*answered_at, b))
+            yield from _one_sided("extra", answer[b], (*answered_at, b))
         elif b is None and a is not None:
-            yield from _alone("missing", expected[a], (*at, a))
+            yield from _one_sided("missing", expected[a], (*at, a))
         elif a is not None and b is not None:
             yield from _compare(expected[a], (*at, a), answer[b], (*answered_at, b))
 
@@ -163,8 +163,8 @@ def _compare(expected: Any, at: PathSteps, answer: Any, answered_at: PathSteps) 
         verdict = "right" if is_same else "wrong"
         yield LeafMatch(verdict, join_pointer(at), join_pointer(answered_at), _field(at), expected, answer)
     else:
-        yield from _alone("missing", expected, at)
-        yield from _alone("extra", answer, answered_at)
+        yield from _one_sided("missing", expected, at)
+        yield from _one_sided("extra", answer, answered_at)
 
 
 def _compare_key(
@@ -177,14 +177,14 @@ def _compare_key(
             where = join_pointer((*answered_at, key)) if key in answer else None
             yield LeafMatch("right", join_pointer((*at, key)), where, _field((*at, key)))
     elif answered_value is None:
-        yield from _alone("missing", expected_value, (*at, key))
+        yield from _one_sided("missing", expected_value, (*at, key))
     elif expected_value is None:
-        yield from _alone("extra", answered_value, (*answered_at, key))
+        yield from _one_sided("extra", answered_value, (*answered_at, key))
     else:
         yield from _compare(expected_value, (*at, key), answered_value, (*answered_at, key))
 
 
-def _alone(verdict: Literal["missing", "extra"], value: Any, path: PathSteps) -> Iterator[LeafMatch]:
+def _one_sided(verdict: Literal["missing", "extra"], value: Any, path: PathSteps) -> Iterator[LeafMatch]:
     """Every value of a part that the other side does not have."""
     stack: list[tuple[PathSteps, Any]] = [(path, value)]
     while stack:

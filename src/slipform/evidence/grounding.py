@@ -196,11 +196,13 @@ def _is_required(nodes: Sequence[Mapping[str, Any]], step: str | int) -> bool:
 
 def _labels(name: str, nodes: Sequence[Mapping[str, Any]]) -> Labels:
     """The words of a leaf's key, then those of the schema's titles and descriptions."""
-    labels = [_words(name)]
+    labels = [_key_words(name)]
     for node in nodes:
-        labels += [_words(text) for keyword in ("title", "description") if isinstance(text := node.get(keyword), str)]
+        labels += [
+            _key_words(text) for keyword in ("title", "description") if isinstance(text := node.get(keyword), str)
+        ]
     return tuple(words for words in labels if words)
 
 
-def _words(name: str) -> tuple[str, ...]:
+def _key_words(name: str) -> tuple[str, ...]:
     return tuple(fold(word) for word in _KEY_WORD.findall(name)[:12])

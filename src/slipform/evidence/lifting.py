@@ -35,29 +35,29 @@ def lifted_paths(
     >>> lifted_paths({("value", "a"): 1, ("value", "b"): 2}, {"value": {"a": "x", "b": True}}, lambda v: v["value"], 0)
     {('a',): 1, ('b',): 2}
     """
-    marked = lifted(_marked(value, ()), lift)
+    marked = lifted(_mark_leaves(value, ()), lift)
     plain = dict(scalars(marked))
     moved = {where: leaf.path for where, leaf in plain.items() if isinstance(leaf, MarkedText)}
     others = [(path, leaf) for path, leaf in scalars(value) if not isinstance(leaf, str)]
     for path, leaf in others[: min(_MOST_TRIED, _MOST_LIFTED // (len(plain) + 1))]:
-        tried = dict(scalars(lifted(_with(value, path, _another(leaf)), lift)))
+        tried = dict(scalars(lifted(_replace_leaf(value, path, _different_leaf(leaf)), lift)))
         changed = [where for where in tried if where in plain and tried[where] != plain[where]]
         if tried.keys() == plain.keys() and len(changed) == 1:
             moved[changed[0]] = path
     return {where: by_path.get(moved[where], unknown) if where in moved else unknown for where in plain}
 
 
-def _another(leaf: Any) -> Any:
+def _different_leaf(leaf: Any) -> Any:
     if leaf is None:
         return "\0"
     return not leaf if isinstance(leaf, bool) else leaf + 1
 
 
-def _marked(value: Any, path: FieldPath) -> Any:
+def _mark_leaves(value: Any, path: FieldPath) -> Any:
     if isinstance(value, dict):
-        return {key: _marked(each, (*path, key)) for key, each in value.items()}
+        return {key: _mark_leaves(each, (*path, key)) for key, each in value.items()}
     if isinstance(value, list):
-        return [_marked(each, (*path, str(at))) for at, each in enumerate(value)]
+        return [_mark_leaves(each, (*path, str(at))) for at, each in enumerate(value)]
     if not isinstance(value, str):
         return value
     text = MarkedText(value)
@@ -65,14 +65,14 @@ def _marked(value: Any, path: FieldPath) -> Any:
     return text
 
 
-def _with(value: Any, path: FieldPath, leaf: Any) -> Any:
+def _replace_leaf(value: Any, path: FieldPath, leaf: Any) -> Any:
     """The value with another leaf at a place."""
     if not path:
         return leaf
     if isinstance(value, dict):
-        return {**value, path[0]: _with(value[path[0]], path[1:], leaf)}
+        return {**value, path[0]: _replace_leaf(value[path[0]], path[1:], leaf)}
     at = int(path[0])
-    return [*value[:at], _with(value[at], path[1:], leaf), *value[at + 1 :]]
+    return [*value[:at], _replace_leaf(value[at], path[1:], leaf), *value[at + 1 :]]
 
 
 def scalars(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:

@@ -64,7 +64,7 @@ class Lookup:
             return None
         budget.spend(_LOOKUP_WORK)
         if isinstance(value, bool):
-            places = _unique(_literally(source, "true" if value else "false"))
+            places = _unique(_literal_places(source, "true" if value else "false"))
         elif isinstance(value, int | float):
             places = _numbers(source, value)
         else:
@@ -81,7 +81,7 @@ _LOOKUP_WORK = 200
 _PLACE_WORK = 20
 
 
-def _literally(source: SourceIndex, word: str) -> Iterator[Occurrence]:
+def _literal_places(source: SourceIndex, word: str) -> Iterator[Occurrence]:
     for place in source.folded.find(word):
         is_exact = source.text[place.start : place.end] == word
         yield Occurrence(*place, "exact" if is_exact else "normalised")

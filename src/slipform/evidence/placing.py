@@ -148,7 +148,7 @@ class _Chooser:
             key = (id(leaf.places), leaf.labels)
             if key not in grouped:
                 kept_alive.append(leaf.places)
-                places = self._meant(leaf)
+                places = self._eligible_places(leaf)
                 where = tuple([(place.start, place.end) for place in places])
                 if where not in self._groups:
                     self._groups[where] = _Group(places, self._source)
@@ -184,7 +184,7 @@ class _Chooser:
 
     # -- which places say the value
 
-    def _meant(self, leaf: AnswerLeaf) -> list[Occurrence]:
+    def _eligible_places(self, leaf: AnswerLeaf) -> list[Occurrence]:
         """The places that say a value at all: `true` among others, and 5 where -5 stands, need their key beside."""
         places = leaf.places
         if isinstance(leaf.value, bool):
@@ -296,7 +296,7 @@ class _Chooser:
         """How much the words around a place name a leaf: the nearer the more, and those before it more than others."""
         if not labels:
             return 0.0
-        near = self._around(place)
+        near = self._surroundings_of(place)
         best = 0.0
         for number, label in enumerate(labels[:3]):
             words = [word for word in label if word not in but]
@@ -304,7 +304,7 @@ class _Chooser:
             best = max(best, total / (len(words) ** 0.5 or 1) * (1.0 if number == 0 else 0.7))
         return best
 
-    def _around(self, place: Occurrence) -> _Surroundings:
+    def _surroundings_of(self, place: Occurrence) -> _Surroundings:
         key = (place.start, place.end)
         surroundings = self._surroundings.get(key)
         if surroundings is None:

@@ -163,7 +163,7 @@ class SourceIndex:
     @cached_property
     def numbers(self) -> dict[Decimal, list[Number]]:
         """The numbers of the text by value."""
-        taken = _joined([(date.start, date.end) for date in self.dates if date.year and date.day])
+        taken = _merge_overlaps([(date.start, date.end) for date in self.dates if date.year and date.day])
         numbers: dict[Decimal, list[Number]] = {}
         for number in find_numbers(self.text, self.plain, self._vocabulary, taken):
             same_value = numbers.setdefault(number.value, [])
@@ -244,7 +244,7 @@ def folded_words(value: str) -> list[str]:
     return [folded_word(word) for word in WORD.findall(value)]
 
 
-def _joined(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_overlaps(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Places that overlap as one."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(places):

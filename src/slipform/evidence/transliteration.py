@@ -81,23 +81,23 @@ def transliterated(source: SourceIndex, value: str, budget: LookupBudget) -> Ite
     if not 1 <= len(words) <= _MOST_WORDS or not value.replace(" ", "").replace("-", "").isalpha():
         return
     is_latin = not _OTHER_SCRIPT.search(value)
-    sounds = [_sound(word) for word in words]
+    sounds = [_phonetic_form(word) for word in words]
     if sum(map(len, sounds)) < _SHORTEST or not all(sounds):
         return
-    index = source.words_by_sound(_sound, _OTHER_SCRIPT, is_other=is_latin)
+    index = source.words_by_sound(_phonetic_form, _OTHER_SCRIPT, is_other=is_latin)
     for seed in index.get(sounds[0], [])[:40]:
         budget.spend(_SEED_WORK)
         for first in (seed, seed - len(sounds) + 1):
             numbers = range(first, first + len(sounds))
             if first < 0 or numbers[-1] >= len(source.words):
                 continue
-            if sorted(_sound(source.word(number)) for number in numbers) == sorted(sounds):
+            if sorted(_phonetic_form(source.word(number)) for number in numbers) == sorted(sounds):
                 yield Occurrence(source.words[numbers[0]][0], source.words[numbers[-1]][1], "normalised")
                 break
 
 
 @lru_cache(maxsize=4096)
-def _sound(word: str) -> str:
+def _phonetic_form(word: str) -> str:
     """A word in Latin letters, with all ways to spell a sound made one."""
     sound = "".join(_LETTERS.get(letter, letter) for letter in folded_word(word).replace("ου", "u"))
     for one, other in _SAME:

@@ -75,7 +75,7 @@ def cut_logprobs(logprobs: Any, text: str, start: int, end: int) -> dict[str, An
     >>> [entry["token"] for entry in cut_logprobs({"content": tokens}, "So: [1]!", 4, 7)["content"]]
     ['[1', ']']
     """
-    if _joined(logprobs) != utf8(text):
+    if _joined_bytes(logprobs) != utf8(text):
         return None
     first = len(utf8(text[:start]))
     last = len(utf8(text[:end]))
@@ -89,7 +89,7 @@ def fit_logprobs(logprobs: Any, text: str) -> dict[str, Any] | None:
     >>> [entry["token"] for entry in fit_logprobs({"content": tokens}, '{"a":1}')["content"]]
     ['{"a":', '1', '}']
     """
-    joined = _joined(logprobs)
+    joined = _joined_bytes(logprobs)
     target = utf8(text)
     if joined is None:
         return None
@@ -111,7 +111,7 @@ def fit_logprobs(logprobs: Any, text: str) -> dict[str, Any] | None:
     return _entries_at(logprobs, places) if at == len(target) else None
 
 
-def _joined(logprobs: Any) -> bytes | None:
+def _joined_bytes(logprobs: Any) -> bytes | None:
     pieces = [_bytes_of(entry) for entry in _entries(logprobs)]
     return None if None in pieces or not pieces else b"".join(piece for piece in pieces if piece is not None)
 

@@ -20,7 +20,7 @@ Event: TypeAlias = TextDelta | CallDelta | ToolRun | Restart | Partial[T] | Resu
 __all__ = ["AsyncStream", "CallDelta", "Delta", "Event", "Restart", "Result", "Stream", "TextDelta"]
 
 
-def _none() -> Iterator[Any]:
+def _no_items() -> Iterator[Any]:
     return iter(())
 
 
@@ -82,24 +82,24 @@ class Stream(AbstractContextManager["Stream[T]"], Generic[T]):
         return self._session.step
 
     def __iter__(self) -> Iterator[Partial[T]]:
-        return self._each(self._session.partials)
+        return self._iterate(self._session.partials)
 
     def deltas(self) -> Iterator[Delta]:
         """Yield what each chunk changes in the answer's JSON, and where."""
-        return self._each(self._session.deltas)
+        return self._iterate(self._session.deltas)
 
     def events(self) -> Iterator[Event[T]]:
         """Yield everything as it happens: text, growing tool calls, their results, partial values, and the result."""
-        return self._each(self._session.events)
+        return self._iterate(self._session.events)
 
     def items(self: Stream[list[X]]) -> Iterator[X]:
         """Yield the items of a list, each once it is finished and valid.
 
         After a retry, items that were yielded before are not repeated; raises `EnforcementError` if one has changed.
         """
-        return self._each(self._session.items, self._session.last_items)
+        return self._iterate(self._session.items, self._session.last_items)
 
-    def _each(self, new: Callable[[], Iterator[X]], last: Callable[[], Iterator[X]] = _none) -> Iterator[X]:
+    def _iterate(self, new: Callable[[], Iterator[X]], last: Callable[[], Iterator[X]] = _no_items) -> Iterator[X]:
         refuse_read_stream(self._session, closed=self._closed)
         return self._read(new, last)
 
@@ -145,21 +145,21 @@ class AsyncStream(AbstractAsyncContextManager["AsyncStream[T]"], Generic[T]):
         return self._session.step
 
     def __aiter__(self) -> AsyncIterator[Partial[T]]:
-        return self._each(self._session.partials)
+        return self._iterate(self._session.partials)
 
     def deltas(self) -> AsyncIterator[Delta]:
         """Yield what each chunk changes in the answer's JSON, and where."""
-        return self._each(self._session.deltas)
+        return self._iterate(self._session.deltas)
 
     def events(self) -> AsyncIterator[Event[T]]:
         """Yield everything as it happens; see `Stream.events`."""
-        return self._each(self._session.events)
+        return self._iterate(self._session.events)
 
     def items(self: AsyncStream[list[X]]) -> AsyncIterator[X]:
         """Yield the items of a list, each once it is finished and valid; see `Stream.items`."""
-        return self._each(self._session.items, self._session.last_items)
+        return self._iterate(self._session.items, self._session.last_items)
 
-    def _each(self, new: Callable[[], Iterator[X]], last: Callable[[], Iterator[X]] = _none) -> AsyncIterator[X]:
+    def _iterate(self, new: Callable[[], Iterator[X]], last: Callable[[], Iterator[X]] = _no_items) -> AsyncIterator[X]:
         refuse_read_stream(self._session, closed=self._closed)
         return self._read(new, last)
 

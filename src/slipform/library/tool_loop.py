@@ -183,7 +183,7 @@ def conversation(
     runs: tuple[ToolRun, ...] = ()
     for step in range(1, toolbox.max_steps + 1):
         try:
-            outcome = yield AskEffect(request, models, _left(options, report, clock() - started))
+            outcome = yield AskEffect(request, models, _remaining_options(options, report, clock() - started))
         except SlipformError as error:
             error.report = _merged(report, error.report) if isinstance(error.report, Report) else report
             raise
@@ -195,8 +195,8 @@ def conversation(
         if outcome.report.fallbacks:  # the models that could not answer are not asked again in the next step
             attempted = [attempt.model for attempt in outcome.report.attempts]
             models = [attempted[-1], *(name for name in router.candidates(models) if name not in attempted)]
-        if spent := _spent(options, report, clock() - started):
-            raise _endless(f"The budget of {spent} is spent", step, calls, report, "Allow more of it.")
+        if spent := _exhausted_limit(options, report, clock() - started):
+            raise _loop_error(f"The budget of {spent} is spent", step, calls, report, "Allow more of it.")
         seconds = None if options.budget.seconds is None else options.budget.seconds - (clock() - started)
         done: tuple[ToolRun, ...] = yield RunEffect(calls, step, seconds)
         runs = (*runs, *done)
@@ -204,7 +204,7 @@ def conversation(
         results = Message("tool", tuple(run.result for run in done))
         request = request.replace(messages=(*messages, results))
     hint = "Raise `max_steps`, or tell the model in the prompt when to stop."
-    raise _endless(f"The limit of {toolbox.max_steps} steps is reached", toolbox.max_steps, calls, report, hint)
+    raise _loop_error(f"The limit of {toolbox.max_steps} steps is reached", toolbox.max_steps, calls, report, hint)
 
 
 def converse(router: Router, conversing: Conversing, schema: Schema[Any] | None) -> Conversation:
@@ -261,7 +261,7 @@ async def run_calls(toolbox: Toolbox, effect: RunEffect) -> tuple[ToolRun, ...]:
         if not limit.expired():
             raise
         hint = "Raise `timeout`, or let the tools give up sooner."
-        raise _endless("The budget of seconds is spent", effect.step, effect.calls, Report(), hint) from error
+        raise _loop_error("The budget of seconds is spent", effect.step, effect.calls, Report(), hint) from error
 
 
 class BlockingTools:
@@ -359,7 +359,7 @@ def _warnings(runs: Sequence[ToolRun]) -> list[ModelWarning]:
     ]
 
 
-def _left(options: Options, report: Report, seconds: float) -> Options:
+def _remaining_options(options: Options, report: Report, seconds: float) -> Options:
     """Return the options of the next step: what the steps before it have spent is gone."""
     if not report.attempts:
         return options
@@ -375,14 +375,14 @@ def _left(options: Options, report: Report, seconds: float) -> Options:
     return options if left == budget else dataclasses.replace(options, budget=left)
 
 
-def _spent(options: Options, report: Report, seconds: float) -> str | None:
+def _exhausted_limit(options: Options, report: Report, seconds: float) -> str | None:
     """Return which limit of the whole conversation is reached; attempts are counted in each step."""
     budget = dataclasses.replace(options.budget, attempts=len(report.attempts) + 1)
     spent = budget.spent_by(report, seconds)
     return None if spent == "attempts" else spent
 
 
-def _endless(what: str, step: int, calls: Sequence[ToolCall], report: Report, hint: str) -> ToolLoopError:
+def _loop_error(what: str, step: int, calls: Sequence[ToolCall], report: Report, hint: str) -> ToolLoopError:
     names = ", ".join(dict.fromkeys(call.name for call in calls))
     return ToolLoopError(
         f"{what} and the model has not answered: in step {step} it called {names}",

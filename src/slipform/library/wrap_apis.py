@@ -116,15 +116,15 @@ def _set_chat_calls(response: Any, other: Any) -> None:
 
 
 def _set_responses_calls(response: Any, other: Any) -> None:
-    response.output = _replaced(response.output, other.output, {"message", "function_call"})
+    response.output = _replace_items(response.output, other.output, {"message", "function_call"})
 
 
 def _set_messages_calls(response: Any, other: Any) -> None:
-    response.content = _replaced(response.content, other.content, {"text", "tool_use"})
+    response.content = _replace_items(response.content, other.content, {"text", "tool_use"})
     response.stop_reason = other.stop_reason
 
 
-def _replaced(items: list[Any], others: list[Any], kinds: set[str]) -> list[Any]:
+def _replace_items(items: list[Any], others: list[Any], kinds: set[str]) -> list[Any]:
     """Return the items, those of the `kinds` replaced with `others`."""
     return [*(item for item in items if item.type not in kinds), *others]
 

@@ -259,7 +259,7 @@ def authorise(
             return _signed(vendor, url, headers, body, settings, other_secrets)
         if vendor.key == "optional" or _has_own(headers):
             return Authorised(url, dict(headers), other_secrets)
-        raise _missing(vendor, vendor.api_key_env)
+        raise _missing_key_error(vendor, vendor.api_key_env)
     value = api_key.reveal()
     secrets = (*other_secrets, api_key)
     if vendor.auth == "query":
@@ -290,7 +290,7 @@ def _signed(
 ) -> Authorised:
     access, secret, session = (from_environment([name]) for name in _AWS)
     if access is None or secret is None:
-        raise _missing(vendor, (*vendor.api_key_env, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"))
+        raise _missing_key_error(vendor, (*vendor.api_key_env, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"))
     added = sign(
         AwsKeys(access.reveal(), secret, session),
         method="POST",
@@ -304,7 +304,7 @@ def _signed(
     return Authorised(url, {**headers, **added}, (*other_secrets, secret, *((session,) if session else ())))
 
 
-def _missing(vendor: Vendor, names: tuple[str, ...]) -> AuthenticationError:
+def _missing_key_error(vendor: Vendor, names: tuple[str, ...]) -> AuthenticationError:
     if not names:
         hint = f"Name the environment variable that holds it in `providers.{vendor.name}.api_key_env`."
     else:

@@ -109,23 +109,23 @@ def _pieces(response: ModelResponse, size: int | None) -> Iterator[CompletionChu
         if size is None and not chunk.tool_calls:
             yield chunk
             continue
-        for piece in _cut(chunk.reasoning, size):
+        for piece in _split_text(chunk.reasoning, size):
             yield CompletionChunk(reasoning=piece)
-        for piece in _cut(chunk.text, size):
+        for piece in _split_text(chunk.text, size):
             yield CompletionChunk(text=piece)
         for call in chunk.tool_calls:
             yield CompletionChunk(tool_calls=(replace(call, arguments="", done=False),))
-            for piece in _cut(call.arguments, size):
+            for piece in _split_text(call.arguments, size):
                 yield CompletionChunk(tool_calls=(ToolDelta(call.index, arguments=piece),))
             if call.done:
                 yield CompletionChunk(tool_calls=(ToolDelta(call.index, done=True),))
         if chunk.parts:
             yield CompletionChunk(parts=chunk.parts)
-    for piece in _cut(response.refusal or "", size):
+    for piece in _split_text(response.refusal or "", size):
         yield CompletionChunk(refusal=piece)
 
 
-def _cut(text: str, size: int | None) -> Iterator[str]:
+def _split_text(text: str, size: int | None) -> Iterator[str]:
     step = size or len(text) or 1
     for start in range(0, len(text), step):
         yield text[start : start + step]

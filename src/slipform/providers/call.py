@@ -115,8 +115,8 @@ def stream(endpoint: Endpoint, request: ModelRequest) -> Steps:
     try:
         if head.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
             # The server took no notice of `stream`, or has an error to tell.
-            body = yield from _whole(prepared)
-            last = _warned(_unstreamed(prepared, body), prepared.warnings)
+            body = yield from _read_whole(prepared)
+            last = _with_warnings(_decode_unstreamed(prepared, body), prepared.warnings)
         else:
             last = yield from _pieces(prepared, endpoint, request)
     except SlipformError as error:
@@ -136,7 +136,7 @@ def _broken_off(error: SlipformError) -> SlipformError:
     return error
 
 
-def _unstreamed(prepared: PreparedCall, body: bytes) -> Sequence[CompletionChunk]:
+def _decode_unstreamed(prepared: PreparedCall, body: bytes) -> Sequence[CompletionChunk]:
     if body.lstrip()[:1] in (b"{", b"["):
         return list(as_chunks(prepared.codec.decode_response(body, prepared.encoded)))
     decoder = prepared.codec.decode_stream(prepared.encoded)  # a stream under a wrong label
@@ -166,16 +166,16 @@ def _pieces(
         except TransportFault as fault:
             if fault.limit is not None or fault.reason != "broken":
                 raise stream_error(prepared, fault) from fault
-            return _warned(_finish_cut(decoder, fault), warnings)
+            return _with_warnings(_finish_cut(decoder, fault), warnings)
         if not data:
-            return _warned(decoder.finish(), warnings)
+            return _with_warnings(decoder.finish(), warnings)
         chunks = decoder.feed(data)
         if not has_text and (first := next((chunk.text for chunk in chunks if chunk.text.strip()), "")):
             has_text = True
             if not request.tools and _ignores_schema(prepared, first):  # text may stand before a call
                 endpoint.record_ignored_schema(request, prepared)
         if warnings and chunks:
-            chunks = _warned(chunks, warnings)
+            chunks = _with_warnings(chunks, warnings)
             warnings = ()
 
 
@@ -272,7 +272,7 @@ def _refusal(prepared: PreparedCall, head: ByteStream) -> Generator[Effect, Any,
     return error
 
 
-def _whole(prepared: PreparedCall) -> Generator[Effect, Any, bytes]:
+def _read_whole(prepared: PreparedCall) -> Generator[Effect, Any, bytes]:
     parts: list[bytes] = []
     try:
         while data := (yield _READ):
@@ -353,7 +353,7 @@ def _merge(ours: Sequence[ModelWarning], theirs: Sequence[ModelWarning]) -> tupl
     return tuple(dict.fromkeys((*ours, *theirs)))
 
 
-def _warned(chunks: Sequence[CompletionChunk], warnings: Sequence[ModelWarning]) -> Sequence[CompletionChunk]:
+def _with_warnings(chunks: Sequence[CompletionChunk], warnings: Sequence[ModelWarning]) -> Sequence[CompletionChunk]:
     """The chunks, with the call's warnings on the first of them."""
     if not warnings or not chunks or chunks[0].warnings[: len(warnings)] == warnings:
         return chunks

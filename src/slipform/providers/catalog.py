@@ -231,7 +231,7 @@ def read_row(name: str, row: object, vendors: Mapping[str, Vendor], template: Ve
     fields = dict(_mapping(row, where))
     extends = fields.pop("extends", None)
     base = (
-        vendors.get(name, template) if extends is None else _named(extends, f"{where}.kind", vendors)
+        vendors.get(name, template) if extends is None else _vendor_name(extends, f"{where}.kind", vendors)
     )  # the setting's name
     changes: dict[str, Any] = {"name": name, "own": ()}
     if "base_url" in fields:
@@ -241,7 +241,7 @@ def read_row(name: str, row: object, vendors: Mapping[str, Vendor], template: Ve
     for key, value in fields.items():
         reader = _READERS.get(key)
         if reader is None:
-            raise _unknown(key, _READERS, f"{where}.{key}")
+            raise _unknown_name_error(key, _READERS, f"{where}.{key}")
         changes.update(reader(value, f"{where}.{key}", base, vendors))
     vendor = dataclasses.replace(base, **changes)
     if not vendor.base_url or not vendor.codec:
@@ -249,10 +249,10 @@ def read_row(name: str, row: object, vendors: Mapping[str, Vendor], template: Ve
     return vendor
 
 
-def _named(value: object, where: str, vendors: Mapping[str, Vendor]) -> Vendor:
+def _vendor_name(value: object, where: str, vendors: Mapping[str, Vendor]) -> Vendor:
     name = _text(value, where)
     if name not in vendors:
-        raise _unknown(name, vendors, where, what="vendor")
+        raise _unknown_name_error(name, vendors, where, what="vendor")
     return vendors[name]
 
 
@@ -270,7 +270,7 @@ def _overrides(value: object, where: str, base: Vendor, _: Mapping[str, Vendor])
 
 def _patterns(value: object, where: str, base: Vendor, vendors: Mapping[str, Vendor]) -> dict[str, Any]:
     if not isinstance(value, list | tuple):
-        raise _wrong(value, "a list of patterns", where)
+        raise _type_error(value, "a list of patterns", where)
     # Later ones win over earlier ones of the same specificity, so the added ones go last.
     return {"patterns": (*base.patterns, *(_pattern(item, f"{where}[{i}]", vendors) for i, item in enumerate(value)))}
 
@@ -284,7 +284,7 @@ def _pattern(value: object, where: str, vendors: Mapping[str, Vendor]) -> Patter
     return Pattern(
         globs,
         MappingProxyType(_values(fields, where)),
-        like=None if like is None else _named(like, f"{where}.like", vendors),
+        like=None if like is None else _vendor_name(like, f"{where}.like", vendors),
     )
 
 
@@ -296,7 +296,7 @@ def _fields(value: object, where: str, base: Vendor, _: Mapping[str, Vendor]) ->
         env = _texts(parts.pop("env", ()), f"{inner}.env")
         default = parts.pop("default", None)
         for extra in parts:
-            raise _unknown(extra, ("env", "default"), f"{inner}.{extra}")
+            raise _unknown_name_error(extra, ("env", "default"), f"{inner}.{extra}")
         read[name] = UrlField(env, None if default is None else _text(default, f"{inner}.default"))
     return {"fields": MappingProxyType({**base.fields, **read})}
 
@@ -310,15 +310,15 @@ def _values(value: object, where: str) -> dict[str, Any]:
     for name, item in _mapping(value, where).items():
         inner = f"{where}.{name}"
         if name not in _CAPABILITY_NAMES:
-            raise _unknown(name, _CAPABILITY_NAMES, inner)
+            raise _unknown_name_error(name, _CAPABILITY_NAMES, inner)
         if name in _FLAGS:
             if not isinstance(item, bool):
-                raise _wrong(item, "true or false", inner)
+                raise _type_error(item, "true or false", inner)
             read[name] = item
         elif name == "quirks":
             read[name] = frozenset(_texts(item, inner))
             for quirk in sorted(read[name] - QUIRKS.keys()):
-                raise _unknown(quirk, QUIRKS, inner, what="quirk")
+                raise _unknown_name_error(quirk, QUIRKS, inner, what="quirk")
         elif name == "max_tokens_field" and item is None:
             read[name] = None
         elif name == "open_objects":
@@ -328,7 +328,7 @@ def _values(value: object, where: str) -> dict[str, Any]:
         else:
             read[name] = _text(item, inner)
             if name.endswith("dialect") and item not in (dialects := dialect_names(aliases=True)):
-                raise _unknown(str(item), dialects, inner, what="dialect")
+                raise _unknown_name_error(str(item), dialects, inner, what="dialect")
     return read
 
 
@@ -336,7 +336,7 @@ def _choice(options: tuple[str, ...]) -> Callable[[object, str], str]:
     def read(value: object, where: str) -> str:
         text = _text(value, where)
         if text not in options:
-            raise _wrong(value, f"one of {', '.join(options)}", where)
+            raise _type_error(value, f"one of {', '.join(options)}", where)
         return text
 
     return read
@@ -345,7 +345,7 @@ def _choice(options: tuple[str, ...]) -> Callable[[object, str], str]:
 def _codec(value: object, where: str) -> str:
     name = _text(value, where)
     if name not in CODECS:
-        raise _unknown(name, CODECS, where, what="codec")
+        raise _unknown_name_error(name, CODECS, where, what="codec")
     return name
 
 
@@ -370,16 +370,16 @@ def _merged_headers(value: object, where: str, base: Vendor, _: Mapping[str, Ven
 
 def _mapping(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise _wrong(value, "a table of names and values", where)
+        raise _type_error(value, "a table of names and values", where)
     for key in value:
         if not isinstance(key, str):
-            raise _wrong(key, "a name", where)
+            raise _type_error(key, "a name", where)
     return value
 
 
 def _text(value: object, where: str) -> str:
     if not isinstance(value, str) or not value:
-        raise _wrong(value, "a text that is not empty", where)
+        raise _type_error(value, "a text that is not empty", where)
     return value
 
 
@@ -388,16 +388,16 @@ def _texts(value: object, where: str) -> tuple[str, ...]:
     if isinstance(value, str):
         return (_text(value, where),)
     if not isinstance(value, list | tuple | set | frozenset):
-        raise _wrong(value, "a text or a list of texts", where)
+        raise _type_error(value, "a text or a list of texts", where)
     return tuple(_text(item, f"{where}[{index}]") for index, item in enumerate(value))
 
 
-def _wrong(value: object, expected: str, where: str) -> ConfigError:
+def _type_error(value: object, expected: str, where: str) -> ConfigError:
     # The value itself is not shown: a key pasted into the wrong field would end up in a log.
     return ConfigError(f"Expected {expected}, found {type(value).__name__}", where=where)
 
 
-def _unknown(name: str, options: Any, where: str, what: str = "field") -> ConfigError:
+def _unknown_name_error(name: str, options: Any, where: str, what: str = "field") -> ConfigError:
     near = difflib.get_close_matches(name, sorted(options), n=3)
     hint = f"Did you mean {', '.join(near)}?" if near else f"Known are: {', '.join(sorted(options))}."
     return ConfigError(f"Unknown {what} {name!r}", where=where, hint=hint)

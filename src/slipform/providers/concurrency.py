@@ -151,7 +151,7 @@ class ThrottledTransport:
                     time.sleep(part := max(_LOOK_AGAIN, pause / 4))
                     pause = self._budget.remaining(reservation, pause - part)
                 time.sleep(pause)
-            turn.granted(self._slots.acquire(_left(request, began)))
+            turn.granted(self._slots.acquire(_remaining_seconds(request, began)))
             stream = self._transport.open(_shortened(request, began))
             if self._budget is not None:
                 self._budget.heed(stream.status, stream.headers)
@@ -173,7 +173,7 @@ class ThrottledTransport:
                     pause = await self._budget.remaining_async(reservation, pause - part)
                 if pause:
                     await asyncio.sleep(pause)
-            turn.granted(await self._slots.acquire_async(_left(request, began)))
+            turn.granted(await self._slots.acquire_async(_remaining_seconds(request, began)))
             stream = await self._transport.open_async(_shortened(request, began))
             if self._budget is not None:
                 await self._budget.heed_async(stream.status, stream.headers)
@@ -313,7 +313,7 @@ class _AsyncHeld:
 _UNLIMITED = 1 << 30
 
 
-def _left(request: HttpRequest, began: float) -> float | None:
+def _remaining_seconds(request: HttpRequest, began: float) -> float | None:
     """What is left of a request's total time."""
     total = request.timeouts.total
     return None if total is None else max(0.0, total - (time.monotonic() - began))

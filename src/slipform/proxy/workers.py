@@ -89,7 +89,7 @@ class _WorkerPool:
         while self._alive or self._deadline is None:
             self._start_due()
             while self._signals:
-                self._heed(self._signals.popleft())
+                self._on_signal(self._signals.popleft())
             self._reap()
             self._kill_hung()
             if self._deadline is not None and time.monotonic() > self._deadline:
@@ -146,7 +146,7 @@ class _WorkerPool:
             index = self._alive.pop(child, None)
             if index is None or self._deadline is not None:
                 continue
-            _log.error("worker %d: ended, starting another, process=%d, reason=%s", index, child, _how(status))
+            _log.error("worker %d: ended, starting another, process=%d, reason=%s", index, child, _exit_reason(status))
             lived = time.monotonic() - self._born[index]
             self._due[index] = time.monotonic() + (0 if lived > _SHORT_LIFE else _SHORT_LIFE)
 
@@ -162,7 +162,7 @@ class _WorkerPool:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
 
-    def _heed(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         if number != signal.SIGHUP:
             if self._deadline is None:
                 self._deadline = time.monotonic() + self._drain_seconds + _AFTER_DRAIN
@@ -191,6 +191,6 @@ class _WorkerPool:
                 os.kill(child, number)
 
 
-def _how(status: int) -> str:
+def _exit_reason(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -66,13 +66,13 @@ class _Writer:
     def write(self, tree: Sequence[tuple[Any, Any]]) -> str | None:
         parts: list[str] = []
         for operation, argument in tree:
-            part = self._one(str(operation), argument)
+            part = self._one_operation(str(operation), argument)
             if part is None or sum(map(len, parts)) > _MAX_LENGTH:
                 return None
             parts.append(part)
         return "".join(parts)
 
-    def _one(self, operation: str, argument: Any) -> str | None:
+    def _one_operation(self, operation: str, argument: Any) -> str | None:
         if operation == "LITERAL":
             return chr(argument)
         if operation == "NOT_LITERAL":
@@ -89,12 +89,12 @@ class _Writer:
                 self.groups[argument[0]] = text
             return text
         if operation in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
-            return self._repeated(*argument)
+            return self._repeat_group(*argument)
         if operation == "GROUPREF":
             return self.groups.get(argument)
         return "" if operation in {"AT", "ASSERT", "ASSERT_NOT"} else None
 
-    def _repeated(self, least: int, most: int, inner: Sequence[tuple[Any, Any]]) -> str | None:
+    def _repeat_group(self, least: int, most: int, inner: Sequence[tuple[Any, Any]]) -> str | None:
         times = min(least + self.extra, int(most))
         if times > _MAX_LENGTH:
             return None
@@ -103,7 +103,9 @@ class _Writer:
 
     def _of_set(self, members: Sequence[tuple[Any, Any]]) -> str | None:
         if str(members[0][0]) == "NEGATE":
-            return next((char for char in "aA0 -_" if not any(_holds(member, char) for member in members[1:])), None)
+            return next(
+                (char for char in "aA0 -_" if not any(_allows_character(member, char) for member in members[1:])), None
+            )
         operation, argument = members[self.variant % len(members)]
         if str(operation) == "LITERAL":
             return chr(argument)
@@ -113,7 +115,7 @@ class _Writer:
         return _CLASSES.get(str(argument), "-")
 
 
-def _holds(member: tuple[Any, Any], char: str) -> bool:
+def _allows_character(member: tuple[Any, Any], char: str) -> bool:
     operation = str(member[0])
     argument = member[1]
     if operation == "LITERAL":
@@ -215,14 +217,14 @@ class _Maker:
             alone = not rest.keys() - {"title", "description", "default", "$defs", "definitions", "$schema", "$id"}
             if alone or self.compiled.reference_hides_siblings:
                 return self.make(target.node, target, depth + 1, variant)
-            return self.make(_merged(rest, target.node), place, depth + 1, variant)
+            return self.make(_merge_schemas(rest, target.node), place, depth + 1, variant)
         if keyword == "allOf":
             for part in node[keyword]:
-                rest = _merged(rest, self._resolved(part))
+                rest = _merge_schemas(rest, self._resolved(part))
             return self.make(rest, place, depth + 1, variant)
         for part in sorted(node[keyword], key=_is_null):
             try:
-                value = self.make(_merged(rest, self._resolved(part)), place, depth + 1, variant)
+                value = self.make(_merge_schemas(rest, self._resolved(part)), place, depth + 1, variant)
             except _NoExampleError:
                 continue
             if self.compiled.fits(place, value):
@@ -237,7 +239,7 @@ class _Maker:
             target = lookup(self.compiled.document, reference)
             if target is None:
                 raise _NoExampleError
-            part = _merged({key: value for key, value in part.items() if key != REF}, target)
+            part = _merge_schemas({key: value for key, value in part.items() if key != REF}, target)
         raise _NoExampleError
 
     def _typed(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> Any:
@@ -300,7 +302,7 @@ class _Maker:
         inner = self._place_of(rule, place)
         for pattern, sub in (node.get("patternProperties") or {}).items():
             if search(pattern, name):
-                rule = _merged(rule, sub) if name in properties else sub
+                rule = _merge_schemas(rule, sub) if name in properties else sub
                 inner = self._place_of(rule, place)
         try:
             return {name: self.make(rule, inner, depth + 1, variant)}
@@ -354,7 +356,7 @@ def _needed_names(node: dict[str, Any]) -> list[str]:
     return needed
 
 
-def _merged(one: Any, other: Any) -> Any:
+def _merge_schemas(one: Any, other: Any) -> Any:
     """Two schemas as one, nearly: the result is checked against the real ones."""
     if not isinstance(one, dict) or not isinstance(other, dict):
         if one is False or other is False:
@@ -365,7 +367,7 @@ def _merged(one: Any, other: Any) -> Any:
         if key == "required" and isinstance(out.get(key), list):
             out[key] = list(dict.fromkeys([*out[key], *value]))
         elif key in {"properties", "patternProperties", "dependentRequired"} and isinstance(out.get(key), dict):
-            out[key] = out[key] | {name: _merged(out[key].get(name, True), sub) for name, sub in value.items()}
+            out[key] = out[key] | {name: _merge_schemas(out[key].get(name, True), sub) for name, sub in value.items()}
         elif key in TIGHTER and key in out:
             out[key] = TIGHTER[key](out[key], value)
         elif key in {"anyOf", "oneOf", "allOf"} and key in out:

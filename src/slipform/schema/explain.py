@@ -62,16 +62,16 @@ class _Work:
 
     def fits(self, place: SubSchema, value: Any) -> bool:
         self.spend(1)
-        return self._counted(self.compiled.fits(place, value))
+        return self._within_budget(self.compiled.fits(place, value))
 
     def holds(self, place: SubSchema, keyword: str, value: Any) -> bool:
-        return self._counted(self.compiled.holds(place, keyword, value))
+        return self._within_budget(self.compiled.holds(place, keyword, value))
 
     def matches(self, pattern: str, name: str) -> bool:
         self.spend(1)
-        return self._counted(bool(search(pattern, name)))
+        return self._within_budget(bool(search(pattern, name)))
 
-    def _counted(self, verdict: bool) -> bool:
+    def _within_budget(self, verdict: bool) -> bool:
         if self.budget.is_spent:  # then a pattern that was not tried looks like one that does not match
             raise _SpentError
         return verdict

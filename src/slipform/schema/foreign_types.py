@@ -56,16 +56,16 @@ def msgspec_document(shape: Any) -> dict[str, Any]:
         itself = document["$ref"]
         definitions = document["$defs"]
         root = definitions[itself.removeprefix("#/$defs/")]
-        if not _refers(definitions, itself):
+        if not _refers_to(definitions, itself):
             definitions = {name: each for name, each in definitions.items() if each is not root}
         return {**root, "$defs": definitions} if definitions else root
     return document
 
 
-def _refers(node: Any, target: str) -> bool:
+def _refers_to(node: Any, target: str) -> bool:
     if isinstance(node, dict):
-        return node.get("$ref") == target or any(_refers(each, target) for each in node.values())
-    return isinstance(node, list) and any(_refers(each, target) for each in node)
+        return node.get("$ref") == target or any(_refers_to(each, target) for each in node.values())
+    return isinstance(node, list) and any(_refers_to(each, target) for each in node)
 
 
 def msgspec_violation(error: msgspec.ValidationError, value: Any) -> Violation:

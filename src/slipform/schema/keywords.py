@@ -170,10 +170,10 @@ def property_schema(schema: Mapping[str, Any], name: str) -> Json:
     places, certain = property_places(schema, name)
     if not certain:
         raise NoNormalForm
-    return _together([found_at(schema, steps) for steps in places]) if places else True
+    return _all_of([found_at(schema, steps) for steps in places]) if places else True
 
 
-def _together(schemas: list[Json]) -> Json:
+def _all_of(schemas: list[Json]) -> Json:
     """One schema that says all of these."""
     if len(schemas) == 1:
         return schemas[0]
@@ -197,10 +197,10 @@ def intersection(one: PlainSchema, other: PlainSchema) -> PlainSchema:
     for key, value in other.items():
         _tighten(result, key, value)
     if "type" in one and "type" in other:
-        result["type"] = _some(sorted(common_types(named_types(one), named_types(other))))
+        result["type"] = _require_any(sorted(common_types(named_types(one), named_types(other))))
     if "enum" in result and "type" in result:
         types = widened(named_types(result))
-        result["enum"] = _some([value for value in result["enum"] if json_type(value) in types])
+        result["enum"] = _require_any([value for value in result["enum"] if json_type(value) in types])
     if _has_any(one, _OF_OBJECTS) or _has_any(other, _OF_OBJECTS):
         _common_properties(result, one, other)
     if _has_any(one, _OF_ITEMS) and _has_any(other, _OF_ITEMS):
@@ -212,7 +212,7 @@ def intersection(one: PlainSchema, other: PlainSchema) -> PlainSchema:
     return result
 
 
-def _some(values: list[Any]) -> list[Any]:
+def _require_any(values: list[Any]) -> list[Any]:
     if not values:
         raise Unsatisfiable
     return values
@@ -265,7 +265,7 @@ def _common_properties(result: PlainSchema, one: PlainSchema, other: PlainSchema
     sides = (one, other)
 
     def held_by_both(names: Iterable[str]) -> dict[str, Json]:
-        return {name: _together([property_schema(each, name) for each in sides]) for name in names}
+        return {name: _all_of([property_schema(each, name) for each in sides]) for name in names}
 
     shared = held_by_both([*one.get("properties", ()), *other.get("properties", ())])
     shut_out = [name for name, each in shared.items() if each is False]
@@ -280,7 +280,7 @@ def _common_properties(result: PlainSchema, one: PlainSchema, other: PlainSchema
             result.pop("patternProperties", None)
         result["additionalProperties"] = False
     elif any("additionalProperties" in each for each in sides):
-        result["additionalProperties"] = _together([each.get("additionalProperties", True) for each in sides])
+        result["additionalProperties"] = _all_of([each.get("additionalProperties", True) for each in sides])
     if shared:
         result["properties"] = {name: each for name, each in shared.items() if each is not False}
 
@@ -291,8 +291,8 @@ def _common_items(result: PlainSchema, one: PlainSchema, other: PlainSchema) -> 
         raise NoNormalForm
     sides = [tuple_parts(each) for each in (one, other)]
     longest = max(len(first) for first, _ in sides)
-    parts = [_together([first[at] if at < len(first) else rest for first, rest in sides]) for at in range(longest)]
-    rest = _together([rest for _, rest in sides])
+    parts = [_all_of([first[at] if at < len(first) else rest for first, rest in sides]) for at in range(longest)]
+    rest = _all_of([rest for _, rest in sides])
     for key in _OF_ITEMS:
         result.pop(key, None)
     if tuple_keywords == {"items"}:
@@ -327,6 +327,6 @@ _LENGTHS: Final = (
 )
 _TOGETHER: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "required": lambda one, other: list(dict.fromkeys([*one, *other])),
-    "enum": lambda one, other: _some(common_values(one, other)),
+    "enum": lambda one, other: _require_any(common_values(one, other)),
     "allOf": lambda one, other: [*one, *other],
 }

@@ -98,7 +98,7 @@ def not_json(value: Any, max_depth: int = MAX_VALUE_DEPTH) -> Iterator[Violation
     stack: list[tuple[Any, _Place]] = [(value, None)]
     while stack:
         item, place = stack.pop()
-        trouble = _trouble(item)
+        trouble = _fault_in(item)
         if trouble is not None:
             yield _violation(place, trouble)
         elif isinstance(item, (Mapping, list, tuple)):
@@ -145,7 +145,7 @@ def _violation(place: _Place, message: str, keyword: str = "json") -> Violation:
     return Violation(join_pointer(path), "", keyword, message, expected="a JSON value", steps=path)
 
 
-def _trouble(item: Any) -> str | None:
+def _fault_in(item: Any) -> str | None:
     if item is None or isinstance(item, (bool, int)):
         return None
     if isinstance(item, str):
@@ -161,7 +161,7 @@ def _trouble(item: Any) -> str | None:
 def _key_trouble(key: Any) -> str | None:
     if not isinstance(key, str):
         return f"expected text as key, found {key!r:.40}"
-    return _trouble(key)
+    return _fault_in(key)
 
 
 def is_plain(value: Any) -> bool:

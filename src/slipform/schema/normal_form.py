@@ -208,7 +208,7 @@ def flatten(
         only_ref = source.draft <= 7 and part.get(REF) is not None
         below = _conjuncts(source, part, only_ref)
         if not only_ref and keywords_in(part):
-            if below and _first(part.schema, "properties", "allOf", *REFERENCES) != "properties":
+            if below and _first_keyword(part.schema, "properties", "allOf", *REFERENCES) != "properties":
                 stack.append((part, True))
             else:
                 constraining.append(part)
@@ -234,7 +234,7 @@ def _conjuncts(source: SchemaSource, part: SourceNode, only_ref: bool) -> list[S
     return below
 
 
-def _first(schema: Mapping[str, Any], *keywords: str) -> str | None:
+def _first_keyword(schema: Mapping[str, Any], *keywords: str) -> str | None:
     return next((key for key in schema if key in keywords), None)
 
 
@@ -277,7 +277,7 @@ def _compiled_parts(source: SchemaSource, schemas: list[dict[str, Any]]) -> Comp
 def _fitting_values(source: SchemaSource, shape: Conjunction, values: list[Any]) -> list[Any]:
     """The listed values that fit what stands beside the list; what refers elsewhere is left to the final check."""
     beside = [
-        {word: part.get(word) for word in keywords_in(part) - {"enum", "const"} if not _refers(part.get(word))}
+        {word: part.get(word) for word in keywords_in(part) - {"enum", "const"} if not _has_reference(part.get(word))}
         for part in shape.parts
     ]
     if not any(words.keys() - {"type"} for words in beside):
@@ -289,13 +289,13 @@ def _fitting_values(source: SchemaSource, shape: Conjunction, values: list[Any])
         shape.local = every
         return values
     every += [Bound(word, part.get(word), f"{part.pointer}/{word}") for part, word in shape.groups]
-    shape.settled = [bound for bound in every if not _refers(bound.value)]
-    shape.local = [bound for bound in every if _refers(bound.value) and bound.keyword not in CHOICES]
-    shape.groups = [(part, word) for part, word in shape.groups if _refers(part.get(word))]
+    shape.settled = [bound for bound in every if not _has_reference(bound.value)]
+    shape.local = [bound for bound in every if _has_reference(bound.value) and bound.keyword not in CHOICES]
+    shape.groups = [(part, word) for part, word in shape.groups if _has_reference(part.get(word))]
     return [value for value in values if compiled.is_valid(value)]
 
 
-def _refers(value: Any) -> bool:
+def _has_reference(value: Any) -> bool:
     """Whether a keyword's value holds a reference, which means nothing outside its document."""
     return isinstance(value, dict | list) and any(word.encode() in to_text({"": value}) for word in REFERENCES)
 

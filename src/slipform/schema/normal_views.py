@@ -177,7 +177,7 @@ def array_view(source: SchemaSource, parts: tuple[SourceNode, ...]) -> ArrayView
         other_items = part.get(word)
         if other_items is not None:
             view.pointer = f"{part.pointer}/{word}"
-            view.openness = _opened(view.openness, other_items)
+            view.openness = _widest_openness(view.openness, other_items)
         rows.append((prefix, None if other_items is None else source.child(part, word)))
     length = max((len(prefix) for prefix, _ in rows), default=0)
     for place in range(length):
@@ -187,7 +187,7 @@ def array_view(source: SchemaSource, parts: tuple[SourceNode, ...]) -> ArrayView
     return view
 
 
-def _opened(before: Openness, additional: Any) -> Openness:
+def _widest_openness(before: Openness, additional: Any) -> Openness:
     if additional is False or before == "closed":
         return "closed"
     if additional is True or additional == {}:

@@ -181,9 +181,9 @@ class Schema(Generic[T]):
         try:
             return self._adapter.validate_json(_dump(value))
         except ValueError as error:
-            raise _refused(self.name, _said_by_type(error, value)) from error
+            raise _validation_error(self.name, _said_by_type(error, value)) from error
         except TypeError as error:
-            raise _refused(self.name, list(islice(not_json(value), 100))) from error
+            raise _validation_error(self.name, list(islice(not_json(value), 100))) from error
 
     def __repr__(self) -> str:
         return f"Schema({self.name!r}, {self.document!r:.200})"
@@ -284,7 +284,7 @@ def _violation(problem: Any, value: Any) -> Violation:
     return Violation(join_pointer(steps), "", str(problem["type"]), message, None, shown(value), tuple(steps))
 
 
-def _refused(name: str, violations: list[Violation]) -> SchemaViolationError:
+def _validation_error(name: str, violations: list[Violation]) -> SchemaViolationError:
     first = f": {violations[0].json_path}: {violations[0].message}" if violations else ""
     more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
     return SchemaViolationError(

@@ -77,7 +77,7 @@ def _says_object(node: Mapping[str, Any]) -> bool:
 
 def _object_rules(schema: Mapping[str, Any], path: _Path) -> Iterator[StrictSchemaError]:
     if schema.get("additionalProperties") is not False:
-        yield AdditionalPropertiesNotFalse(_written(path))
+        yield AdditionalPropertiesNotFalse(_path_text(path))
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return
@@ -85,10 +85,10 @@ def _object_rules(schema: Mapping[str, Any], path: _Path) -> Iterator[StrictSche
     required = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
     missing = [name for name in properties if name not in required]
     if missing:
-        yield RequiredMissingProperties(_written(path), missing)
+        yield RequiredMissingProperties(_path_text(path), missing)
 
 
-def _written(path: _Path) -> str:
+def _path_text(path: _Path) -> str:
     steps: list[str] = []
     rest: _Path | None = path
     while rest is not None:

@@ -60,12 +60,12 @@ def is_datetime(text: str) -> bool:
     >>> is_datetime("2024-02-29T10:00:00"), is_datetime("2023-02-29T10:00:00")
     (True, False)
     """
-    return bool(_DATE_TIME.fullmatch(text)) and _reads(datetime.fromisoformat, text)
+    return bool(_DATE_TIME.fullmatch(text)) and _can_read(datetime.fromisoformat, text)
 
 
 def is_time(text: str) -> bool:
     """A time of day, with or without an offset."""
-    return bool(_TIME_ALONE.fullmatch(text)) and _reads(time.fromisoformat, text)
+    return bool(_TIME_ALONE.fullmatch(text)) and _can_read(time.fromisoformat, text)
 
 
 def is_duration(text: str) -> bool:
@@ -77,7 +77,7 @@ def is_duration(text: str) -> bool:
     return bool(_DURATION.fullmatch(text))
 
 
-def _reads(read: Callable[[str], object], text: str) -> bool:
+def _can_read(read: Callable[[str], object], text: str) -> bool:
     try:
         read(text.upper())
     except ValueError:
@@ -170,8 +170,8 @@ class Compiled:
             if use.counted:
                 self._compile(document)  # which refuses what is not a pattern
                 self._pattern_use = use
-        is_valid = self._counted(self._compile(document))
-        self.is_valid: Callable[[Any], bool] = self._guarded(is_valid) if self.recursive else is_valid
+        is_valid = self._within_work(self._compile(document))
+        self.is_valid: Callable[[Any], bool] = self._within_stack(is_valid) if self.recursive else is_valid
 
     @property
     def index(self) -> SchemaDocument:
@@ -201,7 +201,7 @@ class Compiled:
         if place is self.index.root:
             return self.is_valid(value)
         key = (place.document, place.path)
-        return self._counted(self._part(key, lambda: absolute_reference(place), self._size_of(place)))(value)
+        return self._within_work(self._part(key, lambda: absolute_reference(place), self._size_of(place)))(value)
 
     def holds(self, place: SubSchema, keyword: str, value: Any) -> bool:
         """The verdict of one assertion of a subschema."""
@@ -209,8 +209,8 @@ class Compiled:
         if keyword in {"exclusiveMinimum", "exclusiveMaximum"} and isinstance(rule, bool):
             return True
         key = (place.document, place.path, keyword)
-        part = self._part(key, lambda: _alone(place.node, keyword), lambda: _held_by(rule))
-        return self._counted(part)(value)
+        part = self._part(key, lambda: _single_assertion(place.node, keyword), lambda: _held_by(rule))
+        return self._within_work(part)(value)
 
     def place_of(self, node: Any) -> SubSchema | None:
         """Where a subschema of the document stands; None for one that is not part of it."""
@@ -272,7 +272,7 @@ class Compiled:
             )
         return self._registry
 
-    def _guarded(self, is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def _within_stack(self, is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
         """A recursive schema follows the value down, and the validator's stack is finite."""
 
         def guarded(value: Any) -> bool:
@@ -280,7 +280,7 @@ class Compiled:
 
         return guarded
 
-    def _counted(self, validator: jsonschema_rs.Validator) -> Callable[[Any], bool]:
+    def _within_work(self, validator: jsonschema_rs.Validator) -> Callable[[Any], bool]:
         """The validator's verdict, within a bounded amount of work where its patterns could take very much."""
         is_valid = validator.is_valid
         use = self._pattern_use
@@ -316,7 +316,7 @@ def _held_by(rule: Any) -> int:
     return _LEAST + _TIMES_TEXT * _length(rule)
 
 
-def _alone(node: Mapping[str, Any], keyword: str) -> dict[str, Any]:
+def _single_assertion(node: Mapping[str, Any], keyword: str) -> dict[str, Any]:
     """One assertion with the flag that draft 4 keeps beside it."""
     flag = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}.get(keyword)
     if flag and isinstance(node.get(flag), bool):

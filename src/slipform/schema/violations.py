@@ -214,7 +214,7 @@ def _draft4_bound(strict: str, lax: str, exclusive: str) -> Callable[[Any, Mappi
     return lambda limit, node: f"a number {strict if node.get(exclusive) is True else lax} {shown(limit)}"
 
 
-def _counted(words: str, noun: str) -> Callable[[Any, Mapping[str, Any]], str]:
+def _counting_message(words: str, noun: str) -> Callable[[Any, Mapping[str, Any]], str]:
     return lambda limit, _: f"{words} {shown(limit)} {noun}{'' if limit == 1 else 's'}"
 
 
@@ -227,12 +227,12 @@ _PHRASES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "minimum": _draft4_bound(">", ">=", "exclusiveMinimum"),
     "exclusiveMaximum": _bound("<"),
     "exclusiveMinimum": _bound(">"),
-    "maxLength": _counted("at most", "character"),
-    "minLength": _counted("at least", "character"),
-    "maxItems": _counted("at most", "item"),
-    "minItems": _counted("at least", "item"),
-    "maxProperties": _counted("at most", "key"),
-    "minProperties": _counted("at least", "key"),
+    "maxLength": _counting_message("at most", "character"),
+    "minLength": _counting_message("at least", "character"),
+    "maxItems": _counting_message("at most", "item"),
+    "minItems": _counting_message("at least", "item"),
+    "maxProperties": _counting_message("at most", "key"),
+    "minProperties": _counting_message("at least", "key"),
     "pattern": lambda pattern, _: f"text that matches {pattern if len(pattern) <= 200 else pattern[:200] + '…'}",
     "format": lambda name, _: f"text in the format {shown(name)}",
     "uniqueItems": lambda *_: "items that all differ",

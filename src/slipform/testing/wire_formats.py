@@ -39,7 +39,7 @@ def _event(data: object, name: str | None = None) -> bytes:
     return f"{head}data: {json.dumps(data)}\n\n".encode()
 
 
-def _cut(text: str, size: int) -> Iterator[str]:
+def _split_text(text: str, size: int) -> Iterator[str]:
     for start in range(0, len(text), size):
         yield text[start : start + size]
 
@@ -198,7 +198,7 @@ def _anthropic_events(response: ModelResponse, size: int) -> Iterator[bytes]:
             text = block["text"]
             empty = {**block, "text": ""}
         yield event("content_block_start", index=index, content_block=empty)
-        for piece in _cut(text, size):
+        for piece in _split_text(text, size):
             yield event("content_block_delta", index=index, delta={"type": delta, key: piece})
         yield event("content_block_stop", index=index)
     stop = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
@@ -245,7 +245,7 @@ def _gemini_events(response: ModelResponse, size: int) -> Iterator[bytes]:
         if "functionCall" in part:
             yield _event(_gemini_datum(response, [part], last=False))
             continue
-        for piece in _cut(part["text"], size):
+        for piece in _split_text(part["text"], size):
             yield _event(_gemini_datum(response, [{**part, "text": piece}], last=False))
     yield _event(_gemini_datum(response, [{"text": ""}], last=True))
 
@@ -307,7 +307,7 @@ def _responses_events(response: ModelResponse, size: int) -> Iterator[bytes]:
             kinds = {"refusal": "refusal", "output_text": "output_text", "reasoning_text": "reasoning_text"}
             pieces = [(kinds[part["type"]], part.get("text") or part.get("refusal") or "") for part in item["content"]]
         for number, (kind, text) in enumerate(pieces):
-            for piece in _cut(text, size):
+            for piece in _split_text(text, size):
                 yield event(f"{kind}.delta", output_index=index, content_index=number, delta=piece)
         yield event("output_item.done", output_index=index, item=item)
     yield event(whole["status"], response=whole)
@@ -353,18 +353,18 @@ def _converse_events(response: ModelResponse, size: int) -> Iterator[bytes]:
 
     yield frame("messageStart", role="assistant")
     text = response.text or response.refusal or ""
-    for piece in _cut(response.reasoning, size):
+    for piece in _split_text(response.reasoning, size):
         yield frame("contentBlockDelta", contentBlockIndex=0, delta={"reasoningContent": {"text": piece}})
     if response.reasoning:
         yield frame("contentBlockStop", contentBlockIndex=0)
-    for piece in _cut(text, size):
+    for piece in _split_text(text, size):
         yield frame("contentBlockDelta", contentBlockIndex=1, delta={"text": piece})
     if text:
         yield frame("contentBlockStop", contentBlockIndex=1)
     for index, call in enumerate(response.tool_calls, 2):
         use = {"toolUse": {"toolUseId": call.id, "name": call.name}}
         yield frame("contentBlockStart", contentBlockIndex=index, start=use)
-        for piece in _cut(call.arguments, size):
+        for piece in _split_text(call.arguments, size):
             yield frame("contentBlockDelta", contentBlockIndex=index, delta={"toolUse": {"input": piece}})
         yield frame("contentBlockStop", contentBlockIndex=index)
     yield frame("messageStop", stopReason=_converse_stop(response))
@@ -413,12 +413,12 @@ def _cohere_events(response: ModelResponse, size: int) -> Iterator[bytes]:
     for index, part in enumerate(whole["message"]["content"]):
         key = "thinking" if part["type"] == "thinking" else "text"
         yield event("content-start", index=index, delta=delta("content", {**part, key: ""}))
-        for piece in _cut(part[key], size):
+        for piece in _split_text(part[key], size):
             yield event("content-delta", index=index, delta=delta("content", {key: piece}))
         yield event("content-end", index=index)
     for index, call in enumerate(response.tool_calls):
         yield event("tool-call-start", index=index, delta=delta("tool_calls", _cohere_call(call, "")))
-        for piece in _cut(call.arguments, size):
+        for piece in _split_text(call.arguments, size):
             grown = {"function": {"arguments": piece}}
             yield event("tool-call-delta", index=index, delta=delta("tool_calls", grown))
         yield event("tool-call-end", index=index)
@@ -449,8 +449,8 @@ def _ollama(response: ModelResponse) -> dict[str, Any]:
 
 
 def _ollama_events(response: ModelResponse, size: int) -> Iterator[bytes]:
-    messages: list[dict[str, Any]] = [{"thinking": piece} for piece in _cut(response.reasoning, size)]
-    messages += [{"content": piece} for piece in _cut(response.text or response.refusal or "", size)]
+    messages: list[dict[str, Any]] = [{"thinking": piece} for piece in _split_text(response.reasoning, size)]
+    messages += [{"content": piece} for piece in _split_text(response.text or response.refusal or "", size)]
     if response.tool_calls:
         messages.append(_ollama_calls(response))
     for message in messages:

@@ -166,7 +166,7 @@ class LiftedText(ScanListener):
 
     def _root(self, plan: ValuePlan) -> ValueSteps:
         first = yield from self._next()
-        yield from self._value(plan, first, _nothing)
+        yield from self._value(plan, first, _write_nothing)
 
     def _next(self) -> Generator[None, ScanEvent, ScanEvent]:
         """Return the next event: one that waits to be followed again, else the next of the text."""
@@ -184,7 +184,7 @@ class LiftedText(ScanListener):
         steps = self._active_steps(plan, first, begin) if id(plan) in self._active else None
         if steps is None:
             begin()
-            steps = self._same(first)
+            steps = self._copy_value(first)
         yield from steps
 
     def _active_steps(self, plan: ValuePlan, first: ScanEvent, begin: Begin) -> ValueSteps | None:
@@ -211,7 +211,7 @@ class LiftedText(ScanListener):
             case _:
                 return None
 
-    def _same(self, first: ScanEvent) -> ValueSteps:
+    def _copy_value(self, first: ScanEvent) -> ValueSteps:
         """Copy a value that stands for itself."""
         kind = first.kind
         if kind == SCALAR:
@@ -219,9 +219,9 @@ class LiftedText(ScanListener):
         elif kind == TEXT_OPENED:
             yield from self._string()
         elif kind == OBJECT:
-            yield from self._record(_ANY_RECORD, _nothing)
+            yield from self._record(_ANY_RECORD, _write_nothing)
         elif kind == ARRAY:
-            yield from self._items(_ANY_ITEMS, _nothing)
+            yield from self._items(_ANY_ITEMS, _write_nothing)
 
     def _string(self) -> ValueSteps:
         """Copy a string as it grows."""
@@ -358,7 +358,7 @@ class LiftedText(ScanListener):
                 yield from self._value(plan, value, self._member(container, key))
             else:
                 with self._capturing() as pieces:
-                    yield from self._value(plan, value, _nothing)
+                    yield from self._value(plan, value, _write_nothing)
                 text = "".join(pieces)
         if key is None or text is None or is_written or key in container.keys:
             return
@@ -499,7 +499,7 @@ class LiftedText(ScanListener):
     def _skip(self, first: ScanEvent) -> ValueSteps:
         """Read past a value."""
         with self._capturing():
-            yield from self._same(first)
+            yield from self._copy_value(first)
 
     def _skip_rest(self) -> ValueSteps:
         """Read past the remaining items of an array."""
@@ -529,7 +529,7 @@ class LiftedText(ScanListener):
             self._sink = outer
 
 
-def _nothing() -> None:
+def _write_nothing() -> None:
     """Write nothing before the root, or before what is written elsewhere."""
 
 

@@ -100,11 +100,11 @@ def search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     if first.kind == "thought":
         raise not_json(text, CannotRepair(first.repaired.start, UNFINISHED_REASONING))
     if hint is None:
-        return _first(text, matches, nan)
+        return _load_first(text, matches, nan)
     return _choose(text, matches, hint, nan)
 
 
-def _first(text: str, matches: Candidates, nan: NanPolicy) -> Loaded:
+def _load_first(text: str, matches: Candidates, nan: NanPolicy) -> Loaded:
     """Return the first candidate; of several values in a row the first, unless they are written as a list."""
     candidates = matches.found
     given_up = matches.given_up
@@ -197,14 +197,14 @@ def _choose(text: str, matches: Candidates, hint: Hint, nan: NanPolicy) -> Loade
             if rank[0] == 0 or candidate.kind != "cited":
                 full = (*rank[:3], -corrections.get(loaded.start, 0), *rank[3:], order)
                 ranked.append(_Ranked(full, loaded, _class(candidate)))
-    if accepts(hint, "array") and (joined := _joined(text, candidates)) is not None:
+    if accepts(hint, "array") and (joined := _load_as_list(text, candidates)) is not None:
         rank = _rank(joined.value, hint, 0)
         if rank[0] == 0:
             ranked.append(_Ranked((*rank[:3], 0, *rank[3:], len(candidates)), joined, 0))
     if not ranked:
         raise not_json(text, given_up[0].error if given_up else _failure_reason(matches.source, nan))
     best = min(ranked, key=lambda each: each.rank)
-    several = _several(candidates, given_up, best, is_doubt=_has_rival(best, ranked))
+    several = _several_note(candidates, given_up, best, is_doubt=_has_rival(best, ranked))
     return best.loaded._replace(notes=(*several, *best.loaded.notes, *_unreadable(given_up)))
 
 
@@ -282,7 +282,7 @@ def _not_a_number(edit: RepairEdit) -> str:
     return f"{edit.before} is not a JSON number"
 
 
-def _several(
+def _several_note(
     candidates: list[RepairedCandidate], given_up: list[GivenUp], best: _Ranked, *, is_doubt: bool
 ) -> tuple[LoadWarning, ...]:
     loaded = best.loaded
@@ -300,7 +300,7 @@ def _several(
     return (LoadWarning("several_candidates", loaded.start, message, is_doubt),)
 
 
-def _joined(text: str, candidates: list[RepairedCandidate]) -> Loaded | None:
+def _load_as_list(text: str, candidates: list[RepairedCandidate]) -> Loaded | None:
     """Return the objects of a text as one list, as in `Record 1: {…} Record 2: {…}`; None with other JSON there."""
     bare = [each.repaired for each in candidates if each.kind == "bare"]
     if len(bare) < 2 or len(bare) != _count(candidates) or not all(isinstance(each.value, dict) for each in bare):

@@ -56,7 +56,7 @@ def deltas_between(scanner: JsonScanner, before: Position, after: Position) -> t
         common += 1
     same_string = before.length >= 0 and before.frame is after.frame and before.count == after.count
     if before.length >= 0:
-        _grown(out, scanner, before, after.length if same_string else -1)
+        _add_string_delta(out, scanner, before, after.length if same_string else -1)
     for depth in range(len(old) - 1, common - 2, -1):
         frame, count = old[depth]
         until = new[depth][1] if depth < common else frame.count
@@ -93,7 +93,7 @@ def _closed_children(out: list[ParserDelta], frame: Frame, start: int, stop: int
     out.extend(ParserDelta((*path, frame.name(index)), "set", frame.child(index)) for index in range(start, stop))
 
 
-def _grown(out: list[ParserDelta], scanner: JsonScanner, before: Position, length: int) -> None:
+def _add_string_delta(out: list[ParserDelta], scanner: JsonScanner, before: Position, length: int) -> None:
     """The string open before grew to this length, or to its end."""
     text: Any
     if length >= 0:

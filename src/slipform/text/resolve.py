@@ -186,13 +186,13 @@ def _visible(tracker: Tracker, frames: list[Frame], position: Position) -> Posit
         return position if position.count else None
     undecided = tracker.undecided_from
     if undecided >= 0:
-        return _before(frames[undecided])
+        return _position_before(frames[undecided])
     if position.length >= 0 and not tracker.shows_text:
         return Position(frame, position.count, -1)
     return position
 
 
-def _before(frame: Frame) -> Position | None:
+def _position_before(frame: Frame) -> Position | None:
     """The position just before a container opened."""
     parent = frame.parent
     return None if parent is None or parent.parent is None else Position(parent, frame.slot, -1)

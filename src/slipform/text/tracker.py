@@ -198,7 +198,7 @@ class Tracker(ScanListener):
             allowed = self._alternatives()
             changes = self._changes
             patchable = changes is not None and changes.of_container(allowed, root=not depth)
-            return self._wrong(kind_message(kind, allowed), patchable)
+            return self._report_mismatch(kind_message(kind, allowed), patchable)
         self._prune(threads, depth)
         self.tracks.append(Track(is_object, start, threads))
         return True
@@ -217,12 +217,12 @@ class Tracker(ScanListener):
             else:
                 problem = fault
         if not remaining:
-            return self._wrong(problem, self._changes is not None and self._changes.of_closed_container())
+            return self._report_mismatch(problem, self._changes is not None and self._changes.of_closed_container())
         if self._held_from < 0 and (_is_untold(remaining) or (closing.exclusive and len(remaining) > 1)):
             self._held_from = closing.start
         if len(remaining) < len(closing.threads):
             self._prune(remaining, len(self.tracks))
-        return self._ended()
+        return self._end_value()
 
     def key_text(self, text: str) -> bool:
         """The open key has grown to this: stop where no key that is allowed begins so."""
@@ -231,7 +231,7 @@ class Tracker(ScanListener):
             if thread.alternative.may_begin_key(text):
                 return True
         top.key = text
-        return self._wrong("is not allowed here", False)
+        return self._report_mismatch("is not allowed here", False)
 
     def key(self, key: str) -> bool:
         """A key has ended."""
@@ -266,12 +266,12 @@ class Tracker(ScanListener):
         if not remaining:
             patchable = self._changes is not None and self._changes.of_key()
             if most >= 0:
-                return self._wrong(f"has more than {most:g} properties", patchable, self._path()[:-1])
-            return self._wrong("is not allowed here", patchable)
+                return self._report_mismatch(f"has more than {most:g} properties", patchable, self._path()[:-1])
+            return self._report_mismatch("is not allowed here", patchable)
         self._narrow(remaining, nodes)
         if self._changes is not None and self._is_undeclared(top, key):
-            if self._changes.of_spelling(key, self._missing(top)):
-                return self._wrong("may be another spelling of a key", True)
+            if self._changes.of_spelling(key, self._missing_keys(top)):
+                return self._report_mismatch("may be another spelling of a key", True)
             self._may_be_wrapped = len(self.tracks) == 1 and not top.keys
         if full or self._changes is not None:
             top.keys.append(key)
@@ -309,7 +309,7 @@ class Tracker(ScanListener):
             return True
         any_number = any(may_be_number(node, False) for node in self._nodes)
         message = "is outside its limits" if any_number else kind_message("number", allowed)
-        return self._wrong(message, False)
+        return self._report_mismatch(message, False)
 
     def text(self, text: str) -> bool:
         """The open string, decoded, has grown to this."""
@@ -322,7 +322,7 @@ class Tracker(ScanListener):
         if not remaining:
             strings = any(node.strings for node in self._nodes)
             message = "begins like none of the allowed values"
-            return self._wrong(message if strings else kind_message("string", self._alternatives()), False)
+            return self._report_mismatch(message if strings else kind_message("string", self._alternatives()), False)
         self._keep(remaining)
         return True
 
@@ -337,7 +337,7 @@ class Tracker(ScanListener):
         kind = kind_of(value)
         nodes = self._nodes
         if len(nodes) == 1 and kind in nodes[0].any_of and not nodes[0].unknown:  # the usual case
-            return self._ended()
+            return self._end_value()
         untold = False
         remaining: list[int] = []
         for at in range(len(nodes)):
@@ -349,11 +349,11 @@ class Tracker(ScanListener):
             allowed = self._alternatives()
             changes = self._changes
             patchable = changes is not None and changes.of_scalar(value, allowed, optional=self._is_optional())
-            return self._wrong(scalar_message(value, allowed), patchable)
+            return self._report_mismatch(scalar_message(value, allowed), patchable)
         if untold:
-            return self._wrong("can only be judged with the whole answer", True)
+            return self._report_mismatch("can only be judged with the whole answer", True)
         self._keep(remaining)
-        return self._ended()
+        return self._end_value()
 
     def value(self, value: Any) -> bool:
         """A whole value at once: the same as its parts one after the other."""
@@ -364,7 +364,7 @@ class Tracker(ScanListener):
                 if not self.opened(isinstance(following, dict), 0):
                     return False
                 work.append((following, iter(following)))
-            elif not (self._ended() if isinstance(following, (dict, list)) else self.scalar(following)):
+            elif not (self._end_value() if isinstance(following, (dict, list)) else self.scalar(following)):
                 return False
             following = _NO_MORE
             while work and following is _NO_MORE:
@@ -410,8 +410,8 @@ class Tracker(ScanListener):
                 nodes.append(node)
         if not remaining:
             if most >= 0:
-                return self._wrong(f"has more than {most:g} items", False, self._path()[:-1])
-            return self._wrong("is not allowed here", False)
+                return self._report_mismatch(f"has more than {most:g} items", False, self._path()[:-1])
+            return self._report_mismatch("is not allowed here", False)
         self._narrow(remaining, nodes)
         return True
 
@@ -444,7 +444,7 @@ class Tracker(ScanListener):
                 self.shows_text = self.shows_text or not alternative.listed
         return fits or (self._changes is not None and self._changes.of_text(text, node.alternatives))
 
-    def _ended(self) -> bool:
+    def _end_value(self) -> bool:
         """A value has ended."""
         if self.tracks:
             self.tracks[-1].count += 1
@@ -492,7 +492,7 @@ class Tracker(ScanListener):
             any_declared = any_declared or bool(declared)
         return any_declared
 
-    def _missing(self, top: Track) -> frozenset[str]:
+    def _missing_keys(self, top: Track) -> frozenset[str]:
         """The declared keys that have not come yet."""
         declared = {name for thread in top.threads for name in thread.alternative.declared}
         return frozenset(declared.difference(top.keys))
@@ -508,6 +508,8 @@ class Tracker(ScanListener):
     def _path(self) -> tuple[str | int, ...]:
         return tuple([track.key if track.is_object else track.count for track in self.tracks])
 
-    def _wrong(self, message: str, patchable: bool, path: tuple[str | int, ...] | None = None) -> Literal[False]:
+    def _report_mismatch(
+        self, message: str, patchable: bool, path: tuple[str | int, ...] | None = None
+    ) -> Literal[False]:
         self.mismatch = Mismatch(self._path() if path is None else path, message, patchable)
         return False

@@ -81,12 +81,12 @@ def scalar_fault(value: Any, kind: str, alternative: Alternative) -> str | None:
     for leaf in alternative.leaves:
         if leaf.values is not None and not any(equal(value, allowed) for allowed in leaf.values):
             return "is none of the allowed values"
-        if leaf.limits and not _within(value, kind, leaf):
+        if leaf.limits and not _is_within_limits(value, kind, leaf):
             return "is outside its limits"
     return None
 
 
-def _within(value: Any, kind: str, leaf: Leaf) -> bool:
+def _is_within_limits(value: Any, kind: str, leaf: Leaf) -> bool:
     limits = leaf.limits
     if kind == "string":
         return bool(limits.get("minLength", 0) <= len(value) <= limits.get("maxLength", len(value)))

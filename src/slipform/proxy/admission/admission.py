@@ -178,7 +178,7 @@ class AdmissionControl:
             if b"origin" in headers:
                 self._check_origin(headers)
             return ANYBODY
-        presented_keys = _presented(headers, query)
+        presented_keys = _presented_keys(headers, query)
         if not presented_keys:
             raise KeyRefused("No API key was given", hint="Send one of the keys of this server, as the API key.")
         for each in presented_keys:
@@ -267,7 +267,7 @@ class AdmissionControl:
         """
         if self._keys is None or page in self._open_pages:
             return True
-        return bool(_presented(headers, query)) and (await self.authenticate(headers, query, address)).operator
+        return bool(_presented_keys(headers, query)) and (await self.authenticate(headers, query, address)).operator
 
     async def check_rate_limit(self, caller: Caller, address: str, api: str) -> list[Header]:
         """Take a permit from the caller's bucket, and return the headers that show what remains."""
@@ -494,7 +494,7 @@ def _network(address: str) -> str:
     return str(parsed) if parsed.version == 4 else str(ipaddress.ip_network((int(parsed), 64), strict=False))
 
 
-def _presented(headers: Mapping[bytes, bytes], query: bytes) -> list[str]:
+def _presented_keys(headers: Mapping[bytes, bytes], query: bytes) -> list[str]:
     values = [value.decode("latin-1").strip() for name in _KEY_HEADERS if (value := headers.get(name))]
     keys = [each[7:].strip() if each[:7].lower() == "bearer " else each for each in values]
     if query and not keys:

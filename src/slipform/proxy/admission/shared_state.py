@@ -184,7 +184,7 @@ class SharedState:
         """Up to `want` permits of a bucket: how many were given, how many are left, seconds until there is one."""
         keys = [f"{self._prefix}rate:{name}"]
         arguments = [limit, want]
-        reply: object = await self._tried(lambda: self._take(keys=keys, args=arguments))
+        reply: object = await self._call_redis(lambda: self._take(keys=keys, args=arguments))
         if not isinstance(reply, list) or len(reply) != 3 or not all(isinstance(each, int) for each in reply):
             return None
         granted, left, wait = reply
@@ -195,30 +195,30 @@ class SharedState:
     async def spend(self, act: SpendAct, place: str, arguments: Sequence[int | float | str]) -> list[int] | None:
         """What the script of budgets says; None while Redis is away, or for what it cannot have said."""
         keys = [f"{self._prefix}spend:{place}"]
-        reply: object = await self._tried(lambda: self._spend(keys=keys, args=[act, *arguments]))
+        reply: object = await self._call_redis(lambda: self._spend(keys=keys, args=[act, *arguments]))
         is_known = isinstance(reply, list) and len(reply) == 6 and all(isinstance(each, int) for each in reply)
         return cast("list[int]", reply) if is_known else None
 
     async def knows_spending_of(self, machine: str) -> bool | None:
         """Whether Redis still has the published spending of this machine; None while it is away."""
         place = f"{self._prefix}spend-machines"
-        reply: object = await self._tried(lambda: self._client.hexists(place, machine))
+        reply: object = await self._call_redis(lambda: self._client.hexists(place, machine))
         return None if reply is None else bool(reply)
 
     async def mark_spending_of(self, machine: str) -> None:
         """Note that all spending of this machine is published."""
-        await self._tried(lambda: self._client.hset(f"{self._prefix}spend-machines", machine, "1"))
+        await self._call_redis(lambda: self._client.hset(f"{self._prefix}spend-machines", machine, "1"))
 
     async def get(self, key: str, most: int) -> bytes | None:
         """Return the value of a key, if it has at most `most` bytes."""
         place = f"{self._prefix}answer:{key}"
-        reply: object = await self._tried(lambda: self._client.getrange(place, 0, most))
+        reply: object = await self._call_redis(lambda: self._client.getrange(place, 0, most))
         return reply if isinstance(reply, bytes) and 0 < len(reply) <= most else None
 
     async def put(self, key: str, value: bytes, seconds: float) -> None:
         """Keep this for so long."""
         lifetime = max(1, int(seconds * 1000))
-        await self._tried(lambda: self._client.set(f"{self._prefix}answer:{key}", value, px=lifetime))
+        await self._call_redis(lambda: self._client.set(f"{self._prefix}answer:{key}", value, px=lifetime))
 
     def _entry_keys(self, place: tuple[str, str]) -> list[str]:
         """The keys of the entries that a caller has under a name: their data, their order, their bytes."""
@@ -231,12 +231,12 @@ class SharedState:
         """Keep these entries of a caller under a name, and of all of them the newest, `most` bytes in all."""
         keys = self._entry_keys(place)
         arguments = [most, max(1, int(seconds * 1000)), *(each for pair in entries.items() for each in pair)]
-        await self._tried(lambda: self._keep(keys=keys, args=arguments))
+        await self._call_redis(lambda: self._keep(keys=keys, args=arguments))
 
     async def remove_entries(self, place: tuple[str, str], names: Sequence[str]) -> None:
         """Delete these entries of a caller."""
         keys = self._entry_keys(place)
-        await self._tried(lambda: self._remove(keys=keys, args=list(names)))
+        await self._call_redis(lambda: self._remove(keys=keys, args=list(names)))
 
     async def entries(self, place: tuple[str, str], names: Sequence[str], most: int) -> dict[str, bytes]:
         """What is kept of a caller's entries with these names, without any longer than `most` bytes."""
@@ -251,7 +251,7 @@ class SharedState:
             entries = dict(zip(short, await self._client.hmget(key, short), strict=True)) if short else {}
             return [entries.get(name) for name in names]
 
-        reply = await self._tried(read) or [None] * len(names)
+        reply = await self._call_redis(read) or [None] * len(names)
         return {name: data for name, data in zip(names, reply, strict=True) if isinstance(data, bytes)}
 
     async def exchange_revocations(
@@ -276,7 +276,7 @@ class SharedState:
                 await self._client.hset(place, mapping=missing)
             return published
 
-        reply = await self._tried(both)
+        reply = await self._call_redis(both)
         return None if reply is None else dict(zip(names, reply, strict=True))
 
     async def exchange_downgrades(self, new: Iterable[Downgrade]) -> list[Downgrade]:
@@ -294,12 +294,12 @@ class SharedState:
                 _, fields = (await pipe.execute())[-1]
                 return cast("Mapping[bytes, bytes]", fields)
 
-        received = await self._tried(both) or {}
+        received = await self._call_redis(both) or {}
         read = {
             field: _parse_downgrade(field, until, now) for field, until in islice(received.items(), _MAX_DOWNGRADES)
         }
         if useless := [field for field, downgrade in read.items() if downgrade is None]:
-            await self._tried(lambda: self._client.hdel(place, *useless))
+            await self._call_redis(lambda: self._client.hdel(place, *useless))
         return [downgrade for downgrade in read.values() if downgrade is not None]
 
     async def close(self) -> None:
@@ -307,7 +307,7 @@ class SharedState:
         self._closed = True
         await self._client.aclose()
 
-    async def _tried(self, act: Callable[[], Awaitable[T]]) -> T | None:
+    async def _call_redis(self, act: Callable[[], Awaitable[T]]) -> T | None:
         """What a command gives, once there is a connection for it; None while Redis is away."""
         async with self._slots:
             if self.down:

@@ -134,33 +134,33 @@ class AnswerCache:
             if cached is not None:
                 await _replay(call, cached, send)
                 return
-        await self._worked(key, call, work)
+        await self._run_and_share(key, call, work)
 
     async def close(self) -> None:
         """Wait for what is still being written to Redis."""
         await asyncio.gather(*self._writing, return_exceptions=True)
 
     async def _lookup(self, key: str, call: Inbound, model: str) -> _Answer | None:
-        cached = self._here(key)
+        cached = self._local_entry(key)
         if cached is None and (running := self._running.get(key)) is not None:
             await asyncio.wait((running,))
-            cached = self._here(key)
+            cached = self._local_entry(key)
         if cached is None and self._shared is not None:
             data = await self._shared.get(key, self._longest)
             if data is not None:
                 request = call.served.request.replace(model=model)
                 judged = (data, request)
                 heavy = is_large(data) or is_heavy(request)
-                cached = await off_loop(self._believed, *judged) if heavy else self._believed(*judged)
+                cached = await off_loop(self._validated_entry, *judged) if heavy else self._validated_entry(*judged)
                 if cached is not None:
                     self._answers.put(key, cached, _size(data))
         return cached
 
-    def _here(self, key: str) -> _Answer | None:
+    def _local_entry(self, key: str) -> _Answer | None:
         cached = self._answers.use(key)
         return cached if cached is not None and self._clock() < cached.until else None
 
-    def _believed(self, data: bytes, request: ModelRequest) -> _Answer | None:
+    def _validated_entry(self, data: bytes, request: ModelRequest) -> _Answer | None:
         """An answer that Redis has, if it could be one of ours and fits the request as it stands."""
         try:
             answer = _Answer.model_validate_json(data)
@@ -182,7 +182,7 @@ class AnswerCache:
             return None
         return answer
 
-    async def _worked(self, key: str, call: Inbound, work: Callable[[], Awaitable[None]]) -> None:
+    async def _run_and_share(self, key: str, call: Inbound, work: Callable[[], Awaitable[None]]) -> None:
         ours = asyncio.get_running_loop().create_future()
         self._running.setdefault(key, ours)
         try:

@@ -196,7 +196,7 @@ class EndpointForwarder:
         """Answer a request for what slipform itself stores; return False for any other."""
         row = call.row
         store = self._responses(call.caller.id)
-        has_provider = self._named_provider(call) is not None or bool(self._able(row))
+        has_provider = self._named_provider(call) is not None or bool(self._capable_providers(row))
         if store is None or not is_stored_here(row, call.located.segments, has_provider=has_provider):
             return False
         body = await self._body(call) if row.sent else b""
@@ -235,7 +235,7 @@ class EndpointForwarder:
             rewrite = ResponseMarks(target.name, {}, self._store, call.caller.id).feed
         if spent is not None and target.streamed and row.usage and not _draws(row):
             rewrite = spent.meter_stream(row.usage, rewrite)
-        result = await pass_through(forwarded, calls, send, record.headers(), _failed, cost, change, rewrite)
+        result = await pass_through(forwarded, calls, send, record.headers(), _error_event, cost, change, rewrite)
         record.status, record.outcome, record.usage = result
         if row.method == "DELETE" and result.status < 300 and self._store is not None:
             await self._store.remove(target.name, segments[row.resources[-1]])
@@ -447,7 +447,7 @@ class EndpointForwarder:
         """The provider of a call that names no model: the one it names, else the only one there is."""
         row = call.row
         named = self._named_provider(call)
-        able = self._able(row)
+        able = self._capable_providers(row)
         if named is None:
             if len({self._address(name) for name in able}) > 1:
                 raise RequestError(
@@ -463,7 +463,7 @@ class EndpointForwarder:
             raise RequestError(f"Unknown provider {shown(named)}", where="x-slipform-provider")
         return named
 
-    def _able(self, row: EndpointRow) -> list[str]:
+    def _capable_providers(self, row: EndpointRow) -> list[str]:
         codecs = row.upstream or {}
         providers = self._router.providers.items()
         return [name for name, each in providers if isinstance(each, HttpProvider) and each.api in codecs]
@@ -477,7 +477,7 @@ class EndpointForwarder:
         if row.kind == "counted" and provider is not None:
             return provider  # type: ignore[return-value]  # any can be counted for; see token_counts
         if not isinstance(provider, HttpProvider) or provider.api not in (row.upstream or {}):
-            able = ", ".join(self._able(row))
+            able = ", ".join(self._capable_providers(row))
             raise NotServedError(
                 f"The provider {name!r} has no {row.title.lower()}",
                 hint=f"Ask one that has: {able}." if able else "No provider that is configured here has.",
@@ -554,7 +554,7 @@ class EndpointForwarder:
         if status >= 300 or not isinstance(answer, dict):
             return data
         await self._remember(call, target, answer)
-        return dumps(_rewritten(await self._with_caller_ids(call, answer), call, target.name))
+        return dumps(_rewrite_addresses(await self._with_caller_ids(call, answer), call, target.name))
 
     async def _with_caller_ids(self, call: EndpointCall, answer: dict[str, Any]) -> dict[str, Any]:
         """A response that the vendor keeps, with the ids under which the caller saw it."""
@@ -623,7 +623,7 @@ class EndpointForwarder:
             if field in answer:
                 answer[field] = page[at].get("id") if page else None
         record.status = 200
-        await _send_json(send, 200, dumps(_rewritten(answer, call, target.name)), record.headers())
+        await _send_json(send, 200, dumps(_rewrite_addresses(answer, call, target.name)), record.headers())
 
 
 def _with_answer_count(call: EndpointCall, target: Target) -> Target:
@@ -663,11 +663,11 @@ def _has_ids(row: EndpointRow) -> bool:
     return row.answered != "bytes" and bool(row.creates or row.lists or row.resources)
 
 
-def _rewritten(answer: dict[str, Any], call: EndpointCall, provider: str) -> dict[str, Any]:
+def _rewrite_addresses(answer: dict[str, Any], call: EndpointCall, provider: str) -> dict[str, Any]:
     """Return an answer whose addresses lead to this server, with the provider in the ids of its responses."""
     entries = answer.get("data")
     if isinstance(entries, list):
-        made = [_rewritten(each, call, provider) if isinstance(each, dict) else each for each in entries]
+        made = [_rewrite_addresses(each, call, provider) if isinstance(each, dict) else each for each in entries]
         answer = {**answer, "data": made}
     if isinstance(answer.get("results_url"), str) and isinstance(answer.get("id"), str):
         # The SDK would take the caller's key to the vendor's address.
@@ -755,7 +755,7 @@ async def _pieces(call: EndpointCall, seconds: float) -> AsyncIterator[bytes]:
         more = message.get("more_body", False)
 
 
-def _failed(error: SlipformError) -> bytes:
+def _error_event(error: SlipformError) -> bytes:
     return b"data: " + dumps(openai_error(error)) + b"\n\n"
 
 

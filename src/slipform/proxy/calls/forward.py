@@ -214,7 +214,7 @@ class ForwardRoutes:
             return None
         provider, route = provider_route
         sent = renamed(body, data, route.model, plainly=is_named_plainly) if route.in_body else body
-        return _named(model, streamed), ForwardedCall(api, provider, route, sent, _vendor_headers(headers))
+        return _model_and_stream(model, streamed), ForwardedCall(api, provider, route, sent, _vendor_headers(headers))
 
     def resolve(self, api: str, model: str, *, streamed: bool) -> tuple[HttpProvider, Route] | None:
         """Who answers, and where their bodies go, when that is one provider that speaks this API."""
@@ -237,7 +237,7 @@ class ForwardRoutes:
 
 
 @lru_cache(maxsize=256)
-def _named(model: str, streamed: bool) -> ServedRequest:
+def _model_and_stream(model: str, streamed: bool) -> ServedRequest:
     """All that is said of such a request: who is asked, and how."""
     return ServedRequest(ModelRequest(model, ()), stream=streamed)
 
@@ -307,7 +307,7 @@ async def pass_through(
         response_headers = answer.headers
         head = [*_forwarded_headers(response_headers), *headers]
         if status >= 400:
-            await _refused(answer, status, send, head)
+            await _send_error_response(answer, status, send, head)
             return ForwardResult(status, "upstream_error")
         if not call.route.streamed:
             # Read to its end before the status is told: one that breaks on the way is an error, not half an answer.
@@ -352,7 +352,7 @@ def _forwarded_name(name: str) -> bytes | None:
     return name.encode("latin-1") if name in _KEPT_HEADERS or name.startswith(_KEPT_BEGINNINGS) else None
 
 
-async def _refused(answer: Forwarded, status: int, send: Send, head: list[Header]) -> None:
+async def _send_error_response(answer: Forwarded, status: int, send: Send, head: list[Header]) -> None:
     body = bytearray()
     try:
         while len(body) < _ERROR_BODY and (data := await answer.read()):

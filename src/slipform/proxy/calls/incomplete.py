@@ -26,7 +26,7 @@ def incomplete_answer(error: SlipformError, api: str) -> ModelResponse | None:
     usage = error.report.usage if isinstance(error.report, Report) else response.usage
     response = response.replace(usage=usage)
     if isinstance(error, RefusalError):
-        return _refused(response, api)
+        return _encode_refusal(response, api)
     if isinstance(error, TruncatedError) and response.finish == "length":
         return response
     return None
@@ -43,7 +43,7 @@ def closing_chunk(response: ModelResponse) -> CompletionChunk:
     )
 
 
-def _refused(response: ModelResponse, api: str) -> ModelResponse:
+def _encode_refusal(response: ModelResponse, api: str) -> ModelResponse:
     """Return a refusal with its words where the API has them; a filter has none."""
     if response.finish == "content_filter":
         return response

@@ -259,7 +259,7 @@ def openapi_page() -> bytes:
         for method, operation in methods.items()
     ]
     schemas = [
-        f"<details id='{escape(name)}'><summary>{escape(name)}</summary><pre>{_shown(schema)}</pre></details>"
+        f"<details id='{escape(name)}'><summary>{escape(name)}</summary><pre>{_schema_html(schema)}</pre></details>"
         for name, schema in openapi_document()["components"]["schemas"].items()
     ]
     body = "\n".join([*operations, "<h2>Schemas</h2>", *schemas])
@@ -286,7 +286,7 @@ def _link(schema: JsonObject) -> str:
     return " or ".join(f"<a href='#{escape(name)}'>{escape(name)}</a>" for name in named)
 
 
-def _shown(schema: Any) -> str:
+def _schema_html(schema: Any) -> str:
     return escape(orjson.dumps(schema, option=orjson.OPT_INDENT_2).decode())
 
 

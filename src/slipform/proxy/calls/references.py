@@ -280,7 +280,7 @@ class _Walk:
         elif type(value) is dict or type(value) is list:
             self._below.append((value, child, Field(field.kind, must_own)))
         elif value is not None and must_own:
-            raise RequestError("Expected the id of a resource", where=_shown(at, field.kind))
+            raise RequestError("Expected the id of a resource", where=_field_label(at, field.kind))
 
     def _item(self, item: dict[str, Any], ids: Sequence[str], *, must_own: bool) -> None:
         for name in ids:
@@ -302,10 +302,10 @@ class _Walk:
         if provider is not None:
             holder[at] = identity
             marked = written
-        self.references.append(Reference(kind, identity, _shown(at, kind), must_own, marked, provider))
+        self.references.append(Reference(kind, identity, _field_label(at, kind), must_own, marked, provider))
 
 
-def _shown(at: Any, kind: str) -> str:
+def _field_label(at: Any, kind: str) -> str:
     return at if isinstance(at, str) else kind
 
 

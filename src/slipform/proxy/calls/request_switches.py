@@ -58,7 +58,7 @@ evidence=None)
         if name[:11] == _PREFIX:
             switch = name[11:].decode("latin-1").replace("-", "_")
             if switch not in _OTHERS:
-                switches = _with(
+                switches = _with_switch(
                     switches, switch, value.decode("latin-1"), f"header {name.decode('latin-1')}", most_attempts
                 )
     if field is None:
@@ -66,11 +66,11 @@ evidence=None)
     if not isinstance(field, Mapping):
         raise RequestError("Expected an object of switches", where=FIELD, hint=_hint())
     for name, value in field.items():
-        switches = _with(switches, name, value, f"{FIELD}.{name}", most_attempts)
+        switches = _with_switch(switches, name, value, f"{FIELD}.{name}", most_attempts)
     return switches
 
 
-def _with(switches: RequestSwitches, name: str, value: Any, where: str, most_attempts: int) -> RequestSwitches:
+def _with_switch(switches: RequestSwitches, name: str, value: Any, where: str, most_attempts: int) -> RequestSwitches:
     read = _READERS.get(name)
     if read is None:
         raise RequestError(f"Unknown switch {shown(name)}", where=where[:_LONGEST], hint=_hint())

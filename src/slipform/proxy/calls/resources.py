@@ -166,7 +166,7 @@ class ResponseMarks:
             response = orjson.loads(data)
         except orjson.JSONDecodeError:
             return data
-        return self._replaced(data) if self._record_ids(response) else data
+        return self._replace_tokens(data) if self._record_ids(response) else data
 
     def feed(self, data: bytes) -> bytes:
         """Mark the next piece of a stream, line by line; nothing stands for its end."""
@@ -186,7 +186,9 @@ class ResponseMarks:
             event = orjson.loads(line[5:])
         except orjson.JSONDecodeError:
             return line
-        return self._replaced(line) if isinstance(event, dict) and self._record_ids(event.get("response")) else line
+        return (
+            self._replace_tokens(line) if isinstance(event, dict) and self._record_ids(event.get("response")) else line
+        )
 
     def _record_ids(self, response: Any) -> bool:
         """Note the ids of a response; return False for what is none."""
@@ -202,7 +204,7 @@ class ResponseMarks:
             self._store.note_created(self._provider, response, self._key)
         return True
 
-    def _replaced(self, data: bytes) -> bytes:
+    def _replace_tokens(self, data: bytes) -> bytes:
         for token, marked in self._tokens.items():
             data = data.replace(token, marked)
         return data
@@ -224,7 +226,7 @@ class ResourceStore:
 
     def note(self, provider: str, kind: str, ids: Iterable[str], key: str) -> None:
         """Remember whose these are, soon: what is asked afterwards is asked of the same thread."""
-        self._ledger.post(_adding(provider, kind, ids, key))
+        self._ledger.post(_insert_rows(provider, kind, ids, key))
 
     def note_created(self, provider: str, answer: Mapping[str, Any], key: str) -> None:
         """Remember whose the resources are that a model's answer has created, soon."""
@@ -236,7 +238,7 @@ class ResourceStore:
 
     async def add(self, provider: str, kind: str, ids: Iterable[str], key: str) -> None:
         """Remember whose these are; a resource stays with the key that was first seen with it."""
-        await self._run(_adding(provider, kind, ids, key))
+        await self._run(_insert_rows(provider, kind, ids, key))
 
     async def remove(self, provider: str, identity: str) -> None:
         """Forget a resource that was deleted."""
@@ -294,7 +296,7 @@ class ResourceStore:
             ) from error
 
 
-def _adding(provider: str, kind: str, ids: Iterable[str], key: str) -> Callable[[sqlite3.Connection], object]:
+def _insert_rows(provider: str, kind: str, ids: Iterable[str], key: str) -> Callable[[sqlite3.Connection], object]:
     now = time.time()
     rows = [(provider, each, kind, key, now) for each in ids]
     return lambda db: db.executemany("INSERT OR IGNORE INTO resources VALUES (?, ?, ?, ?, ?)", rows)

@@ -235,7 +235,7 @@ class CallRouter:
         if self.spending is not None:
             jobs.append(self.spending.refresh)
         if self._shared is not None:
-            jobs.append(SharedDowngrades(self._shared, partial(_stores, self._router)).refresh)
+            jobs.append(SharedDowngrades(self._shared, partial(_downgrade_stores, self._router)).refresh)
         self._refreshing = asyncio.create_task(_refresh(jobs))
 
     async def close(self) -> None:
@@ -304,7 +304,7 @@ async def _refresh(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
         await asyncio.sleep(_REFRESH_SECONDS)
 
 
-def _stores(router: Router) -> Iterator[MemoryDowngrades]:
+def _downgrade_stores(router: Router) -> Iterator[MemoryDowngrades]:
     for provider in router.providers.values():
         if isinstance(provider, HttpProvider) and isinstance(provider.downgrades, MemoryDowngrades):
             yield provider.downgrades

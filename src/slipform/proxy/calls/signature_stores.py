@@ -139,15 +139,15 @@ class SqliteSignatures:
 
     async def get(self, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
         """Return what is kept for these calls of a caller."""
-        return await asyncio.to_thread(self._tried, lambda file: self._select(file, caller, ids)) or {}
+        return await asyncio.to_thread(self._run_in_database, lambda file: self._select(file, caller, ids)) or {}
 
     async def put(self, caller: str, entries: Mapping[str, bytes]) -> None:
         """Keep this for calls of a caller."""
-        await asyncio.to_thread(self._tried, lambda file: self._insert(file, caller, entries))
+        await asyncio.to_thread(self._run_in_database, lambda file: self._insert(file, caller, entries))
 
     async def remove(self, caller: str, ids: Sequence[str]) -> None:
         """Delete these entries of a caller."""
-        await asyncio.to_thread(self._tried, lambda file: self._delete(file, caller, ids))
+        await asyncio.to_thread(self._run_in_database, lambda file: self._delete(file, caller, ids))
 
     def _select(self, file: sqlite3.Connection, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
         oldest = self._clock() - self._settings.ttl_seconds
@@ -181,7 +181,7 @@ class SqliteSignatures:
     def _delete_beyond(self, file: sqlite3.Connection, where: str, values: tuple[object, ...]) -> None:
         file.execute(_TOO_MANY.format(part="", where=where), values)
 
-    def _tried(self, work: Callable[[sqlite3.Connection], dict[str, bytes]]) -> dict[str, bytes] | None:
+    def _run_in_database(self, work: Callable[[sqlite3.Connection], dict[str, bytes]]) -> dict[str, bytes] | None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None)) as file:

@@ -95,7 +95,7 @@ class SignedTurns:
         if not turns:
             return request
         used: set[str] = set()
-        messages = tuple([_restored(message, turns, used, request.extra_for) for message in request.messages])
+        messages = tuple([_restore_turn(message, turns, used, request.extra_for) for message in request.messages])
         return request.replace(messages=messages)
 
 
@@ -172,28 +172,28 @@ def parts_of(data: bytes, text: str, calls: Sequence[ToolCall]) -> tuple[Part, .
     """The parts of an answer from what `turn_text` has kept, its text and its calls; none where that cannot be read."""
     turn = _read({"": data}).get("")
     message = Message("assistant", (*((Text(text),) if text else ()), *calls))
-    return () if turn is None else _merged(message, turn.parts, with_turn=True).parts
+    return () if turn is None else _merge_turn(message, turn.parts, with_turn=True).parts
 
 
 def _plain(extra: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {codec: dict(fields) for codec, fields in extra.items()}
 
 
-def _restored(message: Message, turns: Mapping[str, KeptTurn], used: set[str], api: str | None) -> Message:
+def _restore_turn(message: Message, turns: Mapping[str, KeptTurn], used: set[str], api: str | None) -> Message:
     calls = {call.id: call for call in message.tool_calls}
     turn = next((turns[each] for each in calls if each in turns), None)
     if message.role != "assistant" or turn is None:
         return message
     first = turn.first or next(each for each in calls if each in turns)
     kept_parts = turns.get(turn.first, turn).parts
-    if _carries(kept_parts, api):
+    if _is_carried_by(kept_parts, api):
         return message
-    merged = _merged(message, kept_parts, with_turn=first not in used)
+    merged = _merge_turn(message, kept_parts, with_turn=first not in used)
     used.add(first)
     return merged
 
 
-def _merged(message: Message, kept_parts: Sequence[KeptPart], *, with_turn: bool) -> Message:
+def _merge_turn(message: Message, kept_parts: Sequence[KeptPart], *, with_turn: bool) -> Message:
     """The turn with what was kept of it; without `with_turn` only its calls: another message has the rest."""
     calls = {call.id: call for call in message.tool_calls}
     parts: list[Part] = []
@@ -218,7 +218,7 @@ def _merged(message: Message, kept_parts: Sequence[KeptPart], *, with_turn: bool
     return message.replace(parts=(*thoughts, *parts[:at], *texts, *parts[at:], *calls.values()))
 
 
-def _carries(kept_parts: Sequence[KeptPart], api: str | None) -> bool:
+def _is_carried_by(kept_parts: Sequence[KeptPart], api: str | None) -> bool:
     """Whether the caller's API has a place for it: then they send it back, or leave it out on purpose.
 
     Chat Completions has many vendors, whose own fields most clients do not know.

@@ -115,7 +115,7 @@ def _page(sorted_items: list[dict[str, Any]], query: Mapping[str, str]) -> dict[
     return {"object": "list", "data": page, "has_more": len(items) > len(page), **ends}
 
 
-def _shown(identity: str, entry: ConversationEntry) -> dict[str, Any]:
+def _conversation_body(identity: str, entry: ConversationEntry) -> dict[str, Any]:
     return {"id": identity, "object": "conversation", "created_at": entry.created_at, "metadata": entry.metadata}
 
 
@@ -142,18 +142,18 @@ async def _create(request: StoredRequest) -> dict[str, Any]:
     entry = ConversationEntry(now, int(now), [name for name, _ in items], _metadata(request.data))
     identity = new_id("conv")
     await store.put({conversation_key(identity): entry}, items)
-    return _shown(identity, entry)
+    return _conversation_body(identity, entry)
 
 
 async def _show_conversation(request: StoredRequest) -> dict[str, Any]:
-    return _shown(*await _conversation(request))
+    return _conversation_body(*await _conversation(request))
 
 
 async def _update(request: StoredRequest) -> dict[str, Any]:
     identity, entry = await _conversation(request)
     entry.metadata = _metadata(request.data)
     await request.store.put({conversation_key(identity): entry}, [])
-    return _shown(identity, entry)
+    return _conversation_body(identity, entry)
 
 
 async def _delete_conversation(request: StoredRequest) -> dict[str, Any]:
@@ -195,7 +195,7 @@ async def _delete_item(request: StoredRequest) -> dict[str, Any]:
     identity, entry, _, at = await _named_item(request)
     del entry.items[at]
     await request.store.put({conversation_key(identity): entry}, [])
-    return _shown(identity, entry)
+    return _conversation_body(identity, entry)
 
 
 _Answer: TypeAlias = Callable[[StoredRequest], Awaitable[dict[str, Any]]]

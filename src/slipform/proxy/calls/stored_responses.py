@@ -321,7 +321,7 @@ async def expand(data: dict[str, Any], store: ResponseStore, *, vendor_stores: b
         names = stored.items
     before = await _stored_items(names, store)
     items = _input_items(data)
-    inputs, changed = await _referred(items, store, vendor_stores=vendor_stores)
+    inputs, changed = await _with_referred_items(items, store, vendor_stores=vendor_stores)
     _check_size([*before, *inputs], store.max_bytes)
     expanded = dict(data)
     if before or changed:
@@ -375,7 +375,7 @@ def _input_items(data: Mapping[str, Any]) -> list[Any]:
     return [{"role": "user", "content": items}] if isinstance(items, str) else _list_of(items)
 
 
-async def _referred(
+async def _with_referred_items(
     items: Sequence[Any], store: ResponseStore, *, vendor_stores: bool
 ) -> tuple[list[StoredItem], bool]:
     """The items of a request as they are stored, with those that it refers to; and whether it refers to any."""

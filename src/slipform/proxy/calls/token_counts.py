@@ -54,7 +54,7 @@ async def count_tokens(
         inner = data.get("generateContentRequest")
         data = inner if isinstance(inner, Mapping) else data
     request = _read(family, data, model)
-    counted = await _counted(request, provider, calls) if isinstance(provider, HttpProvider) else None
+    counted = await _count_at_provider(request, provider, calls) if isinstance(provider, HttpProvider) else None
     return TokenCount(estimate(dumps(data)), True) if counted is None else TokenCount(counted, False)
 
 
@@ -78,7 +78,7 @@ def _read(family: Family, data: Mapping[str, Any], model: str) -> ModelRequest:
     return request.replace(model=model)
 
 
-async def _counted(request: ModelRequest, provider: HttpProvider, calls: CallCount) -> int | None:
+async def _count_at_provider(request: ModelRequest, provider: HttpProvider, calls: CallCount) -> int | None:
     """The count of a provider that has a counter; None for any other, and when its counter fails."""
     model_route = provider.route(request.model, streamed=False)
     if model_route is None or provider.api not in ("anthropic", "gemini"):

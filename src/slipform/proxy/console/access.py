@@ -153,9 +153,9 @@ class ConsoleAccess:
                 return ANYBODY
             if (caller := self._guard.operator(key_id)) is not None:
                 return caller
-        raise NoSession("Sign in to the console first", hint=self._how())
+        raise NoSession("Sign in to the console first", hint=self._sign_in_hint())
 
-    def _how(self) -> str:
+    def _sign_in_hint(self) -> str:
         return _OPERATORS_ONLY if self._guard.requires_key else "`slipform console` opens it, signed in."
 
 

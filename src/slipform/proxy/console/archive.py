@@ -139,7 +139,7 @@ class CallArchive:
             going, acts = self._next()
             try:
                 if connection is None:
-                    connection = self._opened()
+                    connection = self._open_or_replace()
                 with connection:
                     for act in acts:
                         act(connection)
@@ -169,7 +169,7 @@ class CallArchive:
                 return True, acts
         return False, acts
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open_or_replace(self) -> sqlite3.Connection:
         try:
             return _open(self.path)
         except sqlite3.DatabaseError as error:

@@ -326,7 +326,7 @@ class Console:
         words = parse_query(query.get("q", ""))
         limit = int(min(max(_number(query.get("limit"), 100.0), 1.0), _MAX_ROWS))
         before = _number(query.get("before"), math.inf)
-        recent = (_listed(row) for row in self.history.rows() if row["at"] <= before and matches(row, words))
+        recent = (_without_detail(row) for row in self.history.rows() if row["at"] <= before and matches(row, words))
         rows = list(islice(recent, limit + 1))
         archive = self.history.archive
         if archive is not None and len(rows) <= limit:
@@ -338,7 +338,7 @@ class Console:
         return {
             "rows": rows[:limit],
             "under_way": [*under_way, *_from_all(others, "under_way")],
-            "pinned": [*map(_listed, self.history.pinned()), *_from_all(others, "pinned")],
+            "pinned": [*map(_without_detail, self.history.pinned()), *_from_all(others, "pinned")],
             "more": more,
             "kept": reduce(_sum, (each["kept"] for each in others), self.history.sizes()),
             "narrowest": narrowest(self.history.rows, words) if words and not rows else None,
@@ -496,13 +496,13 @@ def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: count + other.get(name, 0) for name, count in one.items()}
 
 
-def _listed(row: dict[str, Any]) -> dict[str, Any]:
+def _without_detail(row: dict[str, Any]) -> dict[str, Any]:
     row.pop("detail", None)
     return row
 
 
 def _archived(archive: CallArchive, before: float, words: list[tuple[str, str]], limit: int) -> list[dict[str, Any]]:
-    rows = (_listed(row) for row in archive.rows(min(before, time.time() + 60)) if matches(row, words))
+    rows = (_without_detail(row) for row in archive.rows(min(before, time.time() + 60)) if matches(row, words))
     return list(islice(rows, limit))
 
 

@@ -47,8 +47,8 @@ def _packed(trace: CallTrace, record: CallRecord) -> bytes:
     """The words of a call as JSON, keys masked."""
     report = record.report
     fields = {
-        "request": _shown(trace.request),
-        "response": _shown(trace.response),
+        "request": _excerpt_of(trace.request),
+        "response": _excerpt_of(trace.response),
         "pour": trace.pour,
         "report": None if report is None else report.to_dict(),
         "texts": [] if report is None else [attempt.text for attempt in report.attempts],
@@ -56,7 +56,7 @@ def _packed(trace: CallTrace, record: CallRecord) -> bytes:
     return redact(orjson.dumps(fields, default=str).decode()).encode()
 
 
-def _shown(data: bytes) -> dict[str, Any]:
+def _excerpt_of(data: bytes) -> dict[str, Any]:
     """The beginning and, of what is too long, the end of some bytes, with their true number."""
     if len(data) <= MAX_TRACE_BYTES:
         return {"text": data.decode("utf-8", "replace"), "bytes": len(data), "cut": False}
@@ -149,9 +149,9 @@ class CallHistory:
     def _look(self, identity: str, record: CallRecord) -> None:
         if identity not in self._growth:
             self._growth[identity] = Growth()
-            record.look(partial(self._poured, identity))
+            record.look(partial(self._note_growth, identity))
 
-    def _poured(self, identity: str, attempt: int, received: int, released: int, pending: int) -> None:
+    def _note_growth(self, identity: str, attempt: int, received: int, released: int, pending: int) -> None:
         """Note how much a stream has grown; the next batch reports it to its subscribers."""
         growth = self._growth.get(identity)
         if growth is not None:
@@ -225,14 +225,14 @@ class CallHistory:
             trace = record.trace if record.trace is not None and record.trace.only is None else None
             row["trace"] = orjson.loads(_packed(trace, record)) if trace is not None else None
             return row
-        return None if (entry := self._lookup(identity)) is None else self._whole(identity, entry)
+        return None if (entry := self._lookup(identity)) is None else self._full_row(identity, entry)
 
     def find_archived(self, identity: str) -> dict[str, Any] | None:
         """One call by its id, from disk; may take a moment."""
         entry = None if self.archive is None else self.archive.find(identity)
-        return None if entry is None else self._whole(identity, entry)
+        return None if entry is None else self._full_row(identity, entry)
 
-    def _whole(self, identity: str, entry: tuple[bytes, bytes | None]) -> dict[str, Any]:
+    def _full_row(self, identity: str, entry: tuple[bytes, bytes | None]) -> dict[str, Any]:
         packed, words = entry
         trace = None if words is None else orjson.loads(words)
         return {**named(orjson.loads(packed)), "pinned": identity in self._pinned, "trace": trace}

@@ -56,7 +56,7 @@ def constraints(
         bound = shape.bounds.get(keyword)
         if bound is None:
             continue
-        near = _nearest(emitter, bound, whole=whole)
+        near = _nearest_constraint(emitter, bound, whole=whole)
         if near is not None and not _affordable(emitter, keyword):
             near = None
         if near is not None:
@@ -81,7 +81,7 @@ def _affordable(emitter: Emitter, keyword: str) -> bool:
     return emitter.bounds <= most
 
 
-def _nearest(emitter: Emitter, bound: Bound, *, whole: bool) -> tuple[str, Any] | None:
+def _nearest_constraint(emitter: Emitter, bound: Bound, *, whole: bool) -> tuple[str, Any] | None:
     """The constraint as the dialect can say it, perhaps wider; None when it cannot."""
     dialect = emitter.dialect
     keyword = bound.keyword

@@ -258,7 +258,7 @@ class _Settler:
         # A pair met again inside itself is the same merger: it refers to what is being made.
         waiting = Ref("")
         self._pairs[pair] = waiting
-        merged = None if depth > _MAX_DEPTH else self._joined(one, other, depth)
+        merged = None if depth > _MAX_DEPTH else self._merge_plans(one, other, depth)
         if merged is not None:
             waiting.target = merged
             self._pairs[pair] = self._new(merged)
@@ -268,7 +268,7 @@ class _Settler:
             del self._pairs[stale]
         return SAME if id(one) not in self.active and id(other) not in self.active else None
 
-    def _joined(self, one: ValuePlan, other: ValuePlan, depth: int) -> ValuePlan | None:
+    def _merge_plans(self, one: ValuePlan, other: ValuePlan, depth: int) -> ValuePlan | None:
         match one, other:
             case Record(), Record():
                 return self._merged_records(one, other, depth)

@@ -143,7 +143,7 @@ class Emitter:
         parts, note, via = self.follow(parts)
         entry = self._entries.get(parts)
         if entry is not None and not entry.done:
-            return self._again(entry, parts, note, site)
+            return self._emit_recursion(entry, parts, note, site)
         if self.depth > MAX_DEPTH:
             self.report.add(_pointer(parts), "type", None, "approximated")
             return self.free(parts, "the rest is nested too deeply to be spelled out")
@@ -216,7 +216,7 @@ class Emitter:
             self.keys[name] = parts
         return out
 
-    def _again(self, entry: LoweredPlace, parts: tuple[SourceNode, ...], note: str | None, site: str) -> Out:
+    def _emit_recursion(self, entry: LoweredPlace, parts: tuple[SourceNode, ...], note: str | None, site: str) -> Out:
         """A place met again inside itself."""
         recursion = self.dialect.recursion
         through_optional = self._optional_edges > entry.optional_edges

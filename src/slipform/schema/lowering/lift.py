@@ -65,7 +65,7 @@ class Lifter:
             cell.append(self._make(plan))
         if cell:
             return cell[0]
-        return _later(cell)
+        return _deferred(cell)
 
     def _make(self, plan: ValuePlan) -> LiftFunction:
         match plan:
@@ -168,7 +168,7 @@ class Lifter:
         return lift
 
 
-def _later(cell: list[LiftFunction]) -> LiftFunction:
+def _deferred(cell: list[LiftFunction]) -> LiftFunction:
     """A function that is still being made: it leads back to itself."""
     return lambda value: cell[0](value)  # noqa: PLW0108 — the cell is empty until then
 

@@ -145,7 +145,7 @@ def hoist(root: dict[str, Any], defs: dict[str, dict[str, Any]], dialect: Dialec
             for holder, key, sub in list(subschemas(node)):
                 if below > most and is_level(sub):
                     if dialect.refs == "none":
-                        raise _refused(dialect, f"objects are nested more than {most} deep")
+                        raise _not_expressible(dialect, f"objects are nested more than {most} deep")
                     count += 1
                     name = f"deep_{count}"
                     while name in defs:
@@ -166,7 +166,7 @@ def check(schema: dict[str, Any], defs: Mapping[str, dict[str, Any]], dialect: D
     for name, count in counts.items():
         if count > limits.get(name, count):
             words = name.replace("_", " ").replace("name chars", "characters of names and enum values")
-            raise _refused(dialect, f"{count} {words}, at most {limits[name]}")
+            raise _not_expressible(dialect, f"{count} {words}, at most {limits[name]}")
 
 
 def limit_counts(schema: Mapping[str, Any]) -> dict[str, int]:
@@ -191,7 +191,7 @@ def _count(node: Mapping[str, Any], counts: dict[str, int]) -> None:
     counts["name_chars"] += sum(len(str(value)) for value in values)
 
 
-def _refused(dialect: Dialect, why: str) -> UnsupportedSchemaError:
+def _not_expressible(dialect: Dialect, why: str) -> UnsupportedSchemaError:
     return UnsupportedSchemaError(
         f"Not expressible in {dialect.name}: {why}",
         hint="Use the next channel: a tool call or a prompt.",
@@ -221,7 +221,7 @@ def document(
 ) -> dict[str, Any]:
     """One document: the root, and the definitions it leads to."""
     itself = root_name if root_name is not None and dialect.refs == "root" and defs.get(root_name) is root else None
-    used = _used(root, defs)
+    used = _used_definitions(root, defs)
     if itself is not None:
         used.pop(itself, None)
     schema = _copied({**root, "$defs": used} if used else root)
@@ -245,7 +245,7 @@ def _copied(schema: dict[str, Any]) -> dict[str, Any]:
     return copied
 
 
-def _used(root: dict[str, Any], defs: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _used_definitions(root: dict[str, Any], defs: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     used: dict[str, None] = {}
     queue = [root]
     for top in queue:
@@ -357,7 +357,7 @@ def _lower(text: bytes, name: str, open_objects: OpenObjects) -> Lowered:
     try:
         source = SchemaSource.read(text)
         if rules.mode == "pass":
-            return _passed(source, rules)
+            return _pass_through(source, rules)
         emitter, out, root_name = _walk(source, rules, open_objects)
     except RecursionError as error:
         raise SchemaError("This schema is nested too deeply", hint="Flatten it with $defs and $ref.") from error
@@ -405,7 +405,7 @@ def _bound(schema: Mapping[str, Any], plan: LiftPlan, report: tuple[LoweringLoss
     return Lowered(schema, same if fast is None else lift, report, plan)
 
 
-def _passed(source: SchemaSource, rules: Dialect) -> Lowered:
+def _pass_through(source: SchemaSource, rules: Dialect) -> Lowered:
     if is_plain_object(source.document):
         return Lowered(source.document, same)
     schema = wrap(source.document, ROOT_KEY)

@@ -53,7 +53,7 @@ def emit_object(emitter: Emitter, shape: Conjunction, loosened: list[SourceNode]
         loose = _any_of(emitter, variants)
         if loose is not None:
             _place(emitter, draft, name, loose, variants, required=False)
-    return _closed(emitter, shape, view, draft, keeps=keeps)
+    return _emit_closed(emitter, shape, view, draft, keeps=keeps)
 
 
 def _keeps_open(emitter: Emitter, shape: Conjunction, view: ObjectView) -> bool:
@@ -175,7 +175,7 @@ def _add_pairs(draft: _Draft, pairs: dict[str, Any], notes: list[str]) -> str:
     return key
 
 
-def _closed(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft, *, keeps: bool) -> Out:
+def _emit_closed(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft, *, keeps: bool) -> Out:
     """An object in a dialect where other keys cannot stand: they travel as key/value pairs."""
     pointer = shape.parts[0].pointer if shape.parts else ""
     unsaid = not any(view.properties.values()) and not view.loose

@@ -170,13 +170,13 @@ def _flat(outs: list[tuple[str, Out]]) -> list[tuple[str, Out]]:
     by_text: dict[bytes, list[Out]] = {}
     for name, out in flat:
         same = by_text.setdefault(to_text(out.schema), [])
-        if not any(_alike(out, other) for other in same):
+        if not any(_is_same_output(out, other) for other in same):
             same.append(out)
             distinct.append((name, out))
     return distinct
 
 
-def _alike(one: Out, other: Out) -> bool:
+def _is_same_output(one: Out, other: Out) -> bool:
     if one.schema != other.schema:
         return False
     if isinstance(one.plan, Ref) and isinstance(other.plan, Ref):

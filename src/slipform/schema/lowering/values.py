@@ -46,7 +46,7 @@ def emit_array(emitter: Emitter, shape: Conjunction) -> Out | None:
     shut = len(prefix) < len(view.prefix) or _ends_with_prefix(shape, view)
     native = bool(prefix) and emitter.dialect.tuples == "native"
     if view.openness == "implicit" and not shut and not native and emitter.dialect.free == "json":
-        return _unsaid(emitter, shape, view, prefix, least)
+        return _emit_untyped_items(emitter, shape, view, prefix, least)
     rest = None if shut else emitter.emit(view.rest, optional=True)
     shut = shut or rest is None
     if shut and least > len(prefix):
@@ -60,7 +60,7 @@ def emit_array(emitter: Emitter, shape: Conjunction) -> Out | None:
     return _as_object(emitter, shape, view, prefix, rest, least)
 
 
-def _unsaid(emitter: Emitter, shape: Conjunction, view: ArrayView, prefix: list[Out], least: int) -> Out:
+def _emit_untyped_items(emitter: Emitter, shape: Conjunction, view: ArrayView, prefix: list[Out], least: int) -> Out:
     """Nothing is said of the items, or of those after the first few, and the dialect wants each to have a type."""
     pointer = shape.parts[0].pointer if shape.parts else ""
     if not prefix:
@@ -182,17 +182,17 @@ def emit_scalars(emitter: Emitter, shape: Conjunction, types: frozenset[str]) ->
         return _enumeration(emitter, shape, shape.enum)
     outs: list[tuple[str, Out]] = []
     if "string" in types:
-        outs.append(("string", _one(emitter, shape, "string", _TEXTUAL)))
+        outs.append(("string", _emit_scalar(emitter, shape, "string", _TEXTUAL)))
     if "number" in types or "integer" in types:
         name = "number" if "number" in types else "integer"
-        outs.append((name, _one(emitter, shape, name, _NUMERIC)))
-    outs += [(name, _one(emitter, shape, name, ())) for name in ("boolean", "null") if name in types]
+        outs.append((name, _emit_scalar(emitter, shape, name, _NUMERIC)))
+    outs += [(name, _emit_scalar(emitter, shape, name, ())) for name in ("boolean", "null") if name in types]
     if len(outs) == 1:
         return outs[0][1]
     return unions.union(emitter, outs, shape.parts[0].pointer if shape.parts else "", None)
 
 
-def _one(emitter: Emitter, shape: Conjunction, name: str, keywords: tuple[str, ...]) -> Out:
+def _emit_scalar(emitter: Emitter, shape: Conjunction, name: str, keywords: tuple[str, ...]) -> Out:
     bounds, notes = constraints(emitter, shape, keywords, whole=name == "integer")
     schema = describe(emitter, {"type": name, **bounds}, shape if name != "null" else None, notes)
     return Out(schema, SAME, frozenset({"number" if name == "integer" else name}))
@@ -216,9 +216,9 @@ def _enumeration(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out
             groups = {}
         rest = {name: listed for name, listed in groups.items() if name not in ("array", "object")}
         outs = [("json", _texts(emitter, shape, composite))]
-        outs += [(name, _listed(emitter, shape, name, listed)) for name, listed in rest.items()]
+        outs += [(name, _emit_enumeration(emitter, shape, name, listed)) for name, listed in rest.items()]
     else:
-        outs = [(name, _listed(emitter, shape, name, listed)) for name, listed in groups.items()]
+        outs = [(name, _emit_enumeration(emitter, shape, name, listed)) for name, listed in groups.items()]
     return outs[0][1] if len(outs) == 1 else unions.union(emitter, outs, pointer, None)
 
 
@@ -243,7 +243,7 @@ def _say_enum(emitter: Emitter, shape: Conjunction, values: list[Any], *, taken:
         emitter.report.add(bound.pointer, bound.keyword, bound.value, "kept" if taken else "dropped", by)
 
 
-def _listed(emitter: Emitter, shape: Conjunction, name: str, values: list[Any]) -> Out:
+def _emit_enumeration(emitter: Emitter, shape: Conjunction, name: str, values: list[Any]) -> Out:
     kinds = frozenset({name})
     if name == "null" and len(values) == 1:
         _say_enum(emitter, shape, values, taken=True)

@@ -72,12 +72,12 @@ def whole_reading(
     readings: list[tuple[int, Reading]] = []
     for changes in islice(_changes(text, at, edits), allowed):
         try:
-            attempted = attempt(_changed(text, changes))
+            attempted = attempt(_with_changes(text, changes))
         except CannotRepair:
             continue
         if not _is_whole(attempted, text, end) or changes[-1][0] >= attempted.end:
             continue
-        merged = _merged(text, changes, attempted.edits)
+        merged = _merge_edits(text, changes, attempted.edits)
         if merged is not None:
             cost = sum(edit.kind in BRACKET_EDITS for edit in merged)
             start = min(attempted.start, merged[0].position)
@@ -130,7 +130,7 @@ def _closers_before(text: str, at: int) -> list[int]:
     return closers[::-1]
 
 
-def _changed(text: str, changes: tuple[tuple[int, str], ...]) -> str:
+def _with_changes(text: str, changes: tuple[tuple[int, str], ...]) -> str:
     """Return the text with other characters at some positions, which are in order."""
     pieces: list[str] = []
     done = 0
@@ -140,7 +140,7 @@ def _changed(text: str, changes: tuple[tuple[int, str], ...]) -> str:
     return "".join([*pieces, text[done:]])
 
 
-def _merged(
+def _merge_edits(
     text: str, changes: tuple[tuple[int, str], ...], edits: tuple[RepairEdit, ...]
 ) -> tuple[RepairEdit, ...] | None:
     """Return the edits with the changed brackets among them; None when an edit covers one."""

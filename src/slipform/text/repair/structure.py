@@ -48,7 +48,7 @@ def close(m: RepairState, char: str) -> None:
         m.drop("call")
     else:
         m.accept(char)
-    _closed(m, at)
+    _close_frame(m, at)
 
 
 def _drop_comma(m: RepairState) -> None:
@@ -56,7 +56,7 @@ def _drop_comma(m: RepairState) -> None:
         m.drop_comma()
 
 
-def _closed(m: RepairState, at: int) -> None:
+def _close_frame(m: RepairState, at: int) -> None:
     frame = m.stack.pop()
     m.comma = -1
     m.end_value(m.position)
@@ -87,7 +87,7 @@ def _mismatch(m: RepairState, char: str) -> None:
     if wrong and m.stack[-1] in "{[":
         m.edit("wrong_bracket", at, m.text[at], CLOSER[m.stack[-1]])
         m.position = at + 1
-        _closed(m, at)
+        _close_frame(m, at)
         return
     closing = "".join("]" if frame == "t" else CLOSER[frame] for frame in reversed(missing) if frame != "f")
     m.edit("missing_bracket", at, "", closing)
@@ -111,7 +111,7 @@ def _unopened(m: RepairState, at: int) -> None:
     _drop_comma(m)
     m.edit("wrong_bracket", at, m.text[at], expected)
     m.position = at + 1
-    _closed(m, at)
+    _close_frame(m, at)
 
 
 def _fits(m: RepairState, outer: list[str], after: int) -> bool:

@@ -366,10 +366,10 @@ class AddedBounds:
             return ()  # cut off, which is said elsewhere
         if key is not None:
             value = value[key]
-        reached = [join_pointer(at) or "the root" for at in _reached(value, self.narrowed, self, (), 0)]
+        reached = [join_pointer(at) or "the root" for at in _reached_bounds(value, self.narrowed, self, (), 0)]
         missing = [join_pointer(pointer) for pointer in self.left_out]
         changes = [
-            f"{what} {_listed(places)}"
+            f"{what} {_names_text(places)}"
             for what, places in (("reached at", reached), ("leaving no room for the optional", missing))
             if places
         ]
@@ -383,21 +383,21 @@ class AddedBounds:
         return frozenset(sub[keyword] for _, sub in subschemas(self.original) if isinstance(sub.get(keyword), int))
 
 
-def _listed(places: list[str]) -> str:
+def _names_text(places: list[str]) -> str:
     more = len(places) - _NAMED
     return ", ".join(places[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _reached(value: Any, sub: Json, bounds: AddedBounds, at: Pointer, depth: int) -> Iterator[Pointer]:
+def _reached_bounds(value: Any, sub: Json, bounds: AddedBounds, at: Pointer, depth: int) -> Iterator[Pointer]:
     """Where the value is as long as it was allowed to get."""
     if not isinstance(sub, Mapping) or depth > _DEEPEST_REACHED or "enum" in sub or "const" in sub:
         return
     if REF in sub:
-        yield from _reached(value, lookup(bounds.narrowed, sub[REF]), bounds, at, depth + 1)
+        yield from _reached_bounds(value, lookup(bounds.narrowed, sub[REF]), bounds, at, depth + 1)
         return
     for branch in sub.get("anyOf", ()):
         if isinstance(branch, Mapping) and json_type(value) in (widened(named_types(branch)) or JSON_TYPES):
-            yield from _reached(value, branch, bounds, at, depth + 1)
+            yield from _reached_bounds(value, branch, bounds, at, depth + 1)
             break
     if _is_full(value, sub, bounds):
         yield at
@@ -405,10 +405,10 @@ def _reached(value: Any, sub: Json, bounds: AddedBounds, at: Pointer, depth: int
         named = sub.get("properties") or {}
         other = next(iter((sub.get("patternProperties") or {}).values()), None)
         for name, each in value.items():
-            yield from _reached(each, named.get(name, other), bounds, (*at, name), depth + 1)
+            yield from _reached_bounds(each, named.get(name, other), bounds, (*at, name), depth + 1)
     elif isinstance(value, list) and isinstance(items := sub.get("items"), Mapping):
         for number, each in enumerate(value):
-            yield from _reached(each, items, bounds, (*at, str(number)), depth + 1)
+            yield from _reached_bounds(each, items, bounds, (*at, str(number)), depth + 1)
 
 
 def _is_full(value: Any, sub: Mapping[str, Any], bounds: AddedBounds) -> bool:

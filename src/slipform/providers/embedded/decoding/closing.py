@@ -175,7 +175,7 @@ class AnswerCloser:
                     longer.setdefault(each)
             if not longer:
                 return b""
-            beginnings = list(longer)[:_WIDEST] if len(longer) <= _WIDEST else _spread(list(longer))
+            beginnings = list(longer)[:_WIDEST] if len(longer) <= _WIDEST else _spread_sample(list(longer))
         return b""
 
     def _choices(self, beginning: bytes) -> list[int]:
@@ -206,6 +206,6 @@ def _kind(byte: int) -> int:
     return min(byte, 0x80)
 
 
-def _spread(beginnings: list[bytes]) -> list[bytes]:
+def _spread_sample(beginnings: list[bytes]) -> list[bytes]:
     """Some of very many, from all over."""
     return [beginnings[len(beginnings) * part // _WIDEST] for part in range(_WIDEST)]
