@@ -9,11 +9,12 @@ import pytest
 
 from slipform.codecs import Capabilities
 from slipform.errors import UpstreamRequestError
+from slipform.ir import Message, ModelRequest
 from slipform.providers.http import HttpProvider
 from slipform.providers.refusals import record_refusal
 from slipform.providers.retry import MemoryDowngrades, apply_downgrades
-from slipform.schema import OutputStrategy
-from slipform.testing import FakeVendor, Received, Step, rejected
+from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
+from slipform.testing import FakeVendor, Received, Step, refusal, rejected
 from tests.providers.chat import ChatCodec, ask
 from tests.providers.conftest import QUICK, AsyncFace, SyncFace
 
@@ -177,3 +178,16 @@ def test_the_store_is_bounded_and_forgets() -> None:
     assert store.get("c") == {"no_native", "no_sampling"}
     now[0] = 11
     assert store.get("c") == frozenset()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_refusal_in_words_is_not_taken_for_a_schema_that_was_ignored(streamed: bool) -> None:
+    shape = ResponseFormat.strict(JsonSchemaSpec("person", SCHEMA))
+    request = ModelRequest("claude-opus-5-5", (Message.user("Ada is 36"),), shape)
+    with FakeVendor([refusal()], api="anthropic") as vendor:
+        provider = HttpProvider("anthropic", base_url=vendor.base_url, api_key="k")
+        if streamed:
+            list(provider.stream(request))
+        else:
+            provider.complete(request)
+        assert "schema_in_prompt" not in provider.capabilities(request.model).quirks

@@ -223,7 +223,7 @@ def test_a_port_that_is_taken_is_a_clear_error() -> None:
 
 
 def test_listening_beyond_this_machine_without_keys_is_refused() -> None:
-    with pytest.raises(ConfigError, match="anybody there could call"):
+    with pytest.raises(ConfigError, match="anyone there could call"):
         serve(host="0.0.0.0", port=0)
 
 

@@ -396,7 +396,7 @@ def test_a_proxy_starts_without_redis_being_there() -> None:
 
 
 def test_a_revocation_that_nobody_hears_is_said_so() -> None:
-    with pytest.raises(ConfigError, match="could not be told"):
+    with pytest.raises(ConfigError, match="could not be notified"):
         tell_machines(Redis(url="redis://127.0.0.1:1/0"), "x", Revocation("removed", 0))
 
 

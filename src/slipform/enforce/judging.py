@@ -399,7 +399,9 @@ def _unreadable(text: str, response: ModelResponse, error: JsonEnforcementError)
     if response.finish != "length" and error.details.get("reason") == UNFINISHED_REASONING:
         # Half a thought is neither shown to the model again nor given to a formatter.
         return Verdict(violations=(_UNFINISHED,), error=error)
-    return Verdict(candidate=text, error=_runaway_error(text) or (was_truncated() if response.finish == "length" else error))
+    return Verdict(
+        candidate=text, error=_runaway_error(text) or (was_truncated() if response.finish == "length" else error)
+    )
 
 
 def _judge_text(text: str, response: ModelResponse, standard: Requirement, schema: Schema[Any]) -> Verdict:

@@ -159,24 +159,30 @@ def _pieces(
     decoder = prepared.codec.decode_stream(prepared.encoded)
     warnings = prepared.warnings
     has_text = False
+    ignores_schema = False
     chunks: Sequence[CompletionChunk] = ()
-    while True:
-        try:
-            data = yield ReadEffect(chunks, decoder.texts)
-        except TransportFault as fault:
-            if fault.limit is not None or fault.reason != "broken":
-                raise stream_error(prepared, fault) from fault
-            return _with_warnings(_finish_cut(decoder, fault), warnings)
-        if not data:
-            return _with_warnings(decoder.finish(), warnings)
-        chunks = decoder.feed(data)
-        if not has_text and (first := next((chunk.text for chunk in chunks if chunk.text.strip()), "")):
-            has_text = True
-            if not request.tools and _ignores_schema(prepared, first):  # text may stand before a call
-                endpoint.record_ignored_schema(request, prepared)
-        if warnings and chunks:
-            chunks = _with_warnings(chunks, warnings)
-            warnings = ()
+    try:
+        while True:
+            try:
+                data = yield ReadEffect(chunks, decoder.texts)
+            except TransportFault as fault:
+                if fault.limit is not None or fault.reason != "broken":
+                    raise stream_error(prepared, fault) from fault
+                return _with_warnings(_finish_cut(decoder, fault), warnings)
+            if not data:
+                return _with_warnings(decoder.finish(), warnings)
+            chunks = decoder.feed(data)
+            if not has_text and (first := next((chunk.text for chunk in chunks if chunk.text.strip()), "")):
+                has_text = True
+                ignores_schema = not request.tools and _ignores_schema(prepared, first)  # text may stand before a call
+            if ignores_schema and any(chunk.finish not in (None, "stop") or chunk.refusal for chunk in chunks):
+                ignores_schema = False  # a refusal is in words, whatever the schema
+            if warnings and chunks:
+                chunks = _with_warnings(chunks, warnings)
+                warnings = ()
+    finally:
+        if ignores_schema:
+            endpoint.record_ignored_schema(request, prepared)
 
 
 def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[CompletionChunk]:
