@@ -337,6 +337,18 @@ class StoredResponses(Signatures):
     max_bytes_per_key: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
 
 
+class FetchSettings(_Block):
+    """Whether images and documents that requests name by address are fetched for vendors that take bytes only."""
+
+    enabled: bool = False
+    max_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
+    """Of all files of one request."""
+    max_files: Annotated[int, Field(ge=1)] = 16
+    """In one request."""
+    seconds: Positive = 10
+    """How long fetching the files of one request may take."""
+
+
 class Redis(_Block):
     """Where workers or machines share keys, rate limits, budgets, the cache, downgrades, signatures and responses."""
 
@@ -370,6 +382,7 @@ class Settings(_Block):
     ledger: LedgerSettings = LedgerSettings()
     signatures: Signatures = Signatures()
     stored_responses: StoredResponses = StoredResponses()
+    fetch: FetchSettings = FetchSettings()
     redis: Redis | None = None
 
     @property

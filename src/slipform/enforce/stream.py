@@ -269,8 +269,7 @@ class EnforcedStream:
         if calls is not None and calls.any_open and (chunk.text or chunk.reasoning):
             self._leave(calls.end(), certain)  # something else has begun
         if chunk.text:
-            if chunk.extra:
-                self._item = _item_fields(chunk.extra) or self._item
+            self._note_item(chunk.extra)
             self._texts.append(chunk.text)
             self._folded += 1
             self._say(chunk.text, certain)
@@ -290,6 +289,11 @@ class EnforcedStream:
             self._model = chunk.model
         if chunk.extra and not self.has_shown:
             self._head.update(head_fields(chunk.extra))
+
+    def _note_item(self, extra: Mapping[str, Any]) -> None:
+        """Remember which item of its vendor's the text of a chunk begins, if it begins one."""
+        if extra:
+            self._item = _item_fields(extra) or self._item
 
     def _aside(self, chunk: Any, certain: list[CompletionChunk]) -> None:
         """What stands beside the text: no schema holds it, so it leaves as it comes, and the ends of prose with it."""

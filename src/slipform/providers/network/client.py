@@ -11,7 +11,7 @@ import contextlib
 import socket
 import ssl
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 import aiohappyeyeballs
 
@@ -49,7 +49,8 @@ class HttpTransport:
     """Sends requests over HTTP/1.1 connections that it reuses within seconds; one serves all threads and event loops.
 
     `tls` replaces the default context (the system's authorities), `proxy` that of the environment (`"none"` for no
-    proxy). A response larger than `max_answer_bytes`, decompressed, is an error.
+    proxy). A response larger than `max_answer_bytes`, decompressed, is an error. `is_allowed` says of an address that a
+    name was resolved to whether `open_async` may connect to it; any may without it.
     """
 
     def __init__(
@@ -59,10 +60,12 @@ class HttpTransport:
         proxy: str | None = None,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         idle_per_origin: int = 512,
+        is_allowed: Callable[[str], bool] | None = None,
     ) -> None:
         # Not a bound method, which would be a reference cycle: a transport that is dropped closes its sockets at once.
         self._tls: TlsContext = default_tls if tls is None else lambda: tls
         self._max_answer_bytes = max_answer_bytes
+        self._is_allowed = is_allowed
         self._idle_per_origin = idle_per_origin
         self._origins = Origins(proxy)
         self._blocking = BlockingClient(self._tls, max_answer_bytes, idle_per_origin)
@@ -118,7 +121,7 @@ class HttpTransport:
     async def _connect(self, origin: Origin, deadlines: Deadlines) -> ClientConnection:
         try:
             async with asyncio.timeout(deadlines.remaining("connect")):
-                return await connect(origin, self._tls, ResponseReader(self._max_answer_bytes))
+                return await connect(origin, self._tls, ResponseReader(self._max_answer_bytes), self._is_allowed)
         except (OSError, ProtocolError) as error:
             raise deadlines.fault(error, "connect", "connect") from error
 
@@ -176,10 +179,12 @@ async def _close_at_shutdown(connections: LoopConnections) -> AsyncGenerator[Non
         await asyncio.sleep(0)  # transports close their sockets in the next turn of the loop
 
 
-async def connect(origin: Origin, tls: TlsContext, reader: ResponseReader) -> ClientConnection:
+async def connect(
+    origin: Origin, tls: TlsContext, reader: ResponseReader, is_allowed: Callable[[str], bool] | None = None
+) -> ClientConnection:
     """Return a new connection to an origin, through its proxy if it has one, with all handshakes done."""
     loop = asyncio.get_running_loop()
-    sock = await _connect_socket(*origin.address)
+    sock = await _connect_socket(*origin.address, is_allowed)
     connection = ClientConnection(origin, ResponseReader() if origin.tunnelled else reader, loop)
     host = origin.first_tls_host
     try:
@@ -220,10 +225,14 @@ async def _open_tunnel(connection: ClientConnection, request: bytes) -> None:
     connection.stream = None
 
 
-async def _connect_socket(host: str, port: int) -> socket.socket:
+async def _connect_socket(host: str, port: int, is_allowed: Callable[[str], bool] | None) -> socket.socket:
     loop = asyncio.get_running_loop()
     try:
         infos = addresses(host, port, numeric=True)
     except socket.gaierror:
         infos = await loop.run_in_executor(None, addresses, host, port)
+    if is_allowed is not None:
+        infos = [info for info in infos if is_allowed(str(info[4][0]))]
+        if not infos:
+            raise ProtocolError("the address is not allowed", "setup")
     return await aiohappyeyeballs.start_connection(infos, happy_eyeballs_delay=ADDRESS_DELAY, interleave=1, loop=loop)

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from slipform.codecs import Api, find_api
 from slipform.config import Settings
 from slipform.engine.planning import named_price
@@ -29,6 +31,7 @@ from slipform.proxy.calls.cache import AnswerCache
 from slipform.proxy.calls.endpoint_calls import EndpointCall, EndpointForwarder
 from slipform.proxy.calls.endpoints import Located, family_of
 from slipform.proxy.calls.enforced import answer, forward
+from slipform.proxy.calls.fetched_media import MediaFetcher
 from slipform.proxy.calls.forward import ForwardRoutes
 from slipform.proxy.calls.frames import new_frames
 from slipform.proxy.calls.inbound import CallContext, Inbound, NamedSchemas
@@ -152,6 +155,7 @@ class CallRouter:
         self.guard = AdmissionControl(settings, self._shared)
         self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
         self.forward_routes = ForwardRoutes(router)
+        self._fetcher = MediaFetcher(settings.fetch) if settings.fetch.enabled else None
         self._vendor_models = VendorModels(router) if settings.server.vendor_models else None
         self.schemas = NamedSchemas(settings)
         self._frames = new_frames()
@@ -245,6 +249,8 @@ class CallRouter:
             self._refreshing.cancel()
             await asyncio.wait([self._refreshing], timeout=_RECANCEL_SECONDS)
         self.guard.close()
+        if self._fetcher is not None:
+            self._fetcher.close()
         if self._cache is not None:
             await self._cache.close()
         if self.spending is not None:
@@ -284,6 +290,8 @@ class CallRouter:
             await forward(call, call.forwarded, self._options, send, spending)
             return
         models = call.models[0] if len(call.models) == 1 else call.models
+        if self._fetcher is not None:
+            call = await self._with_media(call, self._fetcher, models)
         if spending is not None and admission.caller.budget is not None:
             spending.check_prices([self._router.full_name(each) for each in self._router.candidates(models)])
         if self._cache is None:
@@ -292,6 +300,15 @@ class CallRouter:
         work = partial(answer, call, models, self._router, self._options, send, spending)
         control = admission.request_headers.get(b"cache-control", b"")
         await self._cache.answer(call, self._router.candidates(models), admission.caller.id, control, work, send)
+
+    async def _with_media(self, call: Inbound, fetcher: MediaFetcher, models: str | Sequence[str]) -> Inbound:
+        """The call with the bytes of what it names by address, as far as one of its vendors takes no addresses."""
+        providers = [self._router.resolve(name)[0] for name in self._router.candidates(models)]
+        codecs = {provider.api for provider in providers if isinstance(provider, HttpProvider)}
+        request = await fetcher.inlined(call.served.request, codecs)
+        if request is call.served.request:
+            return call
+        return msgspec.structs.replace(call, served=msgspec.structs.replace(call.served, request=request))
 
 
 async def _refresh(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
