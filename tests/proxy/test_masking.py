@@ -17,7 +17,7 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.masking import Masker, mask_of
 from slipform.providers.retry import RetryPolicy
 from slipform.testing import Answer, FakeVendor, Raw, Received
-from slipform.testing.vendor import _spell
+from slipform.testing.vendor import _encode_step
 from slipform.testing.wire_formats import SHAPES, Api
 from tests.conftest import PERSON
 from tests.proxy.proxying import FORMAT, Reply, call, proxied
@@ -63,7 +63,7 @@ def tells(api: Api, word: str, *, cut: bool) -> Callable[[Received], Raw]:
     def answer(received: Received) -> Raw:
         said = json.dumps({"name": word, "age": 36})
         headers = {"x-ratelimit-remaining-requests": KEY, "anthropic-ratelimit-x": KEY, "request-id": KEY}
-        raw = _spell(Answer(said, chunk_size=1_000, headers=headers), received, SHAPES[api])
+        raw = _encode_step(Answer(said, chunk_size=1_000, headers=headers), received, SHAPES[api])
         return cut_in_the_key(raw) if cut else raw
 
     return answer

@@ -209,7 +209,7 @@ def test_failures_have_their_own_file_and_are_tried_alone(tmp_path: Path) -> Non
 def test_failures_are_retried_after_the_job_is_finished_only(tmp_path: Path) -> None:
     write_rows(tmp_path / "in.jsonl", 5)
     ask_all(tmp_path, FakeModel(answer), limit=2)
-    with pytest.raises(ConfigError, match="row 3 was never done"):
+    with pytest.raises(ConfigError, match="row 3 was never processed"):
         ask_all(tmp_path, FakeModel(answer), retry_failures=True)
 
 

@@ -415,8 +415,8 @@ class CompiledUnion:
     def __init__(self, branches: list[Any], holder: Any, document: Mapping[str, Any]) -> None:
         self._branches = branches
         self._document = document
-        named = holder.get("discriminator") if isinstance(holder, Mapping) else None
-        self._discriminator = named.get("propertyName") if isinstance(named, Mapping) else None
+        discriminator = holder.get("discriminator") if isinstance(holder, Mapping) else None
+        self._discriminator = discriminator.get("propertyName") if isinstance(discriminator, Mapping) else None
         self._schemas: dict[int, Schema[Any]] = {}
 
     def __len__(self) -> int:

@@ -259,7 +259,7 @@ class SharedBudget:
         """A start; None where it would have to wait more than `most`, or when Redis is `away` then."""
         start = new_id()
         arguments = [*self._limits, tokens, -1 if most is None else int(most * 1e6), start]
-        reply = self._tried(lambda: self._client.eval(_RESERVE, 4, *self._keys, *arguments))
+        reply = self._call_redis(lambda: self._client.eval(_RESERVE, 4, *self._keys, *arguments))
         if not isinstance(reply, list) or reply[0] < 0:
             return None
         wait, at, not_before, given_back = reply
@@ -268,7 +268,7 @@ class SharedBudget:
     def remaining(self, reservation: Reservation) -> float | None:
         """The seconds that a start still has to wait, or that there are none to say while Redis is away."""
         arguments = [reservation.at, reservation.not_before, reservation.given_back, reservation.id]
-        reply = self._tried(lambda: self._client.eval(_REMAINING, 2, self._keys[0], self._keys[3], *arguments))
+        reply = self._call_redis(lambda: self._client.eval(_REMAINING, 2, self._keys[0], self._keys[3], *arguments))
         return reply / 1e6 if isinstance(reply, int) else None
 
     def settle(self, reservation: Reservation, tokens: int, *, unsent: bool = False) -> None:
@@ -278,19 +278,19 @@ class SharedBudget:
         arguments = [limit, change, reservation.id if unsent else ""]
         if change or unsent:
             self._writer.submit(
-                self._tried, lambda: self._client.eval(_SETTLE, 3, *self._keys[:2], self._keys[3], *arguments)
+                self._call_redis, lambda: self._client.eval(_SETTLE, 3, *self._keys[:2], self._keys[3], *arguments)
             )
 
     def pause(self, seconds: float) -> None:
         """Let nothing start anywhere for so long."""
-        self._tried(lambda: self._client.eval(_PAUSE, 1, self._keys[2], int(seconds * 1e6)))
+        self._call_redis(lambda: self._client.eval(_PAUSE, 1, self._keys[2], int(seconds * 1e6)))
 
     def close(self) -> None:
         """Write what is left, and let go of the connections."""
         self._writer.shutdown()
         self._client.close()
 
-    def _tried(self, act: Callable[[], object]) -> object:
+    def _call_redis(self, act: Callable[[], object]) -> object:
         if self.away:
             return None
         try:

@@ -138,7 +138,7 @@ def check_not_weaker(old: ConfigReading, new: ConfigReading) -> None:
             raise ConfigError(f"`{name}` was set and is gone", where=where, hint=hint)
     if old.settings.server.keys_file and not new.settings.server.keys_file and _anonymous(old) >= _anonymous(new):
         raise ConfigError(
-            "`server.keys_file` does not exist any more; refusing to serve without keys", where=where, hint=_KEYS
+            "`server.keys_file` was set and is missing now; refusing to serve without keys", where=where, hint=_KEYS
         )
 
 

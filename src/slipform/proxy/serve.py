@@ -144,7 +144,7 @@ def limits_of(settings: ServerSettings) -> ServerLimits:
 
 
 def _within_open_files(connections: int) -> int:
-    """So many, or fewer: each may need a second one, to a vendor. The process's own limit is raised if it can be."""
+    """Return how many connections the limit on open files allows, after raising it; each may need a second one."""
     try:
         import resource
     except ImportError:  # Windows, which has no such limit
@@ -233,10 +233,10 @@ def serve(
     workers: int | None = None,
     insecure: bool = False,
 ) -> None:
-    """Serve until told to stop; what is given wins over the settings.
+    """Serve until a signal stops the server; arguments override the settings.
 
-    Other machines are let in only with a file of keys, or `insecure`. SIGHUP reads the settings again, SIGTERM and
-    SIGINT drain and stop, a second one stops at once.
+    Other machines may connect only with a key file, or `insecure`. SIGHUP reloads the settings, SIGTERM and SIGINT
+    drain and stop, a second one stops at once.
     """
     defer_reload()
     if insecure:  # in the environment, where the workers and every reload find it

@@ -75,14 +75,14 @@ def json_key(value: Json) -> str:
     """A text that is the same for equal JSON values: 1 and 1.0 are equal, 1 and true are not."""
     if isinstance(value, str):
         return '"' + value
-    return json.dumps(_whole(value), sort_keys=True)
+    return json.dumps(_with_whole_numbers(value), sort_keys=True)
 
 
-def _whole(value: Json) -> Json:
+def _with_whole_numbers(value: Json) -> Json:
     if isinstance(value, list):
-        return [_whole(item) for item in value]
+        return [_with_whole_numbers(item) for item in value]
     if isinstance(value, dict):
-        return {key: _whole(item) for key, item in value.items()}
+        return {key: _with_whole_numbers(item) for key, item in value.items()}
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

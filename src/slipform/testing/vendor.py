@@ -248,7 +248,7 @@ class FakeVendor:
             step = self._script(received)
         else:
             step = self._script[min(len(self.requests), len(self._script)) - 1]
-        return _spell(step, received, self._shape)
+        return _encode_step(step, received, self._shape)
 
 
 async def _finish(peers: AbstractSet[_Peer]) -> None:
@@ -263,7 +263,7 @@ async def _finish(peers: AbstractSet[_Peer]) -> None:
             await asyncio.wait(tasks, timeout=0.1)
 
 
-def _spell(step: Step, received: Received, shape: VendorFormat) -> Raw:
+def _encode_step(step: Step, received: Received, shape: VendorFormat) -> Raw:
     if isinstance(step, Raw):
         return step
     answer = step if isinstance(step, Answer) else Answer(step)

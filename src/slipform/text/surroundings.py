@@ -85,6 +85,14 @@ def _no_answer(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
         yield LoadWarning("no_answer", loaded.start, message, is_doubt=True)
 
 
+def _key_before(text: str, start: int) -> re.Match[str] | None:
+    """Return the key before the JSON whose value the JSON is; keys inside reasoning do not count."""
+    if text.find('"', 0, start) < 0:
+        return None
+    key = _KEY_OUTSIDE.search(text, max(0, text.rfind("</", 0, start)), start + 1)
+    return None if key is None or key.start() < answer_span(text[:start])[0] else key
+
+
 def _key_outside(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
     """Warn of what looks like a member outside the JSON that was taken, and of brackets that close nothing."""
     if loaded.notes and any(note.kind == "several_candidates" for note in loaded.notes):
@@ -96,11 +104,7 @@ def _key_outside(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
         return
     stray = _stray_bracket(text, loaded.end)
     key = (GOES_ON.match(text, loaded.end) if stray >= 0 else None) or _KEY_OUTSIDE.search(text, loaded.end)
-    if key is None and text.find('"', 0, loaded.start) >= 0:
-        # The value's first character shows that it is a key's; what was thought before does not count.
-        key = _KEY_OUTSIDE.search(text, max(0, text.rfind("</", 0, loaded.start)), loaded.start + 1)
-        if key is not None and key.start() < answer_span(text[: loaded.start])[0]:
-            key = None
+    key = key or _key_before(text, loaded.start)
     if key is not None:
         message = (
             f"{key[key.lastindex or 0]} outside the JSON that was taken looks like a key: there may be more of it."

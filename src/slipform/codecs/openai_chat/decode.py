@@ -279,7 +279,7 @@ class ChatEvents:
         reasoning = ""
         calls: tuple[ToolDelta, ...] = ()
         if type(content) is not str or len(delta) > 1:
-            content, reasoning, calls = self._more(delta, index)
+            content, reasoning, calls = self._read_delta(delta, index)
             if not _MESSAGE.issuperset(delta):
                 message_fields = rest_of(delta, _MESSAGE)
                 extra = {**extra, **message_fields, NAME: message_fields} if message_fields else extra
@@ -302,7 +302,7 @@ class ChatEvents:
             extra,
         )
 
-    def _more(self, delta: Mapping[str, Any], index: int) -> tuple[str, str, tuple[ToolDelta, ...]]:
+    def _read_delta(self, delta: Mapping[str, Any], index: int) -> tuple[str, str, tuple[ToolDelta, ...]]:
         """Text, thinking and calls of a delta that is more, or less, than a piece of text."""
         thought, content = split_content(delta.get("content"))
         calls = delta.get("tool_calls")

@@ -415,7 +415,7 @@ class Admission:
             self._timer.cancel()
         if self.expired is None or self._task is None:
             return
-        # Ours was the only wish to stop, unless the server itself is stopping.
+        # Only this timer has cancelled the task, unless the server is stopping too.
         if self._task.uncancel() == 0 and kind is asyncio.CancelledError:
             raise self.expired from None
 

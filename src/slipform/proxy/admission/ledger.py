@@ -119,7 +119,7 @@ class SpendLedger:
         act: Callable[[sqlite3.Connection], Any],
         otherwise: Callable[[sqlite3.Connection], Any] | None = None,
     ) -> None:
-        """Have this written, without waiting for it; it is tried again until it is, or `otherwise` takes its place."""
+        """Queue a write without waiting for it; it is retried until it succeeds, or until `otherwise` replaces it."""
         self._put(_Job(act, None, otherwise))
 
     def close(self) -> None:

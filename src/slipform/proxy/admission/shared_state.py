@@ -257,7 +257,7 @@ class SharedState:
     async def exchange_revocations(
         self, revocations: Mapping[str, Revocation], ids: Sequence[str]
     ) -> dict[str, bytes | None] | None:
-        """Tell Redis what it does not know of these revocations, and hear what it says of the keys of these ids."""
+        """Publish revocations to Redis, and return what it has stored for these keys; None if it cannot be reached."""
         names = list(dict.fromkeys([*ids, *revocations]))
         place = f"{self._prefix}revocations"
         if not names:

@@ -81,6 +81,7 @@ class _Merging:
         return {**root_fields, **made, **definitions}
 
     def _sub(self, sub: Json, depth: int) -> Any:
+        """Return a subschema with its combinations merged, while the limit on merges allows."""
         if not isinstance(sub, Mapping):
             return sub
         if self._left > 0 and depth < _DEEPEST and _is_combined(sub):
