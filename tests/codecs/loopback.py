@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from slipform.codecs import Api, ServedRequest, find_api
+from slipform.codecs import ServedApi, ServedRequest, find_api
 from slipform.codecs.codec import Stamp
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, ModelResponse, ToolDelta
@@ -53,7 +53,7 @@ def pieces(text: str) -> list[str]:
     return [text[at : at + 3] for at in range(0, len(text), 3)]
 
 
-def serving_for(path: str) -> Api:
+def serving_for(path: str) -> ServedApi:
     for end, name in (
         ("/chat/completions", "openai-chat"),
         ("/responses", "openai-responses"),
@@ -87,7 +87,7 @@ def server(script: Script) -> Iterator[Script]:
             else:
                 self.reply(200, "application/json", serving.encode_response(script.response, served))
 
-        def stream(self, serving: Api, served: ServedRequest) -> Iterator[bytes]:
+        def stream(self, serving: ServedApi, served: ServedRequest) -> Iterator[bytes]:
             encoder = serving.encode_stream(served)
             for chunk in as_chunks(script.response) if script.chunks is None else script.chunks:
                 yield encoder.feed(chunk)

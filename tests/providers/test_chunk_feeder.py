@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from slipform.ir import CompletionChunk, ModelResponse
 from slipform.ir.response import ChunkSink
-from slipform.providers.call import ChunkFeeder, Effect, FinishEffect, ReadEffect, Steps
+from slipform.providers.call import CallSteps, ChunkFeeder, Effect, FinishEffect, ReadEffect
 
 
-def steps(seen: list[bytes]) -> Steps:
+def steps(seen: list[bytes]) -> CallSteps:
     """A call whose bytes are its text; upper case may be taken as text alone."""
     effect: Effect = ReadEffect()
     while data := (yield effect):

@@ -8,7 +8,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from slipform.codecs.codec import Api, BoundCodec, Codec, EncodedRequest, ServedRequest, StreamEncoder
+from slipform.codecs.codec import BoundCodec, Codec, EncodedRequest, ServedApi, ServedRequest, StreamEncoder
 from slipform.codecs.request_fields import Capabilities
 from slipform.codecs.stream_decoder import StreamDecoder
 from slipform.errors import ConfigError
@@ -18,11 +18,11 @@ __all__ = [
     "CODECS",
     "FURTHER_APIS",
     "SPOKEN_BY",
-    "Api",
     "BoundCodec",
     "Capabilities",
     "Codec",
     "EncodedRequest",
+    "ServedApi",
     "ServedRequest",
     "StreamDecoder",
     "StreamEncoder",
@@ -67,7 +67,7 @@ def find_codec(name: str) -> Codec:
 
 
 @cache
-def find_api(name: str) -> Api:
+def find_api(name: str) -> ServedApi:
     """The record of a served API; raises `ConfigError` if there is none of that name.
 
     >>> find_api("anthropic").statuses
@@ -77,7 +77,7 @@ def find_api(name: str) -> Api:
         names = ", ".join([*APIS, *FURTHER_APIS])
         raise ConfigError(f"Unknown API {name!r}", hint=f"The APIs are: {names}.")
     module, _, record = FURTHER_APIS.get(name, f"{CODECS.get(name)}:API").partition(":")
-    api: Api = getattr(import_module(f"slipform.codecs.{module}"), record)
+    api: ServedApi = getattr(import_module(f"slipform.codecs.{module}"), record)
     return api
 
 

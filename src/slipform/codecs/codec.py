@@ -1,7 +1,7 @@
-"""Define a codec: a frozen record of functions per vendor (`Codec`), and one per served API (`Api`).
+"""Define a codec: a frozen record of functions per vendor (`Codec`), and one per served API (`ServedApi`).
 
 A record says only what differs from vendor to vendor. What all have in common is written once over it: `BoundCodec`
-encodes requests and decodes answers, streams and errors; `Api`'s own methods do the same from the server's side.
+encodes requests and decodes answers, streams and errors; `ServedApi`'s own methods do the same from the server's side.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ _FOR_NEXT_TURN: Final = frozenset({"id", "status", "message", "thoughtSignature"
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class ServedApi:
     """One API that slipform serves, seen from the server."""
 
     name: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.codec import Api, ServedRequest, Stamp
+from slipform.codecs.codec import ServedApi, ServedRequest, Stamp
 from slipform.codecs.openai_chat.serve_decode import read_format, read_limit
 from slipform.codecs.openai_chat.serve_encode import encode_usage
 from slipform.codecs.request_fields import SAMPLING, Fields, dumps, read_body
@@ -135,4 +135,4 @@ class CompletionsStreamEncoder:
         return b"data: " + dumps({**head, **fields}) + b"\n\n"
 
 
-API = Api(NAME, read=_read, answer=_answer, events=CompletionsStreamEncoder, error=openai_error)
+API = ServedApi(NAME, read=_read, answer=_answer, events=CompletionsStreamEncoder, error=openai_error)

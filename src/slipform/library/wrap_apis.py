@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, get_args
 
-from slipform.codecs import Api, BoundCodec, Capabilities, EncodedRequest, ServedRequest, find_api, make_codec
+from slipform.codecs import BoundCodec, Capabilities, EncodedRequest, ServedApi, ServedRequest, find_api, make_codec
 from slipform.enforce import Outcome
 from slipform.errors import RequestError
 from slipform.ir import Message, ModelRequest, ModelResponse, Usage
@@ -22,7 +22,7 @@ _TOOLS: Final = ("tools", "tool_choice")
 class WrappedApi:
     """One API of an SDK: the fields with schema and messages, and how its objects are written."""
 
-    serving: Api
+    serving: ServedApi
     codec: BoundCodec
     dialect: str
     schema_fields: tuple[str, ...]

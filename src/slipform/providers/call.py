@@ -71,7 +71,7 @@ class FinishEffect(msgspec.Struct, frozen=True):
 
 
 Effect: TypeAlias = OpenEffect | FetchEffect | ReadEffect | SleepEffect | FinishEffect
-Steps: TypeAlias = Generator[Effect, Any, None]
+CallSteps: TypeAlias = Generator[Effect, Any, None]
 _ERROR_BODY = 1 << 20
 _REFUSING = frozenset({400, 404, 422, 501})
 """Statuses with which vendors refuse what a request asks for; some have nobody who serves it (404)."""
@@ -86,7 +86,7 @@ class FirstTry(NamedTuple):
     began: float
 
 
-def answer(endpoint: Endpoint, request: ModelRequest, first: FirstTry | None = None) -> Steps:
+def answer(endpoint: Endpoint, request: ModelRequest, first: FirstTry | None = None) -> CallSteps:
     """The steps of a whole answer; after a first try that failed, their first effect is that try."""
     prepared, head, body = yield from _exchange(endpoint, request, streamed=False, first=first)
     yield FinishEffect(read_answer(endpoint, request, prepared, head.headers, body))
@@ -109,7 +109,7 @@ def read_answer(
     return response
 
 
-def stream(endpoint: Endpoint, request: ModelRequest) -> Steps:
+def stream(endpoint: Endpoint, request: ModelRequest) -> CallSteps:
     """The steps of a streamed answer. Nothing is repeated from the moment its head has arrived."""
     prepared, head, _ = yield from _exchange(endpoint, request, streamed=True)
     try:
@@ -376,7 +376,7 @@ class ChunkFeeder:
 
     __slots__ = ("_read_texts", "_sink", "_steps", "effect", "left")
 
-    def __init__(self, steps: Steps, read: ReadEffect, sink: ChunkSink) -> None:
+    def __init__(self, steps: CallSteps, read: ReadEffect, sink: ChunkSink) -> None:
         self._steps = steps
         self._sink = sink
         self._read_texts = read.texts

@@ -16,6 +16,7 @@ from slipform.ir.response import ChunkSink, PassThroughSink
 from slipform.providers import call
 from slipform.providers.auth import Secret, from_environment
 from slipform.providers.call import (
+    CallSteps,
     ChunkFeeder,
     Effect,
     FetchEffect,
@@ -24,7 +25,6 @@ from slipform.providers.call import (
     OpenEffect,
     ReadEffect,
     SleepEffect,
-    Steps,
 )
 from slipform.providers.catalog import Vendor, load_catalog
 from slipform.providers.concurrency import off_loop
@@ -45,7 +45,7 @@ from slipform.providers.retry import DowngradeStore, MemoryDowngrades, RetryPoli
 from slipform.schema import ResponseFormat
 
 
-def answered(steps: Steps, transport: Transport) -> ModelResponse:
+def answered(steps: CallSteps, transport: Transport) -> ModelResponse:
     """Do what the steps of a whole answer ask for, and give the answer; blocking."""
     wire = BlockingDriver(transport)
     try:
@@ -96,7 +96,7 @@ class BlockingDriver:
         self._transport = transport
         self._stream: ByteStream | None = None
 
-    def step(self, steps: Steps, effect: Effect) -> Effect:
+    def step(self, steps: CallSteps, effect: Effect) -> Effect:
         """Do this, and come back with what is to be done next."""
         reply: object = None
         try:
@@ -154,7 +154,7 @@ class AsyncDriver:
             return fault
         return raw, mask_whole(b"".join(parts), words)
 
-    async def step(self, steps: Steps, effect: Effect) -> Effect:
+    async def step(self, steps: CallSteps, effect: Effect) -> Effect:
         """Do this, and come back with what is to be done next."""
         reply: object = None
         try:
@@ -175,7 +175,7 @@ class AsyncDriver:
         return await off_loop(steps.send, reply) if self._heavy else steps.send(reply)
 
     async def follow(
-        self, steps: Steps, read: ReadEffect, sink: ChunkSink
+        self, steps: CallSteps, read: ReadEffect, sink: ChunkSink
     ) -> tuple[Effect, Sequence[CompletionChunk] | None]:
         """Read until the steps want something else or the sink leaves something of their chunks; gives both."""
         decoder = ChunkFeeder(steps, read, sink)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from slipform.codecs import Api, find_api
+from slipform.codecs import ServedApi, find_api
 from slipform.codecs.model_name import check_name
 from slipform.codecs.request_fields import read_body as read_object
 from slipform.config import ConfigReading, Settings
@@ -74,7 +74,7 @@ _Page: TypeAlias = Callable[[Scope, dict[bytes, bytes], Send], Awaitable[None]]
 class _HttpCall(msgspec.Struct):
     """One call from its first byte to its last."""
 
-    api: Api
+    api: ServedApi
     """In whose shape errors are written."""
     scope: Scope
     headers: dict[bytes, bytes]
@@ -303,7 +303,7 @@ class App:
 
     async def _serve(
         self,
-        api: Api,
+        api: ServedApi,
         scope: Scope,
         receive: Receive,
         send: Send,

@@ -29,7 +29,7 @@ class Missing:
 MISSING: Final = Missing()
 
 
-class Version:
+class FrameVersion:
     """A container as it was shown once: `count` closed children, and then perhaps an open one under `open_key`."""
 
     __slots__ = ("count", "open_key", "shown")
@@ -40,7 +40,7 @@ class Version:
         self.open_key: str | None = None
 
 
-def _holders(version: Version) -> int:
+def _holders(version: FrameVersion) -> int:
     return sys.getrefcount(version.shown)
 
 
@@ -51,7 +51,7 @@ def _counts_references() -> bool:
     return gil_enabled is None or bool(gil_enabled())
 
 
-_ALONE: Final = _holders(Version([], 0)) if _counts_references() else -1
+_ALONE: Final = _holders(FrameVersion([], 0)) if _counts_references() else -1
 """What `_holders` gives for a container only its version holds; measured, because compiled code counts otherwise."""
 
 
@@ -91,7 +91,7 @@ class Frame:
         self.shown: Any = None
         self.shown_count: int = -1
         self.shown_child: Any = MISSING
-        self.versions: list[Version] = []
+        self.versions: list[FrameVersion] = []
 
     def add(self, key: str, value: Any) -> None:
         """A child closed."""
@@ -127,7 +127,7 @@ class Frame:
         """A new container of the closed children."""
         return self.members.copy() if self.is_object else self.items.copy()
 
-    def catch_up(self, version: Version) -> bool:
+    def catch_up(self, version: FrameVersion) -> bool:
         """Take the open child out of an old version and put in what closed since; false when it cannot be done."""
         # Only a reader who changed the value can make the lengths differ in the end.
         if not self.is_object:
@@ -200,7 +200,7 @@ class Frame:
         if len(versions) == MAX_VERSIONS:
             del versions[0]
         self.shown = self.copy()
-        versions.append(Version(self.shown, count))
+        versions.append(FrameVersion(self.shown, count))
         return self.shown
 
     def place(self, key: str, child: Any) -> None:

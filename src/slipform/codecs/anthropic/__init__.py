@@ -6,7 +6,7 @@ from slipform.codecs.anthropic.decode import AnthropicEvents, decode_body, read_
 from slipform.codecs.anthropic.encode import NAME, encode_body, request_headers, request_path
 from slipform.codecs.anthropic.serve_decode import TURN_FIELDS, decode_request, decode_turns
 from slipform.codecs.anthropic.serve_encode import AnthropicStreamEncoder, encode_answer, encode_error
-from slipform.codecs.codec import Api, Codec
+from slipform.codecs.codec import Codec, ServedApi
 
 CODEC = Codec(
     NAME,
@@ -18,7 +18,7 @@ CODEC = Codec(
     headers=request_headers,
     tool_rule="closed",
 )
-API = Api(
+API = ServedApi(
     NAME,
     read=decode_request,
     answer=encode_answer,

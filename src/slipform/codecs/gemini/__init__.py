@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slipform.codecs.codec import Api, Codec
+from slipform.codecs.codec import Codec, ServedApi
 from slipform.codecs.gemini.decode import GeminiEvents, decode_body, join_answers, read_usage
 from slipform.codecs.gemini.encode import NAME, encode_body, request_path
 from slipform.codecs.gemini.serve_decode import TURN_FIELDS, decode_request, decode_turns
@@ -20,7 +20,7 @@ CODEC = Codec(
     read=join_answers,
     tool_names=Alphabet("A-Za-z0-9_.:-", "A-Za-z_", 128),
 )
-API = Api(
+API = ServedApi(
     NAME,
     read=decode_request,
     answer=encode_answer,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slipform.codecs.answer import arguments_object, arguments_text
-from slipform.codecs.codec import Api, ServedRequest, Stamp, refusal_text
+from slipform.codecs.codec import ServedApi, ServedRequest, Stamp, refusal_text
 from slipform.codecs.ollama.call import NAME
 from slipform.codecs.request_fields import SAMPLING, Fields, base64_bytes, dumps, read_body, tagged, text
 from slipform.codecs.vendor_errors import error_fields
@@ -238,7 +238,7 @@ def _error(error: SlipformError) -> dict[str, Any]:
     return {"error": fields["message"], "code": fields["code"]}
 
 
-API = Api(
+API = ServedApi(
     NAME,
     read=_chat,
     answer=lambda response, served, stamp: _whole(response, served, stamp, is_chat=True),
@@ -246,7 +246,7 @@ API = Api(
     error=_error,
     content_type_stream="application/x-ndjson",
 )
-GENERATE_API = Api(
+GENERATE_API = ServedApi(
     GENERATE,
     read=_generate,
     answer=lambda response, served, stamp: _whole(response, served, stamp, is_chat=False),

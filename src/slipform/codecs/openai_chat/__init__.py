@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slipform.codecs.codec import Api, Codec
+from slipform.codecs.codec import Codec, ServedApi
 from slipform.codecs.openai_chat.decode import ChatEvents, decode_body, read_usage
 from slipform.codecs.openai_chat.encode import NAME, encode_body, plain_turns, request_path
 from slipform.codecs.openai_chat.serve_decode import decode_plain_turns, decode_request, decode_turns
@@ -20,7 +20,7 @@ CODEC = Codec(
     tool_rule="openai",
     plain_turns=plain_turns,
 )
-API = Api(
+API = ServedApi(
     NAME,
     read=decode_request,
     answer=encode_answer,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slipform.codecs.codec import Api, Codec
+from slipform.codecs.codec import Codec, ServedApi
 from slipform.codecs.openai_responses.decode import ResponsesEvents, decode_body, read_usage
 from slipform.codecs.openai_responses.encode import NAME, encode_body, request_path
 from slipform.codecs.openai_responses.serve_decode import TURN_FIELDS, decode_request, decode_turns
@@ -19,7 +19,7 @@ CODEC = Codec(
     native_rule="openai",
     tool_rule="openai",
 )
-API = Api(
+API = ServedApi(
     NAME,
     read=decode_request,
     answer=encode_answer,

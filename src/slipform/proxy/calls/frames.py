@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from slipform.bounded import BoundedCache
-from slipform.codecs import Api, ServedRequest
+from slipform.codecs import ServedApi, ServedRequest
 from slipform.ir import Message
 from slipform.proxy.calls.model_names import is_named_plainly
 from slipform.proxy.calls.parsed_body import write_body
@@ -55,7 +55,7 @@ class SplitFields(NamedTuple):
     turns: Mapping[str, Any]
 
 
-def split_fields(api: Api, data: Mapping[str, Any], path: str) -> SplitFields:
+def split_fields(api: ServedApi, data: Mapping[str, Any], path: str) -> SplitFields:
     """Split the parsed fields of a call."""
     rest = {}
     turns = {}
@@ -76,7 +76,7 @@ class SplitBody(NamedTuple):
     messages: tuple[Message, ...]
 
 
-def split_body(api: Api, body: bytes, *, limits_models: bool) -> SplitBody | None:
+def split_body(api: ServedApi, body: bytes, *, limits_models: bool) -> SplitBody | None:
     """Split a body without parsing more than its conversation; None where that is more than words.
 
     The other fields stay in their caller's bytes: the first call that has them is parsed and checked, and the next ones

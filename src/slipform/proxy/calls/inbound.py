@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from slipform.codecs import Api, ServedRequest
+from slipform.codecs import ServedApi, ServedRequest
 from slipform.codecs.foreign_fields import ForeignReading, read_foreign
 from slipform.codecs.model_name import shown
 from slipform.codecs.openai_responses.encode import LOADING_ITEM
@@ -66,7 +66,7 @@ _OPENAI = frozenset({"openai-chat", "openai-responses", "openai-completions"})
 class Inbound(msgspec.Struct, frozen=True):
     """A call on its way: in which API it came, what was decoded, the bytes themselves, and what is known of it."""
 
-    api: Api
+    api: ServedApi
     served: ServedRequest
     body: bytes
     record: CallRecord
@@ -144,7 +144,7 @@ class NamedSchemas:
         return cached_format(name, dict(schema.document), strict=False)
 
 
-async def read_call(api: Api, body: bytes, record: CallRecord, context: CallContext) -> Inbound:
+async def read_call(api: ServedApi, body: bytes, record: CallRecord, context: CallContext) -> Inbound:
     """The call, checked; a large one is read, and large schemas are looked at, off the event loop.
 
     Nothing is looked up or kept for a name before it is known that the caller may use it.
@@ -162,7 +162,7 @@ async def read_call(api: Api, body: bytes, record: CallRecord, context: CallCont
 
 
 async def _read_parsed(
-    api: Api, body: bytes, record: CallRecord, context: CallContext, split: SplitBody | None
+    api: ServedApi, body: bytes, record: CallRecord, context: CallContext, split: SplitBody | None
 ) -> Inbound:
     """The call, parsed; the next one with the same fields begins with its frame, which `split` is kept for too."""
     caller = context.caller
@@ -199,7 +199,7 @@ async def _read_parsed(
 
 
 async def _read_owned(
-    api: Api,
+    api: ServedApi,
     parsed: ParsedBody,
     record: CallRecord,
     models: tuple[str, ...],
@@ -256,7 +256,7 @@ _NO_STATE = _ServedState()
 class _CallFields(NamedTuple):
     """The fields of a call that is read anew, without slipform's own and with those of other servers translated."""
 
-    api: Api
+    api: ServedApi
     data: Mapping[str, Any]
     body: bytes
     models: tuple[str, ...]
@@ -273,7 +273,7 @@ class _CallFields(NamedTuple):
 
 
 async def _read_anew(
-    api: Api,
+    api: ServedApi,
     parsed: ParsedBody,
     record: CallRecord,
     models: tuple[str, ...],
@@ -375,7 +375,7 @@ async def _enforced(fields: _CallFields, record: CallRecord, context: CallContex
     )  # fmt: skip
 
 
-def _may_have_frame(api: Api, data: Mapping[str, Any], context: CallContext) -> bool:
+def _may_have_frame(api: ServedApi, data: Mapping[str, Any], context: CallContext) -> bool:
     """Whether a call has a shape, and no state at a vendor."""
     if api.turns is None or FIELD in data or not (asks_for_shape(api.name, data) or data.get("tools")):
         return False
@@ -405,7 +405,7 @@ def _frame_of(turns: Mapping[str, Any], call: Inbound) -> CallFrame | None:
 
 
 def _with_turns(
-    api: Api,
+    api: ServedApi,
     frame: CallFrame,
     messages: tuple[Message, ...],
     body: bytes,
@@ -516,7 +516,7 @@ def _switched(served: ServedRequest, switches: RequestSwitches, foreign: Foreign
     return ServedRequest(request, served.stream, served.options)
 
 
-def _hides_usage(api: Api, data: Mapping[str, Any]) -> bool:
+def _hides_usage(api: ServedApi, data: Mapping[str, Any]) -> bool:
     """Whether a streamed answer would not tell its tokens: OpenAI's chat API does only on demand."""
     if api.name != "openai-chat" or data.get("stream") is not True:
         return False
@@ -525,7 +525,7 @@ def _hides_usage(api: Api, data: Mapping[str, Any]) -> bool:
 
 
 async def _decoded(
-    api: Api,
+    api: ServedApi,
     data: Mapping[str, Any],
     body: bytes,
     path: str,
@@ -539,7 +539,9 @@ async def _decoded(
     return _decode(api, data, body, path, named)
 
 
-def _decode(api: Api, data: Mapping[str, Any], body: bytes, path: str, named: ResponseFormat | None) -> ServedRequest:
+def _decode(
+    api: ServedApi, data: Mapping[str, Any], body: bytes, path: str, named: ResponseFormat | None
+) -> ServedRequest:
     check_depth(data, body)
     served = api.decode_request(data, path=path)
     request = served.request

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from slipform.codecs import Api, find_api
+from slipform.codecs import ServedApi, find_api
 from slipform.config import Settings
 from slipform.engine.planning import named_price
 from slipform.engine.setup import Options
@@ -55,7 +55,7 @@ _GEMINI_CALLS = (":generateContent", ":streamGenerateContent")
 class Listing:
     """How one API shows the models: its errors, its list, one of its models."""
 
-    api: Api
+    api: ServedApi
     many: Callable[[Sequence[str], int], dict[str, Any]]
     one: Callable[[str, int], dict[str, Any]]
 
@@ -66,7 +66,7 @@ OLLAMA_LISTING = Listing(_OLLAMA, pages.ollama_models, pages.ollama_model)
 _GEMINI_LISTING = Listing(_GEMINI, pages.gemini_models, pages.gemini_model)
 
 
-def api_at(path: str) -> Api | None:
+def api_at(path: str) -> ServedApi | None:
     """The API that answers at a path, or None.
 
     >>> api_at("/v1beta/models/local:generateContent").name
@@ -100,7 +100,7 @@ def named_model(path: str) -> str:
     return path.partition("/models")[2].removeprefix("/")
 
 
-def error_api(path: str, headers: Mapping[bytes, bytes], located: Located | None = None) -> Api:
+def error_api(path: str, headers: Mapping[bytes, bytes], located: Located | None = None) -> ServedApi:
     """Return the API whose error shape is used where no API was called."""
     family = family_of(headers) if located is None else located.row.family
     if path.startswith("/v1beta/") or family == "gemini":

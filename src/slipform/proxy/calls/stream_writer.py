@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from slipform.codecs import Api, ServedRequest
+from slipform.codecs import ServedApi, ServedRequest
 from slipform.codecs.openai_responses.serve_encode import ResponsesStreamEncoder
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, ModelResponse, ModelWarning
@@ -32,7 +32,7 @@ class StreamWriter:
 
     def __init__(
         self,
-        api: Api,
+        api: ServedApi,
         served: ServedRequest,
         record: CallRecord,
         send: RecordingSend,
