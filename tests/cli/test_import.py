@@ -328,3 +328,34 @@ def test_whatever_a_configuration_holds_the_result_loads_and_has_no_secret(
     written, report, _ = convert_litellm(path, {})
     loaded(written)
     assert SECRET not in written + "\n".join(report)
+
+
+def test_how_credentials_of_a_cloud_are_found_is_taken_over(tmp_path: Path) -> None:
+    text = f"""
+model_list:
+  - model_name: nova
+    litellm_params:
+      model: bedrock/amazon.nova-pro-v1
+      aws_profile_name: work
+      aws_role_name: arn:aws:iam::1:role/r
+      aws_session_name: os.environ/WHO
+      aws_web_identity_token: {SECRET}
+  - model_name: flash
+    litellm_params: {{model: vertex_ai/gemini-4-flash, vertex_project: p, vertex_credentials: /etc/account.json}}
+  - model_name: pro
+    litellm_params:
+      model: vertex_ai/gemini-4-pro
+      vertex_project: p
+      vertex_credentials: '{{"type": "service_account", "private_key": "{SECRET}"}}'
+"""
+    settings, report, complete = imported(text, tmp_path)
+    by_kind = {(each.kind or name): each.settings for name, each in settings.providers.items() if each.settings}
+    whole = "\n".join(report)
+    assert by_kind["bedrock"] == {"profile": "work", "role_arn": "arn:aws:iam::1:role/r", "session_name": ""}
+    assert {"project": "p", "credentials_file": "/etc/account.json"} in [
+        each.settings for each in settings.providers.values()
+    ]
+    for word in ("aws_profile_name", "aws_role_name", "aws_web_identity_token", "vertex_credentials", "slipform[aws]"):
+        assert word in whole
+    assert SECRET not in whole
+    assert not complete

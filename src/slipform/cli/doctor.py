@@ -121,6 +121,7 @@ def _missing_key(name: str, provider_settings: ProviderSettings) -> str | None:
     """Return the variables that would give a configured provider its key, when none of them is set."""
     from slipform.providers.auth import from_environment, secrets_in
     from slipform.providers.catalog import load_catalog
+    from slipform.providers.cloud_credentials import cloud_credentials
 
     vendors = load_catalog().vendors
     vendor = vendors.get(provider_settings.kind or name, vendors["openai-compatible"])
@@ -129,6 +130,9 @@ def _missing_key(name: str, provider_settings: ProviderSettings) -> str | None:
     if not key_required or from_environment(variables) or secrets_in(provider_settings.headers):
         return None
     if vendor.auth == "sigv4" and from_environment(["AWS_ACCESS_KEY_ID"]):
+        return None
+    cloud = cloud_credentials(vendor.auth, {})
+    if cloud is not None and cloud.is_installed:
         return None
     return " or ".join(variables) or f"providers.{name}.api_key_env"
 

@@ -25,6 +25,20 @@ _AWS = {
 }
 
 
+_CLOUD = {
+    "bedrock": {
+        "aws_profile_name": "profile",
+        "aws_role_name": "role_arn",
+        "aws_session_name": "session_name",
+        "aws_external_id": "external_id",
+    },
+    "vertex": {"vertex_credentials": "credentials_file"},
+    "vertex-anthropic": {"vertex_credentials": "credentials_file"},
+}
+"""Where each kind of provider has LiteLLM's parameters that say how credentials are found."""
+_EXTRAS = {"bedrock": "aws", "vertex": "google", "vertex-anthropic": "google"}
+
+
 @dataclass(slots=True)
 class ProviderReader:
     """The providers so far, one for each that differs in kind, address, key or limits."""
@@ -72,6 +86,7 @@ class ProviderReader:
             return None
         self._key(settings, provider, params.pop("api_key", None), (*place, "api_key"))
         self._fields(settings, params, place)
+        self._cloud(settings, params, place)
         self._headers(settings, params, place)
         for name in ("timeout", "request_timeout"):
             if timeout := number_of(params.get(name)):
@@ -191,6 +206,21 @@ class ProviderReader:
             azure = settings["kind"] == "azure"
             text = "Azure's v1 API is used, which needs none" if azure else "only Azure has versions of its API"
             self.note("note", "litellm_params.api_version", text, (*place, "api_version"))
+
+    def _cloud(self, settings: dict[str, Any], params: dict[str, Any], place: SettingPath) -> None:
+        """Carry over how credentials of a cloud are found: a profile, a role, a file."""
+        names = _CLOUD.get(settings["kind"], {})
+        for name, own in names.items():
+            value = params.get(name)
+            if not isinstance(value, str) or value.lstrip().startswith("{"):
+                continue  # credentials themselves are not copied
+            params.pop(name)
+            variable = variable_of(value)
+            text = literal_of(value) if variable is None else f"${{{variable}:-}}"
+            settings["settings"] = {**settings.get("settings", {}), own: text}
+            self.note(
+                "note", f"litellm_params.{name}", f"install `slipform[{_EXTRAS[settings['kind']]}]`", (*place, name)
+            )
 
     def _headers(self, settings: dict[str, Any], params: dict[str, Any], place: SettingPath) -> None:
         headers = {**mapping_of(params.pop("headers", None)), **mapping_of(params.pop("extra_headers", None))}

@@ -7,7 +7,7 @@ import hmac
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -245,18 +245,20 @@ def authorise(
     key: Secret | None,
     settings: Mapping[str, str],
     other_secrets: tuple[Secret, ...] = (),
+    aws_keys: Callable[[], AwsKeys] | None = None,
 ) -> Authorised:
     """Add the key in the vendor's way; an `AuthenticationError` names the environment variable that is not set.
 
     `key` is one given in code; without it the environment is read, at each call, so that keys can be rotated.
-    `other_secrets` are those that `headers` hold already.
+    `other_secrets` are those that `headers` hold already, `aws_keys` gets an access key from elsewhere.
     """
     api_key = key or from_environment(vendor.api_key_env)
     if vendor.auth == "none":
         return Authorised(url, dict(headers), other_secrets)
     if api_key is None:
         if vendor.auth == "sigv4":
-            return _signed(vendor, url, headers, body, settings, other_secrets)
+            keys = _aws_keys(vendor, settings, aws_keys)
+            return _signed(vendor, url, headers, body, settings, other_secrets, keys)
         if vendor.key == "optional" or _has_own(headers):
             return Authorised(url, dict(headers), other_secrets)
         raise _missing_key_error(vendor, vendor.api_key_env)
@@ -265,7 +267,7 @@ def authorise(
     if vendor.auth == "query":
         joint = "&" if "?" in url else "?"
         return Authorised(f"{url}{joint}key={quote(value, safe='')}", dict(headers), secrets)
-    if vendor.auth in ("bearer", "sigv4"):
+    if vendor.auth in ("bearer", "sigv4", "google"):
         return Authorised(url, {**headers, "authorization": f"Bearer {value}"}, secrets)
     return Authorised(url, {**headers, vendor.auth: value}, secrets)
 
@@ -280,6 +282,24 @@ def _has_own(headers: Mapping[str, str]) -> bool:
     return any(name.lower() in ("authorization", "x-api-key", "api-key") for name in headers)
 
 
+def _aws_keys(vendor: Vendor, settings: Mapping[str, str], other: Callable[[], AwsKeys] | None) -> AwsKeys:
+    """The access key to sign with: of the settings' profile or role, else the environment's, else another."""
+    access, secret, session = (from_environment([name]) for name in _AWS)
+    has_own = bool(settings.get("profile") or settings.get("role_arn"))
+    if access is not None and secret is not None and not has_own:
+        return AwsKeys(access.reveal(), secret, session)
+    missing = _missing_key_error(vendor, (*vendor.api_key_env, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"))
+    if other is None:
+        raise missing
+    try:
+        return other()
+    except AuthenticationError as error:
+        if has_own:
+            raise
+        missing.hint = f"{missing.hint} {error.message}."
+        raise missing from None
+
+
 def _signed(
     vendor: Vendor,
     url: str,
@@ -287,12 +307,10 @@ def _signed(
     body: bytes,
     settings: Mapping[str, str],
     other_secrets: tuple[Secret, ...],
+    keys: AwsKeys,
 ) -> Authorised:
-    access, secret, session = (from_environment([name]) for name in _AWS)
-    if access is None or secret is None:
-        raise _missing_key_error(vendor, (*vendor.api_key_env, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"))
     added = sign(
-        AwsKeys(access.reveal(), secret, session),
+        keys,
         method="POST",
         url=url,
         headers=headers,
@@ -301,7 +319,8 @@ def _signed(
         service="bedrock",
         now=datetime.now(UTC),
     )
-    return Authorised(url, {**headers, **added}, (*other_secrets, secret, *((session,) if session else ())))
+    secrets = (keys.secret,) if keys.session is None else (keys.secret, keys.session)
+    return Authorised(url, {**headers, **added}, (*other_secrets, *secrets))
 
 
 def _missing_key_error(vendor: Vendor, names: tuple[str, ...]) -> AuthenticationError:

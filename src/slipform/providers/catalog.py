@@ -22,7 +22,7 @@ from slipform.errors import ConfigError
 from slipform.schema import OutputStrategy
 from slipform.schema.lowering.dialects import OpenObjects, dialect_names
 
-Auth: TypeAlias = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "query", "sigv4", "none"]
+Auth: TypeAlias = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "query", "sigv4", "google", "none"]
 _INHERITED = ("native", "tools", "forced_tool", "sampling", "reasoning")
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 _WILD = re.compile(r"\[[^]]*\]|[*?]")

@@ -14,11 +14,12 @@ import msgspec
 from slipform.codecs import BoundCodec, Capabilities, EncodedRequest
 from slipform.codecs.schema_channel import wraps_root
 from slipform.enforce.prompts import Wording, first_request
-from slipform.errors import SchemaError, SlipformError, UpstreamError
+from slipform.errors import AuthenticationError, SchemaError, SlipformError, UpstreamError
 from slipform.ir import ModelRequest, ModelWarning
 from slipform.providers import retry
-from slipform.providers.auth import Authorised, Secret, authorise, from_environment, scrub_error, secrets_in
+from slipform.providers.auth import Authorised, AwsKeys, Secret, authorise, from_environment, scrub_error, secrets_in
 from slipform.providers.catalog import Vendor
+from slipform.providers.cloud_credentials import AwsCredentials, GoogleCredentials, cloud_credentials
 from slipform.providers.network.transport import HttpRequest, Timeouts
 from slipform.providers.refusals import record_refusal
 from slipform.providers.retry import DowngradeStore, NoDowngrades, RetryPolicy
@@ -139,6 +140,8 @@ class Endpoint:
         self._codecs: dict[Capabilities, BoundCodec] = {}
         self._bound_models: dict[str, tuple[Version, BoundModel]] = {}
         """By the model, with the version for which it was bound."""
+        self.cloud = cloud_credentials(vendor.auth, self.settings)
+        """Where credentials of a cloud come from, if there are others than those of code and environment."""
         self._address = _address(vendor, base_url)
         self._authorised: dict[tuple[Any, ...], Authorised] = {}
         """By all that it depends on: address, key, and further headers."""
@@ -230,9 +233,30 @@ class Endpoint:
         """The key given in code, else the one in the environment, read anew for each call so that it can be rotated."""
         return self._api_key or from_environment(self.vendor.api_key_env)
 
+    def call_key(self) -> Secret | None:
+        """The key of a call: `key`, else an access token of the cloud, which may have to be waited for."""
+        key = self.key()
+        if key is None and isinstance(self.cloud, GoogleCredentials):
+            return self.cloud.token
+        return key
+
+    @property
+    def waits_for_credentials(self) -> bool:
+        """Whether the next call would block until it has credentials of the cloud."""
+        if self.cloud is None or self.cloud.is_current or self.key() is not None:
+            return False
+        has_own = bool(self.settings.get("profile") or self.settings.get("role_arn"))
+        return self.vendor.auth != "sigv4" or has_own or from_environment(["AWS_ACCESS_KEY_ID"]) is None
+
+    def refresh_credentials(self) -> None:
+        """Get credentials of the cloud, blocking; what is wrong with them is said by the call that uses them."""
+        if self.cloud is not None:
+            with suppress(AuthenticationError):
+                self.cloud.refresh()
+
     def authorise(self, url: str, headers: Mapping[str, str], body: bytes) -> Authorised:
         """Return the address and headers of a call, with the key; equal calls share one result."""
-        key = self.key()
+        key = self.call_key()
         mark = (url, "" if key is None else key.reveal(), *headers.items())
         made = self._authorised.get(mark)
         if made is None:
@@ -247,8 +271,18 @@ class Endpoint:
         """Address and headers with the key, in the way the vendor wants it."""
         sent = {**self.fixed, **headers}
         return authorise(
-            self.vendor, url=url, headers=sent, body=body, key=key, settings=self.settings, other_secrets=self.secrets
+            self.vendor,
+            url=url,
+            headers=sent,
+            body=body,
+            key=key,
+            settings=self.settings,
+            other_secrets=self.secrets,
+            aws_keys=self._aws_keys,
         )
+
+    def _aws_keys(self) -> AwsKeys:
+        return self.cloud.keys if isinstance(self.cloud, AwsCredentials) else AwsCredentials(self.settings).keys
 
     def timeouts_for(self, request: ModelRequest) -> Timeouts:
         """The time limits of this call: the endpoint's, or less when the request has less."""

@@ -143,6 +143,8 @@ async def open_forward(
         timeouts = replace(timeouts, total=None)  # what takes long here is the file, not the vendor
     deadline = None if timeouts.total is None else endpoint.clock() + timeouts.total
     attempt = 0
+    if endpoint.waits_for_credentials:
+        await asyncio.to_thread(endpoint.refresh_credentials)
     if calls is not None:
         calls.add(f"{endpoint.name}/{route.model}")
     while True:
@@ -175,7 +177,7 @@ def _request(prepared: PreparedCall, route: Route, body: bytes | Upload, timeout
 def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[str, str]) -> PreparedCall:
     """All but the body, made once for each address and key, which are read anew for every call."""
     url = endpoint.url()
-    key = endpoint.key()
+    key = endpoint.call_key()
     mark = (url, "" if key is None else key.reveal(), *headers, *headers.values())
     made = route.prepared.get(mark)
     if made is not None:

@@ -275,6 +275,8 @@ class HttpProvider:
             return True
         if vendor.auth == "sigv4" and from_environment(["AWS_ACCESS_KEY_ID"]) is not None:
             return True
+        if endpoint.cloud is not None and endpoint.cloud.is_installed:
+            return None  # it is not known before the first call
         return None if vendor.auth == "none" or vendor.key != "required" else False
 
     @property
@@ -337,7 +339,9 @@ class HttpProvider:
             wire.close()
 
     def _is_heavy(self, request: ModelRequest) -> bool:
-        """Whether it takes long to encode the request: its schemas are large, and have not been lowered before."""
+        """Whether it takes long to prepare the request: it waits for credentials, or has large schemas that are new."""
+        if self._endpoint.waits_for_credentials:
+            return True
         if not is_heavy(request):
             return False
         codec = self._endpoint.codec_for(request.model, request.response_format)
