@@ -14,6 +14,7 @@ from slipform.engine.setup import router_of
 from slipform.errors import ConfigError
 from slipform.ir import Message, ModelRequest
 from slipform.providers.catalog import bare_name, load_catalog
+from slipform.providers.http import HttpProvider
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
 from slipform.schema.lowering.dialects import dialect_names
 
@@ -136,6 +137,28 @@ def test_of_two_equal_patterns_the_later_wins() -> None:
     rows = {"openai": {"patterns": [{"match": "gpt-4", "native": True, "quirks": []}]}}
     assert load_catalog(rows).vendor("openai").capabilities("gpt-4").native
     assert not load_catalog().vendor("openai").capabilities("gpt-4").native
+
+
+def test_quirks_of_a_pattern_add_to_those_of_the_row_and_take_some_away() -> None:
+    row = {
+        "base_url": "http://gpu/v1",
+        "capabilities": {"quirks": ["top_k", "no_strict"]},
+        "patterns": [{"match": "new*", "quirks": ["usage_always", "-no_strict"]}],
+    }
+    vendor = load_catalog({"mine": row}).vendor("mine")
+    assert vendor.capabilities("old").quirks == {"top_k", "no_strict"}
+    assert vendor.capabilities("new-1").quirks == {"top_k", "usage_always"}
+
+
+def test_a_row_names_any_header_for_its_key() -> None:
+    row = {"base_url": "http://gpu/v1", "auth": "Ocp-Apim-Subscription-Key"}
+    vendor = load_catalog({"mine": row}).vendor("mine")
+    endpoint = HttpProvider(vendor, api_key="k-123")._endpoint
+    sent = endpoint.authorise("http://gpu/v1/chat", {}, b"")
+    assert sent.headers["ocp-apim-subscription-key"] == "k-123"
+    assert "authorization" not in sent.headers
+    with pytest.raises(ConfigError, match="or the name of a header"):
+        load_catalog({"mine": {**row, "auth": "baerer"}})
 
 
 def test_a_new_row_starts_from_the_template_or_the_row_it_names() -> None:

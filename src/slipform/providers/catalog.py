@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from importlib import resources
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, get_args
 
 from slipform.codecs import CODECS, Capabilities
 from slipform.codecs.request_fields import QUIRKS
@@ -22,7 +22,8 @@ from slipform.errors import ConfigError
 from slipform.schema import OutputStrategy
 from slipform.schema.lowering.dialects import OpenObjects, dialect_names
 
-Auth: TypeAlias = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "query", "sigv4", "google", "none"]
+_AUTH_WORDS: Final = ("bearer", "query", "sigv4", "google", "none")
+_HEADER_NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+")
 _INHERITED = ("native", "tools", "forced_tool", "sampling", "reasoning")
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 _WILD = re.compile(r"\[[^]]*\]|[*?]")
@@ -40,12 +41,25 @@ class UrlField:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What some models can do: `values` are fields of `Capabilities`, laid over those of the vendor."""
+    """What some models can do: `values` are fields of `Capabilities`, laid over those of the vendor.
+
+    Its quirks are added to those of the vendor; `-name` takes one away.
+    """
 
     globs: tuple[str, ...]
     values: Mapping[str, Any]
     like: Vendor | None = None
     """A vendor whose own row for the model is taken first, when this one only resells it."""
+
+    def changed_quirks(self, quirks: frozenset[str]) -> frozenset[str]:
+        """Return the quirks of the vendor with those of the pattern.
+
+        >>> sorted(Pattern(("*",), {"quirks": {"top_k", "-no_strict"}}).changed_quirks(frozenset({"no_strict"})))
+        ['top_k']
+        """
+        changes: frozenset[str] = frozenset(self.values.get("quirks", ()))
+        removed = frozenset([change[1:] for change in changes if change.startswith("-")])
+        return (quirks | {change for change in changes if not change.startswith("-")}) - removed
 
     def specificity(self, model: str) -> int:
         """How many characters the closest matching glob spells out; -1 when none matches."""
@@ -64,7 +78,8 @@ class Vendor:
     title: str
     base_url: str
     codec: str
-    auth: Auth = "bearer"
+    auth: str = "bearer"
+    """How the key is sent: `bearer`, `query`, `sigv4`, `google`, `none`, or the name of a header for it."""
     base_url_env: tuple[str, ...] = ()
     fields: Mapping[str, UrlField] = field(default_factory=dict)
     api_key_env: tuple[str, ...] = ()
@@ -96,7 +111,7 @@ class Vendor:
             if pattern.like is not None:
                 family = pattern.like.capabilities(bare_name(lowered))
                 values.update({name: getattr(family, name) for name in _INHERITED})
-            values.update(pattern.values)
+            values.update({**pattern.values, "quirks": pattern.changed_quirks(values.get("quirks", frozenset()))})
         values.update(self.overrides)
         return Capabilities(**values)
 
@@ -283,7 +298,7 @@ def _pattern(value: object, where: str, vendors: Mapping[str, Vendor]) -> Patter
     like = fields.pop("like", None)
     return Pattern(
         globs,
-        MappingProxyType(_values(fields, where)),
+        MappingProxyType(_values(fields, where, changes_quirks=True)),
         like=None if like is None else _vendor_name(like, f"{where}.like", vendors),
     )
 
@@ -305,7 +320,7 @@ _FLAGS = frozenset({"native", "tools", "forced_tool", "json_mode", "sampling", "
 _CAPABILITY_NAMES = tuple(spec.name for spec in dataclasses.fields(Capabilities))
 
 
-def _values(value: object, where: str) -> dict[str, Any]:
+def _values(value: object, where: str, *, changes_quirks: bool = False) -> dict[str, Any]:
     read: dict[str, Any] = {}
     for name, item in _mapping(value, where).items():
         inner = f"{where}.{name}"
@@ -317,7 +332,8 @@ def _values(value: object, where: str) -> dict[str, Any]:
             read[name] = item
         elif name == "quirks":
             read[name] = frozenset(_texts(item, inner))
-            for quirk in sorted(read[name] - QUIRKS.keys()):
+            names = {quirk.removeprefix("-") if changes_quirks else quirk for quirk in read[name]}
+            for quirk in sorted(names - QUIRKS.keys()):
                 raise _unknown_name_error(quirk, QUIRKS, inner, what="quirk")
         elif name == "max_tokens_field" and item is None:
             read[name] = None
@@ -340,6 +356,14 @@ def _choice(options: tuple[str, ...]) -> Callable[[object, str], str]:
         return text
 
     return read
+
+
+def _auth(value: object, where: str) -> str:
+    text = _text(value, where).lower()
+    if text not in _AUTH_WORDS and not _HEADER_NAME.fullmatch(text):
+        words = ", ".join(_AUTH_WORDS)
+        raise _type_error(value, f"one of {words}, or the name of a header, such as x-api-key", where)
+    return text
 
 
 def _codec(value: object, where: str) -> str:
@@ -410,7 +434,7 @@ _READERS: Mapping[str, Reader] = {
     "fields": _fields,
     "api_key_env": _plain("api_key_env", _texts),
     "key": _plain("key", _choice(("required", "optional"))),
-    "auth": _plain("auth", _choice(get_args(Auth))),
+    "auth": _plain("auth", _auth),
     "headers": _merged_headers,
     "codec": _plain("codec", _codec),
     "capabilities": _capabilities,
