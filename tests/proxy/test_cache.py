@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ import openai
 import pytest
 import redis as redis_py
 
+from slipform.codecs import ServedRequest, find_api
 from slipform.config import Settings
-from slipform.ir import ModelResponse, ToolCall, Usage
+from slipform.engine.setup import Options
+from slipform.ir import Message, ModelRequest, ModelResponse, Sampling, Tool, ToolCall, Usage
 from slipform.library.async_client import AsyncClient
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
@@ -26,9 +29,11 @@ from slipform.proxy.admission.keys import add_key
 from slipform.proxy.calls.cache import AnswerCache
 from slipform.proxy.calls.enforced import answer
 from slipform.proxy.calls.inbound import Inbound
+from slipform.proxy.calls.request_switches import RequestSwitches
 from slipform.proxy.calls.routes import api_at
 from slipform.proxy.http_server.asgi import RecordingSend
 from slipform.proxy.observability.call_record import CallRecord
+from slipform.schema import JsonSchemaSpec, ResponseFormat
 from slipform.testing import Answer, FakeModel, FakeVendor, Raw
 from tests.conftest import PERSON
 from tests.proxy.proxying import (
@@ -98,6 +103,50 @@ def test_whatever_may_change_the_answer_makes_it_another_question(change: dict[s
     with proxied({"fake": model}, ON) as address:
         chat(address)
         assert "x-slipform-cache" not in chat(address, **change).headers
+    assert len(model.requests) == 2
+
+
+OTHER_REQUESTS: dict[str, Any] = {
+    "messages": (Message.user("Who else?"),),
+    "response_format": ResponseFormat(JsonSchemaSpec("other", {"type": "object"})),
+    "json_mode": True,
+    "tools": (Tool("look", {}),),
+    "tool_choice": "required",
+    "parallel_tool_calls": False,
+    "sampling": Sampling(temperature=0.5),
+    "max_tokens": 7,
+    "reasoning": {"effort": "high"},
+    "extra": {"new": 1},
+    "extra_for": "anthropic",
+    "logprobs": 2,
+}
+"""One other value for every field of a request that may change its answer."""
+SAME_ANSWER = {"model", "metadata", "timeout", "calls", "tells_schema", "frame"}
+"""The fields that do not: the key has the model's full name instead, and the others are not sent."""
+
+
+def test_every_field_of_a_request_belongs_to_the_cache_key_or_is_listed_as_one_that_does_not() -> None:
+    router = Router({"fake": FakeModel([ADA])})
+    cache = AnswerCache(Settings.model_validate(ON), router, Options())
+    request = ModelRequest("fake/m", (Message.user("Who?"),))
+
+    def key(request: ModelRequest) -> str | None:
+        call = Inbound(find_api("openai-chat"), ServedRequest(request), b"", CallRecord("r"), ("fake/m",))
+        return cache._key(call, ["fake/m"], "")
+
+    assert {*OTHER_REQUESTS, *SAME_ANSWER} == {*ModelRequest.__struct_fields__}
+    changed = {name: key(request.replace(**{name: value})) for name, value in OTHER_REQUESTS.items()}
+    assert None not in changed.values()
+    assert [name for name, other in changed.items() if other == key(request)] == []
+
+
+def test_every_switch_declares_whether_it_changes_the_answer() -> None:
+    assert [each.name for each in fields(RequestSwitches) if "changes_answer" not in each.metadata] == []
+    model = FakeModel([ADA])
+    with proxied({"fake": model}, ON) as address:
+        chat(address)
+        assert "x-slipform-cache" in chat(address, slipform={"max_attempts": 2}).headers
+        assert "x-slipform-cache" not in chat(address, slipform={"strategy": "prompted"}).headers
     assert len(model.requests) == 2
 
 

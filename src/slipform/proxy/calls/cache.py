@@ -36,7 +36,7 @@ from slipform.proxy.http_server.asgi import Send, send_bytes, send_start
 from slipform.schema import OutputStrategy, is_large
 
 _log = logging.getLogger("slipform.server")
-_VERSION = 3
+_VERSION = 4
 """Of what is kept and how a question is told from another; a new number makes the old answers unknown."""
 _CLOCKS_APART = 60.0
 """How many seconds the clocks of two machines may differ."""
@@ -203,7 +203,8 @@ class AnswerCache:
         """What makes two requests the same question of the same caller; None for one that cannot be written down."""
         names = [self._router.full_name(model) for model in models]
         defaults = self._router.default_fields(call.models)
-        question = (_VERSION, caller, names, defaults, call.served.request.replace(model="", metadata={}))
+        request = call.served.request.replace(model="", metadata={})
+        question = (_VERSION, caller, names, defaults, request, call.switches.cache_key())
         try:
             text = orjson.dumps(question, default=_plain, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
         except TypeError:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, cast
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from slipform.codecs.model_name import shown
 from slipform.enforce.adoption import AdoptionMode
@@ -23,19 +23,28 @@ _OTHERS = frozenset({"request_id", "cache", "key", "provider", "trace"})
 """Headers with the same prefix that are not switches."""
 
 
+_CHANGES_ANSWER: Final = {"changes_answer": True}
+"""Of a switch that makes another answer right: requests that differ in it share no cached answer."""
+_KEEPS_ANSWER: Final = {"changes_answer": False}
+
+
 @dataclass(frozen=True, slots=True)
 class RequestSwitches:
     """The switches of one request; what is not set is as the configuration says."""
 
-    report: bool = False
-    strategy: OutputStrategy | None = None
-    stream_mode: StreamMode | None = None
-    max_attempts: int | None = None
-    adopt: AdoptionMode | None = None
-    schema: str | None = None
+    report: bool = field(default=False, metadata=_KEEPS_ANSWER)
+    strategy: OutputStrategy | None = field(default=None, metadata=_CHANGES_ANSWER)
+    stream_mode: StreamMode | None = field(default=None, metadata=_KEEPS_ANSWER)
+    max_attempts: int | None = field(default=None, metadata=_KEEPS_ANSWER)
+    adopt: AdoptionMode | None = field(default=None, metadata=_CHANGES_ANSWER)
+    schema: str | None = field(default=None, metadata=_CHANGES_ANSWER)
     """The name of a schema in the `schemas` folder, for clients that cannot send one."""
-    evidence: Evidence | None = None
+    evidence: Evidence | None = field(default=None, metadata=_CHANGES_ANSWER)
     """What is collected for each value of the answer."""
+
+    def cache_key(self) -> tuple[Any, ...]:
+        """Return the values of the switches that change the answer; each switch declares whether it does."""
+        return tuple([getattr(self, each.name) for each in fields(self) if each.metadata["changes_answer"]])
 
 
 NOTHING = RequestSwitches()
@@ -46,7 +55,7 @@ def has_switches(headers: Mapping[bytes, bytes]) -> bool:
     return _PREFIX in b"\n".join(headers)
 
 
-def switches_of(field: Any, headers: Mapping[bytes, bytes], most_attempts: int) -> RequestSwitches:
+def switches_of(own_field: Any, headers: Mapping[bytes, bytes], most_attempts: int) -> RequestSwitches:
     """The switches of a request, the body's before the headers'; a name or value that is wrong is a `RequestError`.
 
     >>> switches_of({"report": True}, {b"x-slipform-max-attempts": b"2"}, 3)
@@ -61,11 +70,11 @@ evidence=None)
                 switches = _with_switch(
                     switches, switch, value.decode("latin-1"), f"header {name.decode('latin-1')}", most_attempts
                 )
-    if field is None:
+    if own_field is None:
         return switches
-    if not isinstance(field, Mapping):
+    if not isinstance(own_field, Mapping):
         raise RequestError("Expected an object of switches", where=FIELD, hint=_hint())
-    for name, value in field.items():
+    for name, value in own_field.items():
         switches = _with_switch(switches, name, value, f"{FIELD}.{name}", most_attempts)
     return switches
 
