@@ -360,3 +360,39 @@ def test_a_cached_answer_is_stored_as_well() -> None:
                 responses = [ask(client, stream=stream, input="hi", text=shape) for _ in range(2)]
                 assert responses[0].id != responses[1].id
                 ask(client, stream=stream, input="more", text=shape, previous_response_id=responses[1].id)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", VENDORS)
+def test_a_loop_that_stores_nothing_and_sends_all_items_runs_on_any_vendor(name: str, stream: bool) -> None:
+    """As Codex does it: the ids of calls must differ, though servers without such ids count them anew each time."""
+    items: list[Any] = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Weather?"}]}]
+    fields: Any = {"store": False, "include": ["reasoning.encrypted_content"], "tools": [TOOL], "tool_choice": "auto"}
+    with served(name) as (client, _, vendor):
+        for _ in range(STEPS + 1):
+            response = ask(client, stream=stream, input=list(items), instructions="Be brief.", **fields)
+            items += [item.to_dict() for item in response.output]
+            for item in items:
+                item.pop("parsed_arguments", None)
+            items += results(response)
+    calls = [item["call_id"] for item in items if item["type"] == "function_call"]
+    assert response.output_text == "3 results"
+    assert len(set(calls)) == STEPS
+    assert len(vendor.requests) == STEPS + 1
+
+
+def test_an_item_that_is_nested_too_deeply_is_a_request_error() -> None:
+    deep: Any = "x"
+    for _ in range(260):
+        deep = [deep]
+    with served("chat") as (_, address, vendor):
+        body = {"model": "up/m", "input": [{"type": "message", "role": "user", "content": "hi", "extra": deep}]}
+        assert call(address, "/v1/responses", body).status == 400
+    assert vendor.requests == []
+
+
+def test_a_large_conversation_goes_on() -> None:
+    with served("chat") as (client, _, vendor):
+        first = client.responses.create(model="up/m", input="x" * 2_000_000)
+        client.responses.create(model="up/m", input="more", previous_response_id=first.id)
+    assert len(vendor.requests[1].body) > 2_000_000

@@ -166,7 +166,10 @@ class SqliteSignatures:
             file.execute("BEGIN IMMEDIATE")
             file.executemany("INSERT OR REPLACE INTO signatures VALUES (?, ?, ?, ?, ?)", rows)
             file.execute("DELETE FROM signatures WHERE kept_at < ?", (now - self._settings.ttl_seconds,))
-            self._delete_beyond(file, "WHERE caller = ?", (caller, self._settings.max_bytes_per_key))
+            own = "SELECT COALESCE(SUM(size), 0) FROM signatures WHERE caller = ?"
+            (own_size,) = file.execute(own, (caller,)).fetchone()
+            if own_size > self._settings.max_bytes_per_key:
+                self._delete_beyond(file, "WHERE caller = ?", (caller, self._settings.max_bytes_per_key))
             (total_size,) = file.execute("SELECT COALESCE(SUM(size), 0) FROM signatures").fetchone()
             if total_size > self._settings.max_bytes:
                 self._delete_beyond(file, "", (self._settings.max_bytes,))

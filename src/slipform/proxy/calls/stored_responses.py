@@ -8,6 +8,7 @@ continuations of one response share nothing that either could change, and no cyc
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -15,20 +16,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import orjson
 
 from slipform.codecs.openai_responses.encode import OWN_ID
 from slipform.codecs.openai_responses.serve_encode import UNIQUE_CALL_IDS, UniqueCallIds
-from slipform.codecs.request_fields import dumps
 from slipform.errors import RequestError, TooLargeError
 from slipform.proxy.calls.parsed_body import ParsedBody, write_body
 from slipform.proxy.calls.references import Ownership, find_references
 from slipform.proxy.calls.replaced_ids import is_reference
 from slipform.proxy.calls.resources import NoSuchResourceError
 from slipform.proxy.calls.signature_stores import SignatureStore
+from slipform.schema.limits import LARGE_BYTES
+
+T = TypeVar("T")
 
 _log = logging.getLogger("slipform.server")
 _LONGEST_ID: Final = 256
@@ -187,7 +190,7 @@ def _own_name(data: bytes) -> str | None:
 
 def stored_item(item: Mapping[str, Any]) -> StoredItem:
     """Return an item as it is stored."""
-    data = dumps(item)
+    data = write_body(item)
     return blake2b(data, digest_size=_HASH_BYTES).hexdigest(), data
 
 
@@ -280,7 +283,7 @@ async def open_call(parsed: ParsedBody, store: ResponseStore, ownership: Ownersh
     is_stored_there = vendor_stores and len(ownership.providers) == 1
     if not ownership.providers or (is_stored_there and OWN_ID.encode() not in parsed.body):
         return OpenedCall(parsed)
-    expansion = await expand(parsed.data, store, vendor_stores=vendor_stores)
+    expansion = await expand(parsed, store, vendor_stores=vendor_stores)
     data = expansion.data
     if data != parsed.data:
         references = find_references(data) if ownership.store is not None else ()
@@ -295,12 +298,13 @@ async def open_call(parsed: ParsedBody, store: ResponseStore, ownership: Ownersh
     return OpenedCall(parsed, {**options, **stored.options}, stored)
 
 
-async def expand(data: dict[str, Any], store: ResponseStore, *, vendor_stores: bool) -> Expansion:
+async def expand(parsed: ParsedBody, store: ResponseStore, *, vendor_stores: bool) -> Expansion:
     """Put what a request refers to into its input.
 
     Where the vendor stores responses, ids that slipform did not make are left to it. Raises `NoSuchResourceError` for
     what is not stored for this caller, and `TooLargeError` for more than a request may carry.
     """
+    data = parsed.data
     if data.get("previous_response_id") is not None and data.get("conversation") is not None:
         raise RequestError(
             "`previous_response_id` and `conversation` exclude each other",
@@ -321,12 +325,15 @@ async def expand(data: dict[str, Any], store: ResponseStore, *, vendor_stores: b
         names = stored.items
     before = await _stored_items(names, store)
     items = _input_items(data)
-    inputs, changed = await _with_referred_items(items, store, vendor_stores=vendor_stores)
-    _check_size([*before, *inputs], store.max_bytes)
+    referred = await _referred_items(items, store, vendor_stores=vendor_stores)
+    is_changed = bool(before or referred)
+    is_needed = is_changed or data.get("store") is not False
+    inputs = await _maybe_off_loop(len(parsed.body), _stored_input, items, referred) if is_needed else []
     expanded = dict(data)
-    if before or changed:
-        expanded["input"] = [_sendable(each, vendor_stores=vendor_stores) for each in (*before, *inputs)]
-        expanded["input"] = [item for item in expanded["input"] if item is not None]
+    if is_changed:
+        _check_size([*before, *inputs], store.max_bytes)
+        size = sum(len(each) for _, each in before) + len(parsed.body)
+        expanded["input"] = await _maybe_off_loop(size, _sendable_items, [*before, *inputs], vendor_stores)
     if previous is not None:
         del expanded["previous_response_id"]
     if conversation is not None:
@@ -375,10 +382,8 @@ def _input_items(data: Mapping[str, Any]) -> list[Any]:
     return [{"role": "user", "content": items}] if isinstance(items, str) else _list_of(items)
 
 
-async def _with_referred_items(
-    items: Sequence[Any], store: ResponseStore, *, vendor_stores: bool
-) -> tuple[list[StoredItem], bool]:
-    """The items of a request as they are stored, with those that it refers to; and whether it refers to any."""
+async def _referred_items(items: Sequence[Any], store: ResponseStore, *, vendor_stores: bool) -> dict[int, StoredItem]:
+    """The stored items that a request refers to, by where it does; raises `NoSuchResourceError` for any other."""
     references = {
         at: str(item["id"])
         for at, item in enumerate(items)
@@ -386,20 +391,35 @@ async def _with_referred_items(
     }
     hashes = await store.hashes(list(references.values()))
     stored = await store.items(list(dict.fromkeys(hashes.values())))
+    referred: dict[int, StoredItem] = {}
+    for at, identity in references.items():
+        name = hashes.get(identity)
+        if name is None or name not in stored:
+            raise NoSuchResourceError(
+                f"Item with id {identity[:100]!r} not found.", where=f"input[{at}].id", hint=_EXPIRED
+            )
+        referred[at] = (name, stored[name])
+    return referred
+
+
+async def _maybe_off_loop(size: int, work: Callable[..., T], *arguments: Any) -> T:
+    """Do what takes long for a large request off the event loop."""
+    return await asyncio.to_thread(work, *arguments) if size >= LARGE_BYTES else work(*arguments)
+
+
+def _stored_input(items: Sequence[Any], referred: Mapping[int, StoredItem]) -> list[StoredItem]:
+    """The items of a request as they are stored, with those that it refers to."""
     inputs: list[StoredItem] = []
     for at, item in enumerate(items):
         if not isinstance(item, dict):
             raise RequestError("Expected an object", where=f"input[{at}]")
-        if at not in references:
-            inputs.append(stored_item(item))
-            continue
-        name = hashes.get(references[at])
-        if name is None or name not in stored:
-            raise NoSuchResourceError(
-                f"Item with id {references[at][:100]!r} not found.", where=f"input[{at}].id", hint=_EXPIRED
-            )
-        inputs.append((name, stored[name]))
-    return inputs, bool(references)
+        inputs.append(referred[at] if at in referred else stored_item(item))
+    return inputs
+
+
+def _sendable_items(items: Sequence[StoredItem], vendor_stores: bool) -> list[dict[str, Any]]:
+    sendable = [_sendable(each, vendor_stores=vendor_stores) for each in items]
+    return [item for item in sendable if item is not None]
 
 
 def _check_size(items: Sequence[StoredItem], most: int) -> None:
