@@ -104,10 +104,11 @@ def gate() -> CallRouter:
     return CallRouter(Router({"up": provider}), Options(), Settings())
 
 
-async def read(at: CallRouter, api: str, body: dict[str, Any], path: str | None = None) -> Inbound:
+async def read(at: CallRouter, api: str, body: dict[str, Any] | bytes, path: str | None = None) -> Inbound:
     record = CallRecord("r1", api=api)
     context = at.context(path or PATHS[api], {}, ANYBODY, None)
-    return await read_call(find_api(api), json.dumps(body).encode(), record, context)
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return await read_call(find_api(api), data, record, context)
 
 
 def told(call: Inbound) -> tuple[Any, ...]:
@@ -217,3 +218,50 @@ async def test_frames_are_bounded() -> None:
     (cache,) = [each for each in live_caches() if each is shared._frames]
     assert len(cache) <= 256
     assert cache.held_bytes <= cache.max_bytes
+
+
+REST = f'"model":"up/m","response_format":{json.dumps(FORMAT)},"seed":7'
+HI = '[{"role":"user","content":"Hi"}]'
+ODD_BODIES = [
+    f'{{{REST},"messages":{HI}}}',
+    f'{{"messages":{HI},{REST}}}',
+    f'{{ {REST} ,\n "messages" : {HI} }}',
+    f'{{{REST},"messages":[],"messages":{HI}}}',
+    f'{{{REST},"messages":{HI},"messages":[{{"role":"user","content":[{{"type":"text","text":"parts"}}]}}]}}',
+    f'{{{REST},"seed":8,"messages":{HI}}}',
+    f'{{{REST},"mess\\u0061ges":{HI}}}',
+    f'{{{REST},"messages":[{{"role":"user","role":"system","content":"Hi"}}]}}',
+    f'{{{REST},"messages":[{{"role":"user","content":"Hi"}},{{"role":"assistant","content":""}}]}}',
+    f'{{{REST},"messages":[{{"role":"user","content":"Hi"}},{{"role":"assistant","content":"Yes?"}}]}}',
+    f'{{{REST},"messages":[{{"role":"developer","content":"Hi"}}]}}',
+    f'{{{REST},"messages":[{{"role":"user","content":"Hi","name":"ada"}}]}}',
+    f'{{{REST},"messages":[{{"role":"user","content":"\\ud83d\\ude00 \\u00e9 é"}}]}}',
+    f'{{{REST},"messages":[{{"role":"user","content":"{{\\"model\\":1}}"}}]}}',
+    f'{{{REST},"messages":[{{"role":"user","content":null}}]}}',
+    f'{{{REST},"messages":[{{"role":"nobody","content":"Hi"}}]}}',
+    f'{{{REST},"messages":[{{"role":"user","content":"\\ud83d"}}]}}',
+    f'{{{REST},"messages":[]}}',
+    f'{{{REST},"messages":"Hi"}}',
+    f"{{{REST}}}",
+    f'{{{REST},"messages":{HI}}} and more',
+    f'{{{REST},"model":"up/other","messages":{HI}}}',
+]
+
+
+async def result_of(at: CallRouter, body: bytes) -> Any:
+    """What is read of a body: its request, or its error."""
+    try:
+        call = await read(at, "openai-chat", body)
+    except RequestError as error:
+        return str(error)
+    return call.served.request, call.served.stream, call.models, call.record.model, call.record.schema
+
+
+async def test_a_call_that_is_known_by_its_bytes_is_read_as_the_first_one_was() -> None:
+    shared = gate()
+    different = []
+    for _ in range(2):
+        for body in ODD_BODIES:
+            if await result_of(shared, body.encode()) != await result_of(gate(), body.encode()):
+                different.append(body)
+    assert different == []
