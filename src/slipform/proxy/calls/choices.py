@@ -1,4 +1,4 @@
-"""Ask for several answers to one request (`n`, `candidateCount`) where each is enforced, or the vendor gives one."""
+"""Request several answers (`n`, `candidateCount`) where each is enforced or the vendor gives one at a time."""
 
 from __future__ import annotations
 

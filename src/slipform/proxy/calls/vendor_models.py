@@ -1,4 +1,4 @@
-"""List the models of the configured vendors, each asked once in a while, so that clients have names to choose from."""
+"""List the models of configured vendors, refreshed from time to time, for clients that show a choice."""
 
 from __future__ import annotations
 
