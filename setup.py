@@ -3,6 +3,8 @@
 `SLIPFORM_PURE=1` skips it. Everything else about the package is in pyproject.toml. A compiled module shadows its
 source: after an edit build again (`pip install -e .`) or delete the `.so` files (`make clean`). Why a build is not
 compiled goes into `build.json` inside the package, where `slipform --version` reads it (build_info.py).
+
+Only an editable install writes into the checkout: a wheel is put together under `build/`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import io
 import json
 import os
 import sys
+import sysconfig
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import CalledProcessError
@@ -19,6 +23,7 @@ from typing import Any
 
 from setuptools import setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 COMPILED = [
     # The incremental parser and its resolver: a sixth of the time a chunk (`bench.text_stream`: 0.11 to 0.24).
@@ -93,22 +98,34 @@ def in_few_words(error: BaseException) -> str:
     return str(error)
 
 
-def extensions() -> list[Any]:
-    """The compiled modules, or none when nothing is being built, it was switched off, or mypyc cannot make them."""
-    if not BUILDS.intersection(sys.argv):
-        return []
-    remove_compiled(Path("src"))
-    made, why = translated()
-    record(PACKAGE, why)
-    return made
+def compiler_failure() -> str | None:
+    """Return why no C compiler can build an extension here, or None: C is only generated where one can."""
+    from distutils.ccompiler import new_compiler  # setuptools provides it
+    from distutils.sysconfig import customize_compiler
+
+    include = sysconfig.get_paths()["include"]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.c")
+        source.write_text("#include <Python.h>\nint probe;\n", encoding="utf-8")
+        try:
+            compiler = new_compiler()
+            customize_compiler(compiler)
+            compiler.compile([str(source)], output_dir=folder, include_dirs=[include])
+        except Exception as error:  # noqa: BLE001 — whatever went wrong, plain Python works
+            return in_few_words(error)
+    return None
 
 
 def translated() -> tuple[list[Any], str | None]:
-    """The modules in C, or why there are none."""
+    """Return the modules in C, or why there are none; both are empty where nothing is being built."""
+    if not BUILDS.intersection(sys.argv):
+        return [], None
     if os.environ.get("SLIPFORM_PURE"):
         return [], go_on_plain("built with SLIPFORM_PURE=1")
     if sys.implementation.name != "cpython":
         return [], go_on_plain(f"built for {sys.implementation.name}, and only CPython takes compiled modules")
+    if (failure := compiler_failure()) is not None:
+        return [], go_on_plain(f"no C compiler works here: {failure}")
     printed = io.StringIO()
     try:
         from mypyc.build import mypycify
@@ -120,6 +137,22 @@ def translated() -> tuple[list[Any], str | None]:
         print(printed.getvalue(), end="")  # noqa: T201
         said = next((line for line in printed.getvalue().splitlines() if ": error:" in line), str(error))
         return [], go_on_plain(f"mypyc failed: {said}")
+
+
+class RecordedBuild(build_py):
+    """Copies the modules, and records beside the copies why they are not compiled."""
+
+    plain_because: str | None = None
+
+    def run(self) -> None:
+        """Copy and record; an editable install has no copies, so its record is in the checkout."""
+        super().run()
+        editable = getattr(self, "editable_mode", False)
+        if editable:
+            remove_compiled(PACKAGE)
+        package = PACKAGE if editable else Path(self.build_lib, "slipform")
+        package.mkdir(parents=True, exist_ok=True)
+        record(package, self.plain_because)
 
 
 class AllOrNothing(build_ext):
@@ -142,17 +175,22 @@ class AllOrNothing(build_ext):
         super().build_extensions()
 
     def run(self) -> None:
-        """Build; on any failure go on without."""
+        """Build; on any failure go on without, as a package of plain Python."""
+        package = PACKAGE if self.inplace else Path(self.build_lib, "slipform")
         try:
             super().run()
         except (Exception, SystemExit) as error:  # noqa: BLE001 — whatever went wrong, plain Python works
             why = go_on_plain(f"the compiler failed: {in_few_words(error)}")
-            remove_compiled(Path(self.build_lib))
-            remove_compiled(Path("src"))
+            for root in (package, Path(self.build_lib)):
+                remove_compiled(root)
             self.extensions = []
-            for package in (PACKAGE, Path(self.build_lib, "slipform")):  # the package's data was copied before
-                if package.is_dir():
-                    record(package, why)
+            self.distribution.ext_modules = []
+            wheel = self.distribution.get_command_obj("bdist_wheel", create=False)
+            if wheel is not None:
+                wheel.root_is_pure = True
+            if package.is_dir():
+                record(package, why)
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": AllOrNothing})
+modules, RecordedBuild.plain_because = translated()
+setup(ext_modules=modules, cmdclass={"build_ext": AllOrNothing, "build_py": RecordedBuild})

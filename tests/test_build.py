@@ -131,15 +131,97 @@ def test_the_module_is_believed_before_the_record(tmp_path: Path, record: str | 
     assert str(build_of("/somewhere/strict.abi3.so", file)) == "compiled"
 
 
-def test_a_build_that_was_told_not_to_compile_records_it(tree: Path) -> None:
-    assert in_setup_py(tree, "print(setup_py['extensions']())", command="bdist_wheel", SLIPFORM_PURE="1") == "[]"
-    assert recorded(tree / "src" / "slipform") == "built with SLIPFORM_PURE=1"
+def test_a_build_that_was_told_not_to_compile_says_so(tree: Path) -> None:
+    code = "print(setup_py['translated']())"
+    assert in_setup_py(tree, code, command="bdist_wheel", SLIPFORM_PURE="1") == "([], 'built with SLIPFORM_PURE=1')"
 
 
-def test_a_build_without_mypyc_records_it(tree: Path) -> None:
-    code = "sys.modules['mypyc.build'] = None; print(setup_py['extensions']())"
-    assert in_setup_py(tree, code, command="editable_wheel") == "[]"
-    assert recorded(tree / "src" / "slipform").startswith("mypyc failed: import of mypyc.build halted")
+def test_a_build_without_mypyc_says_so(tree: Path) -> None:
+    code = """
+    setup_py["translated"].__globals__["compiler_failure"] = lambda: None
+    sys.modules["mypyc.build"] = None
+    print(setup_py["translated"]())
+    """
+    assert in_setup_py(tree, code, command="editable_wheel").startswith(
+        "([], 'mypyc failed: import of mypyc.build halted"
+    )
+
+
+def test_without_a_c_compiler_no_c_is_generated(tree: Path) -> None:
+    code = """
+    sys.modules["mypyc.build"] = None
+    print(setup_py["translated"]())
+    """
+    failed = in_setup_py(tree, code, command="bdist_wheel", CC="no-such-compiler")
+    assert failed.startswith("([], ")
+    assert "no C compiler works here: " in failed
+    assert "no-such-compiler" in failed
+    assert not (tree / "build").exists()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return every file below a folder; setuptools writes its own metadata and `build` wherever it builds."""
+    files = [each for each in folder.rglob("*") if each.is_file()]
+    relative = {each.relative_to(folder).as_posix(): each for each in files}
+    return {
+        name: file.read_bytes()
+        for name, file in relative.items()
+        if not name.startswith("build/") and ".egg-info/" not in name and "__pycache__" not in name
+    }
+
+
+def as_an_editable_install(tree: Path) -> None:
+    """Put into the checkout what an editable install leaves there."""
+    package = tree / "src" / "slipform"
+    (package / "build.json").write_text('{"plain_because": null}\n')
+    (package / "text" / "scanner.cpython-399-any.so").write_bytes(b"compiled")
+
+
+RUN_BUILD_PY = """
+distribution = setuptools.Distribution({{"packages": ["slipform"], "package_dir": {{"": "src"}}}})
+distribution.script_name = "setup.py"
+setup_py["RecordedBuild"].plain_because = "a reason"
+command = setup_py["RecordedBuild"](distribution)
+command.build_lib = "copied"
+command.ensure_finalized()
+command.editable_mode = {editable}
+command.run()
+"""
+
+
+def test_a_wheel_is_recorded_beside_its_copies_and_an_editable_install_in_the_checkout(tree: Path) -> None:
+    as_an_editable_install(tree)
+    before = contents(tree / "src")
+    in_setup_py(tree, RUN_BUILD_PY.format(editable=False))
+    assert contents(tree / "src") == before
+    assert recorded(tree / "copied" / "slipform") == "a reason"
+    in_setup_py(tree, RUN_BUILD_PY.format(editable=True))
+    assert recorded(tree / "src" / "slipform") == "a reason"
+    assert list(tree.rglob("*.so")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_wheel_without_a_c_compiler_fits_every_platform_and_leaves_the_checkout(tree: Path, tmp_path: Path) -> None:
+    as_an_editable_install(tree)
+    before = contents(tree)
+    ours = {"CC", "PYTHONPATH", "SLIPFORM_PURE", "VIRTUAL_ENV"}
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    folder = tmp_path / "no_compiler"
+    folder.mkdir()
+    command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--wheel-dir", str(tmp_path)]
+    environment["PATH"] = str(folder)
+    made = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert contents(tree) == before
+    (wheel,) = tmp_path.glob("slipform-*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        reason = json.loads(archive.read("slipform/build.json"))["plain_because"]
+        names = archive.namelist()
+    assert reason.startswith("no C compiler works here: ")
+    assert [name for name in names if name.endswith((".so", ".c"))] == []
+    assert list((tree / "build").rglob("*.c")) == []
 
 
 def test_no_compiled_module_defines_records_that_would_not_be_frozen(tree: Path) -> None:
@@ -158,7 +240,9 @@ def test_a_compiler_is_named_without_its_command_line(tree: Path) -> None:
     assert in_setup_py(tree, code) == "cc ended with 1"
 
 
-def test_a_compiler_that_fails_is_recorded_also_where_the_wheel_is_made_from(tree: Path) -> None:
+def test_a_compiler_that_fails_leaves_a_plain_wheel_and_the_checkout_alone(tree: Path) -> None:
+    as_an_editable_install(tree)
+    before = contents(tree / "src")
     (tree / "one.c").write_text("int one;\n")
     package = tree / "build" / "slipform"
     package.mkdir(parents=True)
@@ -168,8 +252,24 @@ def test_a_compiler_that_fails_is_recorded_also_where_the_wheel_is_made_from(tre
     command.build_lib, command.build_temp = "build", "temporary"
     command.ensure_finalized()
     command.run()
+    print(bool(distribution.has_ext_modules()))
+    """
+    assert in_setup_py(tree, code, CC="no-such-compiler").endswith("False")
+    assert recorded(package).startswith("the compiler failed: ")
+    assert "no-such-compiler" in recorded(package)
+    assert contents(tree / "src") == before
+
+
+def test_an_editable_install_whose_compiler_fails_is_recorded_in_the_checkout(tree: Path) -> None:
+    as_an_editable_install(tree)
+    (tree / "one.c").write_text("int one;\n")
+    code = """
+    distribution = setuptools.Distribution({"ext_modules": [setuptools.Extension("one", ["one.c"])]})
+    command = setup_py["AllOrNothing"](distribution)
+    command.build_lib, command.build_temp, command.inplace = "build", "temporary", True
+    command.ensure_finalized()
+    command.run()
     """
     in_setup_py(tree, code, CC="no-such-compiler")
-    for place in (package, tree / "src" / "slipform"):
-        assert recorded(place).startswith("the compiler failed: ")
-        assert "no-such-compiler" in recorded(place)
+    assert recorded(tree / "src" / "slipform").startswith("the compiler failed: ")
+    assert list(tree.rglob("*.so")) == []
