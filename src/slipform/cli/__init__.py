@@ -22,6 +22,7 @@ def main() -> None:
     from typer.main import get_command
 
     from slipform.cli.help_pages import lay_out_help
+    from slipform.cli.missing_module import missing_module
     from slipform.cli.program import app
     from slipform.cli.terminal import Exit, exit_for, print_failure, print_message, silence_closed_pipe
     from slipform.errors import SlipformError
@@ -33,6 +34,10 @@ def main() -> None:
     except SlipformError as error:
         print_failure(error)
         raise SystemExit(exit_for(error)) from None
+    except ModuleNotFoundError as error:
+        failure = missing_module(error)
+        print_failure(failure)
+        raise SystemExit(exit_for(failure)) from None
     except BrokenPipeError:
         silence_closed_pipe()
         raise SystemExit(Exit.CLOSED_PIPE) from None

@@ -266,7 +266,7 @@ def export_from_environment(environment: Mapping[str, str] | None = None) -> Cal
 
         exporter = _exporter(variables.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"))
     except ImportError as missing:
-        _server_log.warning("tracing: off, %s; `pip install opentelemetry-sdk opentelemetry-exporter-otlp`", missing)
+        _server_log.warning("tracing: off, %s; run `pip install 'slipform[otel]'`", missing)
         return None
     name = variables.get("OTEL_SERVICE_NAME", "slipform")
     provider = TracerProvider(resource=Resource.create({"service.name": name}))

@@ -285,13 +285,6 @@ def _set_up_logs(settings: Settings) -> None:
 
 def _prepare(settings: Settings, workers: int) -> None:
     """What is better done, or refused, before anything listens."""
-    for module in ("httptools", "prometheus_client"):
-        try:
-            __import__(module)
-        except ImportError:
-            raise ConfigError(
-                "The proxy's server is not installed", hint="Run `pip install 'slipform[server]'`."
-            ) from None
     if workers > 1 and not hasattr(os, "fork"):
         raise ConfigError("Several workers need an operating system with fork", where="server.workers")
     if settings.first_model.partition("/")[0] == "local" and workers > 1:
