@@ -1,4 +1,4 @@
-"""Find the schema that a person names: a type, a JSON Schema, a file, `module:Class`, or a registered name."""
+"""Find the schema that a person names: a type, a JSON Schema, a file, `module:Class`, fields, or a registered name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from slipform.config import Settings
     from slipform.schema import Schema
 
-HELP: Final = "A JSON Schema: a file, module:Class, a registered name, or JSON."
+HELP: Final = "A JSON Schema: a file, module:Class, a registered name, fields ('name, age int'), or JSON."
 
 _REFERENCE: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z")
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
@@ -28,6 +28,7 @@ def schema_named(name: Any, settings: Settings) -> Schema[Any]:
     'generic_list'
     """
     from slipform.schema import Registry, Schema
+    from slipform.schema.concise import concise_schema, is_concise
     from slipform.schema.registry import read_file
 
     if not isinstance(name, str | Path):
@@ -38,8 +39,10 @@ def schema_named(name: Any, settings: Settings) -> Schema[Any]:
     if _REFERENCE.match(name):
         return _from_class(name)
     path = Path(name)
-    if path.is_file():
+    if _is_file(path):
         return read_file(path)
+    if is_concise(name) and path.suffix.lower() not in _SUFFIXES:
+        return Schema.of(concise_schema(name))
     if path.suffix.lower() in _SUFFIXES or len(path.parts) > 1 or path.is_dir():
         raise _missing_file(path)
     try:
@@ -47,7 +50,7 @@ def schema_named(name: Any, settings: Settings) -> Schema[Any]:
     except RequestError as error:
         raise ConfigError(
             f"Unknown schema {name!r}: neither a file nor a registered name",
-            hint=f"{error.hint} Or give a file, or module:Class.",
+            hint=f"{error.hint} Or give a file, module:Class, or fields such as 'name, age int'.",
         ) from None
 
 
@@ -71,6 +74,13 @@ def _from_class(name: str) -> Schema[Any]:
         raise ConfigError(
             f"The module cannot be imported: {type(error).__name__}: {error}", where=name, hint="Correct the module."
         ) from error
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # longer than a name may be
+        return False
 
 
 def _missing_file(path: Path) -> ConfigError:

@@ -201,6 +201,22 @@ def test_json_is_required_alike_of_several_vendors(
     assert (done.code, done.out) == (0, ADA + "\n")
 
 
+def test_a_schema_may_be_a_list_of_fields(cli: Cli, fake: Fake) -> None:
+    vendor = fake([ADA])
+    done = cli("ask", "Ada is 36", "-s", "name, age int")
+    assert (done.code, done.out) == (0, ADA + "\n")
+    assert '"integer"' in vendor.requests[0].body.decode()
+    assert "is not known" in cli("ask", "Ada is 36", "-s", "name, age whole").err
+
+
+def test_a_file_whose_name_looks_like_fields_is_read(cli: Cli, fake: Fake, folder: Path) -> None:
+    fake([ADA])
+    (folder / "name, age").write_text((folder / "person.json").read_text())
+    assert cli("ask", "Ada is 36", "-s", "name, age").out == ADA + "\n"
+    missing = cli("ask", "Ada is 36", "-s", "my person.json")
+    assert (missing.code, "does not exist" in missing.err) == (3, True)
+
+
 def test_evidence_is_shown_on_standard_error(cli: Cli, fake: Fake, folder: Path) -> None:
     fake([ADA, ADA, '{"name": "Eve", "age": 36}'])
     (folder / "source.txt").write_text("It is Ada")
