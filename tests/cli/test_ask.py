@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slipform.ir import RESERVED_TOOL, ModelResponse, ToolCall
-from slipform.testing import Api, FakeVendor, Received, Step, hang, rate_limited, refusal, rejected, truncated
+from slipform.testing import Answer, Api, FakeVendor, Received, Step, hang, rate_limited, refusal, rejected, truncated
 from tests.cli.conftest import Cli, run_program
 
 Fake = Callable[..., FakeVendor]
@@ -199,6 +199,52 @@ def test_json_is_required_alike_of_several_vendors(
         )
         done = cli("ask", "Ada is 36", *schema)
     assert (done.code, done.out) == (0, ADA + "\n")
+
+
+REPETITIVE = "A moment of beauty, a fleeting sight,\n" * 1_000
+
+
+@pytest.mark.parametrize("more", [(), ("--stream",)])
+def test_text_that_repeats_itself_without_end_is_an_error(cli: Cli, fake: Fake, more: tuple[str, ...]) -> None:
+    fake([REPETITIVE])
+    done = cli("ask", "Write a haiku", *more)
+    assert done.code == 5
+    assert done.out.startswith("A moment of beauty")
+    assert "without end" in done.err
+
+
+def test_a_stream_that_repeats_itself_is_stopped(cli: Cli, fake: Fake) -> None:
+    vendor = fake([Answer(REPETITIVE, chunk_size=100)])
+    done = cli("ask", "Write a haiku", "--stream")
+    assert done.code == 5
+    assert len(done.out) < len(REPETITIVE) / 4
+    assert len(vendor.requests) == 1
+
+
+def test_text_that_repeats_a_refrain_is_left_alone(cli: Cli, fake: Fake) -> None:
+    song = "".join(f"{count} bottles of beer on the wall\n" for count in range(99, 0, -1)) + "la " * 200
+    fake([song])
+    assert cli("ask", "Sing", "--stream").code == 0
+
+
+def test_files_are_attached_to_the_question(cli: Cli, fake: Fake, folder: Path) -> None:
+    (folder / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (folder / "bill.pdf").write_bytes(b"%PDF-1.7 \xff")
+    (folder / "note.md").write_text("Ada is 36")
+    vendor = fake([ADA])
+    done = cli("ask", "Who?", "-s", "person.json", "-a", "cat.png", "-a", "bill.pdf", "--attach", "note.md")
+    assert (done.code, done.out) == (0, ADA + "\n")
+    parts = vendor.requests[0].json()["messages"][-1]["content"]
+    assert [part["type"] for part in parts] == ["text", "image_url", "file", "text"]
+    assert parts[1]["image_url"]["url"].startswith("data:image/png;base64,")
+    assert parts[2]["file"]["filename"] == "bill.pdf"
+    assert parts[3]["text"] == "note.md:\n\nAda is 36"
+
+
+def test_an_attachment_that_cannot_be_read_is_named(cli: Cli, fake: Fake) -> None:
+    vendor = fake([ADA])
+    done = cli("ask", "Who?", "-a", "none.png")
+    assert (done.code, "none.png" in done.err, vendor.requests) == (3, True, [])
 
 
 def test_a_schema_may_be_a_list_of_fields(cli: Cli, fake: Fake) -> None:

@@ -218,6 +218,18 @@ def test_a_terminal_sees_the_object_grow_and_then_the_whole_of_it(fake: Fake, fo
     assert plain.endswith('{\r\n  "name": "Ada",\r\n  "age": 36\r\n}\r\n')
 
 
+def test_text_streams_in_a_terminal_without_being_told_to(fake: Fake, folder: Path) -> None:
+    vendor = fake(["Concrete holds its form"])
+    assert in_terminal("ask", "Write a line", cwd=folder) == (0, "Concrete holds its form\r\n")
+    assert vendor.requests[0].json()["stream"] is True
+
+
+def test_the_embedded_model_says_once_what_it_is_for(folder: Path) -> None:
+    done = run_program("ask", "Say hello", "--max-tokens", "4", cwd=folder)
+    assert done.returncode == 0
+    assert done.stderr.count("name another with --model") == 1
+
+
 def test_an_error_in_a_stream_leaves_a_clean_terminal(fake: Fake, folder: Path) -> None:
     fake(['{"name":"Ada"}'], "retries: {attempts: 0}\n")
     code, shown = in_terminal("ask", "Ada is 36", "-s", "person.json", "--stream", cwd=folder)

@@ -14,7 +14,7 @@ from slipform.cli.terminal import STDIN, ConfigOption, IndentOption, json_text, 
 from slipform.named_schemas import HELP, schema_named
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from rich.console import Console
     from rich.text import Text
@@ -22,11 +22,16 @@ if TYPE_CHECKING:
     from slipform.config import Settings
     from slipform.enforce import Report
     from slipform.engine.setup import Options
-    from slipform.ir import Message
+    from slipform.ir import CompletionChunk, Message
     from slipform.library.async_client import AsyncClient
     from slipform.library.stream import AsyncStream
     from slipform.library.stream_session import Result
     from slipform.schema import Schema
+    from slipform.text.runaway import RunawayDetector
+
+
+_MAX_REPETITION: Final = 1_024
+"""Characters of one repeated phrase that text for a person may end in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,10 @@ def ask(
         ),
     ] = None,
     system: Annotated[str | None, typer.Option(help="The system prompt.")] = None,
+    attach: Annotated[
+        list[str] | None,
+        typer.Option("--attach", "-a", help="A file or address to ask about: image, PDF, audio, text; repeatable."),
+    ] = None,
     require_json: Annotated[
         bool | None,
         typer.Option(
@@ -59,7 +68,10 @@ def ask(
             help="JSON, or text, where no schema is given; output.require_json by default.",
         ),
     ] = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Show the answer while the model writes it.")] = False,
+    stream: Annotated[
+        bool,
+        typer.Option("--stream", help="Show the answer while the model writes it; in a terminal, text always is."),
+    ] = False,
     report: Annotated[
         bool, typer.Option("--report", help="Show what was repaired, patched and retried, on standard error.")
     ] = False,
@@ -93,7 +105,7 @@ def ask(
     settings = load_settings(config)
     shape = None if schema is None else schema_named(schema, settings)
     options = build_call_options(settings, RunOptions(require_json), Registry.load(settings.schemas))
-    user_message = Message.user(_prompt(prompt))
+    user_message = _user_message(_prompt(prompt), attach)
     enforcement = _enforcement(settings, attempts)
     if not evidence and (source is not None or samples):
         raise typer.BadParameter("--source and --samples are for --evidence.")
@@ -149,6 +161,13 @@ def _prompt(argument: str | None) -> str:
     return text
 
 
+def _user_message(text: str, attachments: Sequence[str] | None) -> Message:
+    from slipform.ir import Message, Text
+    from slipform.library.messages import attachment
+
+    return Message("user", (Text(text), *[attachment(each) for each in attachments or ()]))
+
+
 def _enforcement(settings: Settings, attempts: int | None) -> Options:
     """Return the config's options with its `retries`; on the command line a failure is always an error."""
     import dataclasses
@@ -195,6 +214,9 @@ async def _ask_schema(client: AsyncClient, question: _Question, schema: Any) -> 
 
 async def _ask_text(client: AsyncClient, question: _Question) -> tuple[str, Report | None]:
     """Return the model's plain text, or JSON of any kind where that is required."""
+    from contextlib import aclosing
+
+    from slipform.enforce.judging import runaway_error
     from slipform.enforce.prompts import Wording, first_request
     from slipform.engine.fallback import FallbackList, respond_async, stream_first
     from slipform.ir import ModelRequest
@@ -202,6 +224,7 @@ async def _ask_text(client: AsyncClient, question: _Question) -> tuple[str, Repo
     from slipform.ir.response import PassThroughSink
     from slipform.library.request import first_of
     from slipform.schema import OutputStrategy
+    from slipform.text.runaway import RunawayDetector
 
     models = client.model or ""
     request = ModelRequest(first_of(models), tuple(question.messages), max_tokens=question.max_tokens)
@@ -210,18 +233,44 @@ async def _ask_text(client: AsyncClient, question: _Question) -> tuple[str, Repo
         json_request = first_request(request.replace(json_mode=True), OutputStrategy.PROMPTED, Wording()).request
         outcome = await respond_async(client.router, models, json_request, client.options)
         return outcome.text, outcome.report
-    if not question.stream:
-        return await client.text(question.messages, max_tokens=question.max_tokens), None
-    last = "\n"
+    detector = RunawayDetector(prose=True, max_prose=_MAX_REPETITION)
+    is_embedded = first_of(models) == "local"
+    if is_embedded:
+        print_message("The embedded model is for trying schemas; name another with --model.", dim=True)
+    if not (question.stream or is_embedded or sys.stdout.isatty()):
+        text = await client.text(question.messages, max_tokens=question.max_tokens)
+        if runaway := detector.feed(text):
+            print_data(text)
+            raise runaway_error(runaway)
+        return text, None
     fallback = FallbackList(client.router, models, CallCount(client.options.budget.calls))
     sink = PassThroughSink()
-    async for batch in stream_first(fallback, lambda route: route.batches_async(fallback.aimed(request, route), sink)):
-        if text := "".join([chunk.text for chunk in batch if chunk.choice == 0]):
-            print_data(text, end="")
-            last = text[-1]
+    stream = stream_first(fallback, lambda route: route.batches_async(fallback.aimed(request, route), sink))
+    async with aclosing(stream) as batches:  # a stream that is stopped stops the model
+        await _print_stream(batches, detector)
+    return "", None
+
+
+async def _print_stream(batches: AsyncIterator[Sequence[CompletionChunk]], detector: RunawayDetector) -> None:
+    """Print text as it arrives; raises `RunawayError` at the chunk where it repeats itself without end."""
+    from slipform.enforce.judging import runaway_error
+
+    last = "\n"
+    async for batch in batches:
+        printed = ""
+        runaway = None
+        for chunk in batch:
+            if chunk.choice == 0 and runaway is None:
+                printed += chunk.text
+                runaway = detector.feed(chunk.text)
+        if printed:
+            print_data(printed, end="")
+            last = printed[-1]
+        if runaway is not None:
+            print_data("")
+            raise runaway_error(runaway)
     if last != "\n":
         print_data("")
-    return "", None
 
 
 def _print_report(report: object, as_text: bool, as_json: bool) -> None:

@@ -42,7 +42,12 @@ _VALUES = {
     "timeout": "SECONDS",
 }
 """The word for an option's value, by the option's name."""
-_OTHER_VALUES = {("ask", "source"): "FILE", ("eval", "out"): "FOLDER", ("eval", "models"): "MODELS"}
+_OTHER_VALUES = {
+    ("ask", "source"): "FILE",
+    ("ask", "attach"): "FILE",
+    ("eval", "out"): "FOLDER",
+    ("eval", "models"): "MODELS",
+}
 _KEY_LIMITS = {
     "Budgets": ("budget", "tokens", "per", "soft_budget", "soft_tokens"),
     "Limits": ("model", "rpm", "concurrent", "expires"),

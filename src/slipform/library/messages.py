@@ -63,21 +63,36 @@ def file(source: str | Path | bytes, *, mime_type: str | None = None, name: str 
     return _media("file", source, mime_type, name)
 
 
+def attachment(source: str) -> Text | Media:
+    """Return a file, or the address of one, for a prompt: text as text, anything else as an image, audio or a document.
+
+    >>> attachment("https://example.com/cat.png").kind
+    'image'
+    """
+    guessed = mimetypes.guess_type(source)[0] or ""
+    if _is_address(source):
+        return _media(_kind_of(guessed), source, None)
+    path = Path(source)
+    data = _bytes_of("file", path)
+    mime_type = _sniff(data) or guessed
+    kind = _kind_of(mime_type)
+    if kind == "file" and _sniff(data) is None and b"\0" not in data:
+        try:
+            return Text(f"{path.name}:\n\n{data.decode()}")
+        except UnicodeDecodeError:
+            pass
+    return _media(kind, data, mime_type or None, path.name)
+
+
 def _media(kind: _Kind, source: object, mime_type: str | None, name: str | None = None) -> Media:
-    if isinstance(source, str) and _ADDRESS.match(source) and not _is_drive(source):
+    if isinstance(source, str) and _is_address(source):
         read = media_from_url(source, kind, name)
         return read if mime_type is None else Media(kind, mime_type, read.data, read.url, name=name)
     if isinstance(source, bytes | bytearray):
         data = bytes(source)
     elif isinstance(source, str | Path):
         path = Path(source)
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise RequestError(
-                f"The {kind} {str(path)!r} cannot be read: {error.strerror}",
-                hint="Give a path, bytes, or an address that begins with https://.",
-            ) from error
+        data = _bytes_of(kind, path)
         name = name or path.name
     else:
         raise RequestError(
@@ -90,8 +105,25 @@ def _media(kind: _Kind, source: object, mime_type: str | None, name: str | None 
     return Media(kind, mime_type, data, name=name if kind == "file" else None)
 
 
-def _is_drive(source: str) -> bool:
-    return source[1:3] in (":\\", ":/")
+def _bytes_of(kind: _Kind, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise RequestError(
+            f"The {kind} {str(path)!r} cannot be read: {error.strerror}",
+            hint="Give a path, bytes, or an address that begins with https://.",
+        ) from error
+
+
+def _kind_of(mime_type: str) -> _Kind:
+    if mime_type.startswith("image/"):
+        return "image"
+    return "audio" if mime_type.startswith("audio/") else "file"
+
+
+def _is_address(source: str) -> bool:
+    is_drive = source[1:3] in (":\\", ":/")
+    return _ADDRESS.match(source) is not None and not is_drive
 
 
 def _sniff(data: bytes) -> str | None:

@@ -38,7 +38,8 @@ class RunawayDetector:
     r"""Follows one growing text; `feed` returns a `Runaway` as soon as its end repeats itself beyond the limits.
 
     Cheap while nothing repeats: the last characters are compared every 512, and only a hit makes the text be read for
-    whether its end is inside a string. With `prose`, the text is not JSON, and only long repetition counts.
+    whether its end is inside a string. With `prose`, the text is not JSON, and only repetition of `max_prose`
+    characters counts.
 
     >>> detector = RunawayDetector()
     >>> detector.feed('{"a": 1, "b": "') is None
@@ -49,10 +50,11 @@ class RunawayDetector:
     True
     """
 
-    __slots__ = ("_fence", "_length", "_new", "_pieces", "_prose", "_tail", "_unread")
+    __slots__ = ("_fence", "_length", "_max_prose", "_new", "_pieces", "_prose", "_tail", "_unread")
 
-    def __init__(self, *, prose: bool = False) -> None:
+    def __init__(self, *, prose: bool = False, max_prose: int = MAX_PERIODIC_PROSE) -> None:
         self._prose = prose
+        self._max_prose = max_prose
         self._pieces: list[str] = []
         self._new = 0
         self._length = 0
@@ -87,10 +89,10 @@ class RunawayDetector:
                 return "blanks"
             if _ends_in_digits(tail) and not self._in_string():
                 return "digits"
+        if self._prose:
+            return "text" if is_periodic(tail, self._max_prose) else ""
         if not is_periodic(tail, MAX_PERIODIC):
             return ""
-        if self._prose:
-            return "text" if is_periodic(tail, MAX_PERIODIC_PROSE) else ""
         if self._in_string():
             return "" if _END_OF_STRING.search(tail[-MAX_PERIODIC:]) else "string"
         is_prose = self._fence.phase is not FencePhase.TRACKING_DEPTH
