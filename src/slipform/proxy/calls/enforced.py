@@ -33,6 +33,7 @@ from slipform.proxy.calls.request_switches import FIELD
 from slipform.proxy.calls.resources import AnswerMarks, ResponseMarks
 from slipform.proxy.calls.stream_writer import StreamWriter, TurnFolder, log_warnings
 from slipform.proxy.http_server.asgi import RecordingSend, send_bytes
+from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy
 
 _log = logging.getLogger("slipform.server")
@@ -48,35 +49,22 @@ async def answer(
 ) -> None:
     """Write the answer of the first of these models that can give one.
 
-    Behind an open stream the next model is asked only where its answer is judged: it has to go on from what was sent.
-    An error before the first byte is raised, one after it is told in the stream.
+    An error before the first byte is raised; a later one is written into the stream.
     """
     record = call.record
     record.report_asked = call.switches.report
-    call.record.calls = CallCount(options.budget.calls)
-    model_request = call.served.request
-    listed = FallbackList(router, models, call.record.calls, model_request.frame)
+    record.calls = CallCount(options.budget.calls)
     options = _options(call, options)
+    model_request = call.served.request
+    fallback = FallbackList(router, models, record.calls, model_request.frame)
     if call.turns is not None and _has_earlier_answer(model_request):
         model_request = await call.turns.restored(model_request)
     answers = requested_answers(model_request)
-
-    stream: _Stream | None = None
-    if call.served.stream:
-        if record.enforced and call.stream_mode == "reject":
-            raise RequestError(
-                "Streaming with a schema is switched off here", hint="Send the request without `stream`."
-            )
-        stream = _Stream(call, send)
+    stream = _stream_of(call, send)
 
     async def ask(route: ModelRoute) -> None:
-        if listed.before.fallbacks:
-            record.fallbacks = listed.before.fallbacks
-            record.report = None
-            record.strategy = ""
-        record.provider = route.provider.name
-        record.upstream_model = route.model
-        request = listed.aimed(model_request, route)
+        _record_route(record, route, fallback.before.fallbacks)
+        request = fallback.aimed(model_request, route)
         if call.adopted is not None:
             request = _with_adopted_strategy(request, route)
         model = route.awaited if spending is None else metered(route, spending)
@@ -91,24 +79,50 @@ async def answer(
             work = stream.write(request, route, model, options)
         else:
             work = _whole(call, request, route, model, options, send)
-        await (work if record.enforced else _trace_unenforced(call, work))
+        if not record.enforced:
+            work = _trace_unenforced(call, work)
+        await work
+
+    def may_ask_next() -> bool:
+        """After the first byte only an enforced stream can change models: its answer continues what was sent."""
+        is_enforced_stream = stream is not None and record.enforced
+        return not record.status or is_enforced_stream
 
     try:
-        await run_first_async(listed, ask, lambda: not record.status or (stream is not None and record.enforced))
+        await run_first_async(fallback, ask, may_ask_next)
     except Exception as error:
         incomplete = _incomplete_answer(call, error, options)
         if incomplete is not None:
-            await (_write_whole(call, incomplete, send) if stream is None else stream.end(incomplete))
-        elif stream is None or not stream.writer.started:
-            raise
-        else:
+            await _write_incomplete(call, incomplete, send, stream)
+        elif stream is not None and stream.writer.started:
             await stream.fail(error)
+        else:
+            raise
     finally:
         if stream is not None:
             stream.writer.close()
-    if listed.before.attempts:
-        # Logs and metrics count what the others spent; the caller is told what the answer itself cost.
-        record.set_report(joined(listed.before, record.report))
+    if fallback.before.attempts:
+        # Logs and metrics count what the other models spent; the caller's report has the cost of the answer itself.
+        record.set_report(joined(fallback.before, record.report))
+
+
+def _stream_of(call: Inbound, send: RecordingSend) -> _Stream | None:
+    """The stream to write, where the caller wants one; raises where this server does not stream such answers."""
+    if not call.served.stream:
+        return None
+    if call.record.enforced and call.stream_mode == "reject":
+        raise RequestError("Streaming with a schema is switched off here", hint="Send the request without `stream`.")
+    return _Stream(call, send)
+
+
+def _record_route(record: CallRecord, route: ModelRoute, fallbacks: int) -> None:
+    """Record the model that is called next, in place of one that failed."""
+    if fallbacks:
+        record.fallbacks = fallbacks
+        record.report = None
+        record.strategy = ""
+    record.provider = route.provider.name
+    record.upstream_model = route.model
 
 
 def _has_earlier_answer(request: ModelRequest) -> bool:
@@ -266,6 +280,16 @@ def _incomplete_answer(call: Inbound, error: Exception, options: Options) -> Mod
     if response is not None:
         call.record.fail(error)
     return response
+
+
+async def _write_incomplete(
+    call: Inbound, response: ModelResponse, send: RecordingSend, stream: _Stream | None
+) -> None:
+    """Write an answer that was refused or truncated, after what the stream already contains."""
+    if stream is None:
+        await _write_whole(call, response, send)
+    else:
+        await stream.end(response)
 
 
 async def _write_whole(

@@ -223,7 +223,7 @@ async def _read_owned(
     else:
         call = await _read_anew(api, parsed, record, models, switches, context)
         if api.name not in _OPENAI or read_foreign(api.name, data) is None:
-            frame = _frame_of(fields.turns, call)
+            frame = _reusable_frame(fields.turns, call)
         if frame is not None:
             keep_frame(context.frames, fields.key, fields.text_bytes, frame)
     if frame is not None and split is not None and split.messages == call.served.request.messages:
@@ -390,18 +390,22 @@ def _loads_tools(data: Mapping[str, Any]) -> bool:
     return isinstance(items, list) and any(type(item) is dict and item.get("type") == LOADING_ITEM for item in items)
 
 
-def _frame_of(turns: Mapping[str, Any], call: Inbound) -> CallFrame | None:
-    """The frame of a call that was read anew, where no other field than its own has a part in the conversation."""
-    served = call.served
-    record = call.record
-    read = call.api.turns
-    request = served.request
-    if read is None or call.forwarded or call.adopted or call.id_markers or call.warnings or request.json_mode:
+def _reusable_frame(turns: Mapping[str, Any], call: Inbound) -> CallFrame | None:
+    """Return what was read of the call's other fields, for later calls with the same fields and another conversation.
+
+    None where the conversation and the other fields depend on each other, so that they cannot be read apart.
+    """
+    read_turns = call.api.turns
+    request = call.served.request
+    if read_turns is None or request.json_mode:
         return None
-    if read(turns) != request.messages:
+    if call.forwarded or call.adopted or call.id_markers or call.warnings:
         return None
-    empty = msgspec.structs.replace(served, request=request.replace(messages=(), frame=RequestFrame()))
-    return CallFrame(empty, call.stream_mode, record.enforced, record.schema, call.models)
+    if read_turns(turns) != request.messages:
+        return None
+    without_messages = request.replace(messages=(), frame=RequestFrame())
+    served = msgspec.structs.replace(call.served, request=without_messages)
+    return CallFrame(served, call.stream_mode, call.record.enforced, call.record.schema, call.models)
 
 
 def _with_turns(

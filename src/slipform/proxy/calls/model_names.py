@@ -134,20 +134,25 @@ def check_fields(data: Mapping[str, Any], *, names_model: bool) -> None:
             if value is None or name == allowed:
                 continue
             plain = folded(name)
-            if (why := _choice(plain, value)) is not None:
-                raise _not_allowed(where + name, why)
+            description = _model_choice(plain, value)
+            if description is not None:
+                raise _not_allowed(where + name, description)
             if plain in _HOLDS_FIELDS and isinstance(value, Mapping):
                 pending.append((f"{where}{name}.", value, None))
             elif plain == "tools" and isinstance(value, list):
                 _check_tools(value, where + name)
 
 
-def _choice(plain: str, value: Any) -> str | None:
-    """What a field is by which a vendor chooses a model; None for any other field."""
+def _model_choice(plain: str, value: Any) -> str | None:
+    """Describe a field that makes a vendor choose a model; None for a field that does not."""
+    if plain == "prompt" and _is_text(value):
+        return None
     if plain in _CHOOSES_A_MODEL:
-        return None if plain == "prompt" and _is_text(value) else _CHOOSES_A_MODEL[plain]
+        return _CHOOSES_A_MODEL[plain]
+    if plain == "model":
+        return "a second name of a model"
     if plain.endswith(("model", "models")) and plain.isalnum():
-        return "a second name of a model" if plain == "model" else "the name of another model"
+        return "the name of another model"
     return None
 
 

@@ -370,11 +370,20 @@ class Ownership(NamedTuple):
                 raise NoSuchResourceError(f"Unknown {each.kind} {each.identity[:100]!r}", where=each.where)
 
     def _is_allowed(self, reference: Reference, resource_owners: Collection[tuple[str, str]]) -> bool:
-        own = {provider for provider, key in resource_owners if key == self.key}
-        needed = self.keepers if reference.kind == "item" else self.providers
-        if reference.must_own and (needed or reference.kind != "item"):
-            return bool(own) and own.issuperset(needed)
-        return bool(own) or not resource_owners
+        """Whether the caller may name the resource, which these pairs of provider and key own.
+
+        A field by which a vendor looks something up must name a resource of the caller's at every provider that may
+        answer. Any other field may also name what nobody owns: it is not an id that a key of this server created.
+        """
+        own_providers = {provider for provider, key in resource_owners if key == self.key}
+        must_own = reference.must_own
+        needed = self.providers
+        if reference.kind == "item":
+            needed = self.keepers
+            must_own = must_own and bool(needed)  # where no provider keeps items, none looks one up
+        if must_own:
+            return bool(own_providers) and own_providers.issuperset(needed)
+        return bool(own_providers) or not resource_owners
 
 
 def marks_of(references: Sequence[Reference]) -> dict[str, str]:
