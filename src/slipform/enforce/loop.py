@@ -87,7 +87,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             state.interrupted(error, turn, plan.clock() - sent)
             continue
         response = _received(response, turn, plan, state.report)
-        verdict = state.judged(response, turn, plan.clock() - sent)
+        verdict = state.record_verdict(response, turn, plan.clock() - sent)
         if verdict.ok:
             report = state.report
             if LOGPROBS in response.extra:
@@ -97,7 +97,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
         if failure is not None:
             failure.partial = _as_the_vendor_ended_it(response, plan)
             if plan.on_failure == "raw" and not isinstance(failure, RefusalError | InvalidResponseFormat):
-                return _as_it_is(response, failure, state.report, plan)
+                return _unenforced_outcome(response, failure, state.report, plan)
             raise failure
         if _needs_other_words(verdict, turn, state.report):
             turn = _next(request, response, verdict, len(state.report.attempts), plan)
@@ -115,16 +115,19 @@ class _Progress:
         self._started = plan.clock()
         self._verdict: Verdict | None = None
 
-    def judged(self, response: ModelResponse, turn: _Turn, seconds: float) -> Verdict:
-        """The verdict on the answer to this turn, which the report then has."""
-        verdict = _judged(response, turn, self.standard)
+    def record_verdict(self, response: ModelResponse, turn: _Turn, seconds: float) -> Verdict:
+        """Validate the answer to this turn, add the attempt to the report, and return the verdict."""
+        verdict = _verdict(response, turn, self.standard)
         if verdict.doubt is not None and not self._calls.is_spent:
-            doubted = _recorded(self.report, response, verdict.doubted(), turn, self._plan, seconds)
-            if self._spent(doubted) is None:
-                verdict = verdict.doubted()
+            # A doubtful answer fails only where the budget allows another attempt after this one.
+            as_failure = verdict.doubted()
+            report_with_failure = _recorded(self.report, response, as_failure, turn, self._plan, seconds)
+            if self._spent(report_with_failure) is None:
+                verdict = as_failure
         report = _recorded(self.report, response, verdict, turn, self._plan, seconds)
-        continues = response.continues if verdict.ok else None
-        if continues is not None and not continues(_outcome(response, verdict, report)):
+        continues = response.continues
+        if verdict.ok and continues is not None and not continues(_outcome(response, verdict, report)):
+            # The value is valid, but it contradicts what the caller's stream already contains.
             verdict = verdict.changed()
             report = _recorded(self.report, response, verdict, turn, self._plan, seconds)
         self.report = report
@@ -301,7 +304,7 @@ def _requirement(plan: Plan, request: ModelRequest) -> Requirement:
     return dataclasses.replace(standard, checks=(*standard.checks, partial(repeats_prompt, messages=request.messages)))
 
 
-def _judged(response: ModelResponse, turn: _Turn, standard: Requirement) -> Verdict:
+def _verdict(response: ModelResponse, turn: _Turn, standard: Requirement) -> Verdict:
     if turn.parts is None:
         verdict = judge(response, standard)
         return verdict if response.stop is None else at_stop(verdict, response.stop)
@@ -414,8 +417,8 @@ def _recorded(
     return Report(attempts, warnings, 0, (*report.notes, *(each for each in distinct if each.informs)))
 
 
-def _as_it_is(response: ModelResponse, error: EnforcementError, report: Report, plan: Plan) -> Outcome:
-    """The contract of the prompt-only path: warn, and give the text back."""
+def _unenforced_outcome(response: ModelResponse, error: EnforcementError, report: Report, plan: Plan) -> Outcome:
+    """The outcome where a failure is not raised: the text as the model wrote it, and the error as a warning."""
     warning = ModelWarning(error.code, str(error))
     text = answer_text(response, plan.answer_tool)
     response = _without_answer_call(response, plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from slipform.enforce.coercion import PatchableFaults, Switches
@@ -57,45 +58,61 @@ def continue_from(sent: str, value: Any) -> str | None:
     scanner.feed(sent)
     whole = len(sent) - half_escape(scanner)
     try:
-        text = sent[:whole] + _tail(scanner, value, sent[whole:])
+        text = sent[:whole] + _missing_text(scanner, value, sent[whole:])
     except _DiffersError:
         return None
     return text if text.startswith(sent) else None
 
 
-def _tail(scanner: JsonScanner, value: Any, half: str) -> str:
-    """What is missing of the value after what the scanner has read of it; `half` is an escape that it has not."""
+def _missing_text(scanner: JsonScanner, value: Any, half_escape_text: str) -> str:
+    """Return the JSON of the value after the part that the scanner has read; raises where that part differs.
+
+    `half_escape_text` is the beginning of an escape at the end of that part, which the scanner has not taken in.
+    """
     _require(scanner.error is None)
-    frames = [frame for frame, _ in chain_of(scanner.top, 0)][1:]
-    if not frames:
+    open_containers = [frame for frame, _ in chain_of(scanner.top, 0)][1:]  # the first holds the root itself
+    if not open_containers:
         if not scanner.complete:
             return _remaining_text(scanner, value)
         _require(_is_same_json(scanner.root.child(0), value))
         return ""
-    left = _left(frames[0], value)
-    after = ""
-    for frame in frames[1:]:
-        value = _take(left, frame.key)
-        after = _closing_text(",", left) + after
-        left = _left(frame, value)
-    if scanner.state in (KEY, ITEM):
-        _require(bool(left))
-    if scanner.state in (AFTER, FIRST_KEY, KEY, FIRST_ITEM, ITEM):
-        return _closing_text("," if scanner.state == AFTER else "", left) + after
+    # From the outermost container inwards; in the end `unwritten` is of the innermost, `closing` of those around it.
+    unwritten = _unwritten(open_containers[0], value)
+    closing = ""
+    for container in open_containers[1:]:
+        value = _take(unwritten, container.key)
+        closing = _closing_text(",", unwritten) + closing
+        unwritten = _unwritten(container, value)
+    state = scanner.state
+    if state == AFTER:
+        return _closing_text(",", unwritten) + closing
+    if state in (KEY, ITEM):  # after a comma, which another member or item has to follow
+        _require(bool(unwritten))
+    if state in (FIRST_KEY, KEY, FIRST_ITEM, ITEM):
+        return _closing_text("", unwritten) + closing
     key = scanner.key
-    out = ":" if scanner.state == COLON else ""
-    if STRING <= scanner.state <= HIGH_ESCAPE and scanner.in_key:
-        prefix = "".join(scanner.pieces)
-        endings = {name: compact_json(name[len(prefix) :])[1:] for name in left if name.startswith(prefix)}
-        names = [name for name in endings if endings[name].startswith(half)]
-        _require(bool(names))
-        key = names[0]
-        out = endings[key] + ":"
-    return out + _remaining_text(scanner, _take(left, key)) + _closing_text(",", left) + after
+    before_value = ""
+    if state == COLON:
+        before_value = ":"
+    elif STRING <= state <= HIGH_ESCAPE and scanner.in_key:
+        key, end_of_key = _completed_key("".join(scanner.pieces), half_escape_text, unwritten)
+        before_value = end_of_key + ":"
+    rest_of_value = _remaining_text(scanner, _take(unwritten, key))
+    return before_value + rest_of_value + _closing_text(",", unwritten) + closing
 
 
-def _left(frame: Frame, value: Any) -> Any:
-    """The members or items of the value that do not stand in the frame yet."""
+def _completed_key(prefix: str, half_escape_text: str, unwritten: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the first unwritten key that begins like this, and the rest of its JSON with the closing quote."""
+    for key in unwritten:
+        if key.startswith(prefix):
+            rest = compact_json(key[len(prefix) :])[1:]
+            if rest.startswith(half_escape_text):
+                return key, rest
+    raise _DiffersError
+
+
+def _unwritten(frame: Frame, value: Any) -> Any:
+    """The members or items of the value that are not in the frame yet."""
     _require(isinstance(value, dict if frame.is_object else list))
     if not frame.is_object:
         _require(_is_same_json(frame.items, value[: frame.count]))

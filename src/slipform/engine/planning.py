@@ -341,13 +341,19 @@ def enforced_tools(request: ModelRequest, options: Options) -> dict[str, Schema[
 
 
 def requires_call(request: ModelRequest, options: Options) -> tuple[str, ...]:
-    """The tools of which the model has to call one; none when it is free to, or when tools are not held."""
+    """The names of the tools of which the model must call one; empty where it may answer without a call.
+
+    Empty also where calls are not enforced: an answer without one is no failure then.
+    """
     if options.tools != "enforce":
         return ()
+    choice = request.tool_choice
     names = tuple(tool.name for tool in request.tools)
-    if isinstance(request.tool_choice, NamedTool):
-        return tuple(name for name in names if name == request.tool_choice.name)
-    return names if request.tool_choice == "required" else ()
+    if isinstance(choice, NamedTool):
+        return tuple(name for name in names if name == choice.name)
+    if choice == "required":
+        return names
+    return ()
 
 
 def _channel(

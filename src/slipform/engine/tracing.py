@@ -178,23 +178,28 @@ def traced(steps: Steps, request: ModelRequest, strategy: str, *, streaming: boo
 def _attempt(
     steps: Steps, request: ModelRequest, span: Any
 ) -> Generator[ModelRequest, ModelResponse, tuple[ModelRequest | None, Outcome | None]]:
+    """Yield one request, pass its response or error to the steps, and end the span.
+
+    Returns the next request, or the outcome where this was the last attempt.
+    """
     try:
         response = yield request
     except BaseException as problem:
         end_call(span, error=_code(problem))
-        failed = problem
-        if isinstance(failed, GeneratorExit):
+        error = problem  # `problem` is unbound at the end of this block, and the lambda refers to it
+        if isinstance(error, GeneratorExit):
             steps.close()
             raise
-        return _advance(lambda: steps.throw(failed))
-    at = time.time_ns()
+        return _advance(lambda: steps.throw(error))
+    received = time.time_ns()  # the span ends here: validation is not the vendor's time
     try:
-        further, outcome = _advance(lambda: steps.send(response))
+        next_request, outcome = _advance(lambda: steps.send(response))
     except BaseException as problem:
-        end_call(span, response=response, error=_code(problem), at=at)
+        end_call(span, response=response, error=_code(problem), at=received)
         raise
-    end_call(span, response=response, error=None if outcome is not None else "invalid_answer", at=at)
-    return further, outcome
+    error_type = "invalid_answer" if outcome is None else None
+    end_call(span, response=response, error=error_type, at=received)
+    return next_request, outcome
 
 
 def _advance(step: Callable[[], ModelRequest]) -> tuple[ModelRequest | None, Outcome | None]:
