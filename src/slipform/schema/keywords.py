@@ -306,15 +306,18 @@ def _tuple_keyword(schema: PlainSchema) -> str | None:
 
 
 def _common_contains(result: PlainSchema, one: PlainSchema, other: PlainSchema) -> None:
-    """What an array must contain; how often says nothing of what another schema asks for."""
-    sides = [each for each in (one, other) if "contains" in each]
-    demands = [{key: value for key, value in each.items() if key in _OF_CONTAINS} for each in sides]
-    if len(demands) == 2 and demands[0] != demands[1]:
+    """Set `contains` and its counts as both schemas require; raises `NoNormalForm` where they differ.
+
+    The counts apply to the `contains` of their own schema only, and mean nothing without one.
+    """
+    with_contains = [each for each in (one, other) if "contains" in each]
+    rules = [{key: value for key, value in each.items() if key in _OF_CONTAINS} for each in with_contains]
+    if len(rules) == 2 and rules[0] != rules[1]:
         raise NoNormalForm
     for key in _OF_CONTAINS:
         result.pop(key, None)
-    if demands:
-        result |= demands[0]
+    if rules:
+        result |= rules[0]
 
 
 _OF_OBJECTS: Final = ("properties", "patternProperties", "additionalProperties")

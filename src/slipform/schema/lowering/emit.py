@@ -84,9 +84,12 @@ class LoweredPlace:
     pointer: str
     ref: Ref
     optional_edges: int
+    """How many optional properties and items are around the place."""
     done: bool = False
     named: bool = False
+    """Whether it becomes a definition, to which other places refer."""
     out: Out | None = None
+    """None while it is being lowered, and where no value fits it."""
     kinds: frozenset[str] = ANY
 
 
@@ -139,6 +142,11 @@ class Emitter:
             self._optional_edges -= optional
 
     def _emit(self, parts: tuple[SourceNode, ...]) -> Out | None:
+        """Lower a place where it is first met, and refer to its definition where it is met again.
+
+        A place gets a definition of its own when the schema refers to it, or when it is an object or array that has
+        been lowered before. Where the dialect has no references it is lowered anew each time.
+        """
         site = _pointer(parts)
         parts, note, via = self.follow(parts)
         entry = self._entries.get(parts)
@@ -147,11 +155,11 @@ class Emitter:
         if self.depth > MAX_DEPTH:
             self.report.add(_pointer(parts), "type", None, "approximated")
             return self.free(parts, "the rest is nested too deeply to be spelled out")
-        shared = entry is not None and entry.out is not None and not entry.kinds.isdisjoint(_COMPOSITE)
-        refers = self.dialect.refs != "none" and (via is not None or shared)
-        if entry is None or not refers or not entry.named:
+        is_repeated = entry is not None and entry.out is not None and not entry.kinds.isdisjoint(_COMPOSITE)
+        has_definition = self.dialect.refs != "none" and (via is not None or is_repeated)
+        if entry is None or not has_definition or not entry.named:
             entry = self._enter(parts, via or _pointer(parts))
-            entry.named = refers
+            entry.named = has_definition
             out = self._body(parts)
             if out is None:
                 if entry.ref.name:  # parts of it that were lowered before this was known refer to it

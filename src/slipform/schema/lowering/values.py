@@ -39,24 +39,29 @@ def _ends_with_prefix(shape: Conjunction, view: ArrayView) -> bool:
 
 
 def emit_array(emitter: Emitter, shape: Conjunction) -> Out | None:
-    """Lower the array side of a shape; None when no array fits."""
+    """Lower the array side of a shape; None when no array fits.
+
+    `prefix` is the items at fixed positions, `rest` is any item after them; None where none may follow.
+    """
     view = array_view(emitter.source, shape.parts)
     least = shape.bounds["minItems"].value if "minItems" in shape.bounds else 0
     prefix = _emit_prefix(emitter, view, least)
-    shut = len(prefix) < len(view.prefix) or _ends_with_prefix(shape, view)
-    native = bool(prefix) and emitter.dialect.tuples == "native"
-    if view.openness == "implicit" and not shut and not native and emitter.dialect.free == "json":
-        return _emit_untyped_items(emitter, shape, view, prefix, least)
-    rest = None if shut else emitter.emit(view.rest, optional=True)
-    shut = shut or rest is None
-    if shut and least > len(prefix):
+    is_native_tuple = bool(prefix) and emitter.dialect.tuples == "native"
+    rest: Out | None = None
+    # A prefix that is shorter than the schema's ends at an item that no value fits, so nothing may follow it.
+    if len(prefix) == len(view.prefix) and not _ends_with_prefix(shape, view):
+        if view.openness == "implicit" and not is_native_tuple and emitter.dialect.free == "json":
+            return _emit_untyped_items(emitter, shape, view, prefix, least)
+        rest = emitter.emit(view.rest, optional=True)
+    if rest is None and least > len(prefix):
         return None
     if not prefix:
         return _plain(emitter, shape, view, rest)
-    if emitter.dialect.tuples == "native":
+    if is_native_tuple:
         return _native(emitter, shape, prefix, rest)
     if _uniform(prefix, rest):
-        return _plain(emitter, shape, view, prefix[0], len(prefix) if shut else None)
+        most = len(prefix) if rest is None else None
+        return _plain(emitter, shape, view, prefix[0], most)
     return _as_object(emitter, shape, view, prefix, rest, least)
 
 
