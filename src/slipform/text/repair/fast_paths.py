@@ -30,12 +30,17 @@ _NEXT_ITEM: Final = r"\s++(?=[\"'“{\[])"
 """The place of a missing comma."""
 
 
-def _nest(levels: int) -> str:
+def _nested_value(levels: int) -> str:
+    """Return the pattern of a value with so many levels of arrays and objects; a comma may be missing."""
+    comma = rf"{_GAP},{_GAP}"
+    after_item = rf"(?:{comma}|{_GAP}(?=\])|{_NEXT_ITEM})"
+    after_member = rf"(?:{comma}|{_GAP}(?=\}})|{_NEXT_KEY})"
     value = _SCALAR
     for _ in range(levels):
-        array = rf"\[{_GAP}(?:{value}(?:{_GAP},{_GAP}|{_GAP}(?=\])|{_NEXT_ITEM}))*+\]"
-        record = rf"\{{{_GAP}(?:{_KEY}{_GAP}:{_GAP}{value}(?:{_GAP},{_GAP}|{_GAP}(?=\}})|{_NEXT_KEY}))*+\}}"
-        value = rf"(?:{_SCALAR}|{array}|{record})"
+        item = rf"{value}{after_item}"
+        member = rf"{_KEY}{_GAP}:{_GAP}{value}{after_member}"
+        array_or_object = rf"\[{_GAP}(?:{item})*+\]|\{{{_GAP}(?:{member})*+\}}"
+        value = rf"(?:{_SCALAR}|{array_or_object})"
     return value
 
 
@@ -47,7 +52,7 @@ _WORDS: Final = {"True": "true", "False": "false", "None": "null"}
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     """Return the patterns of a run of members, a run of items, and the next mistake in them (no group at the end)."""
-    value = _nest(2)
+    value = _nested_value(2)
     members = re.compile(rf"(?:{_GAP}{_KEY}{_GAP}:{_GAP}{value}(?:{_GAP},|{_NEXT_KEY}|{_GAP}(?=\}})))*+", re.DOTALL)
     items = re.compile(rf"(?:{_GAP}{value}(?:{_GAP},|{_NEXT_ITEM}|{_GAP}(?=\])))*+", re.DOTALL)
     valid = (

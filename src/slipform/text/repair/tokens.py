@@ -91,23 +91,27 @@ NUMBER: Final = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
 SCALAR: Final = rf"(?:{STRING}|{NUMBER}|true|false|null)"
 
 
-def _nest(levels: int) -> str:
+def _nested_value(levels: int) -> str:
+    """Return the pattern of a valid value with so many levels of arrays and objects."""
+    after_item = rf"(?:,{WS}(?!\])|(?=\]))"
+    after_member = rf"(?:,{WS}(?!\}})|(?=\}}))"
     value = SCALAR
     for _ in range(levels):
-        array = rf"\[{WS}(?:{value}{WS}(?:,{WS}(?!\])|(?=\])))*+\]"
-        record = rf"\{{{WS}(?:{STRING}{WS}:{WS}{value}{WS}(?:,{WS}(?!\}})|(?=\}})))*+\}}"
-        value = rf"(?:{SCALAR}|{array}|{record})"
+        item = rf"{value}{WS}{after_item}"
+        member = rf"{STRING}{WS}:{WS}{value}{WS}{after_member}"
+        array_or_object = rf"\[{WS}(?:{item})*+\]|\{{{WS}(?:{member})*+\}}"
+        value = rf"(?:{SCALAR}|{array_or_object})"
     return value
 
 
-VALUE: Final = _nest(2)
+VALUE: Final = _nested_value(2)
 MEMBERS: Final = re.compile(rf"{WS}(?:{STRING}{WS}:{WS}{VALUE}{WS},{WS})*+")
 """As many valid members as possible, each with its comma. (No groups: CPython 3.11 fails on them in such repeats.)"""
 ITEMS: Final = re.compile(rf"{WS}(?:{VALUE}{WS},{WS})*+")
 """As many valid items as possible, each with its comma."""
-EMBEDDED: Final = re.compile(rf"\"{WS}(?=[{{\[])(?:{_nest(3)}){WS}\"(?={WS}[,}}\])])")
+EMBEDDED: Final = re.compile(rf"\"{WS}(?=[{{\[])(?:{_nested_value(3)}){WS}\"(?={WS}[,}}\])])")
 """A string whose content is JSON with its quotes not escaped."""
-CONTAINER: Final = re.compile(rf"{WS}(?=[{{\[])({_nest(3)})")
+CONTAINER: Final = re.compile(rf"{WS}(?=[{{\[])({_nested_value(3)})")
 COMMAS: Final = re.compile(rf",(?:{WS},)*+")
 BLANK: Final = re.compile(WS)
 STRICT_KEY: Final = re.compile(rf"{STRING}{WS}:")

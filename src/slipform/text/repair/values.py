@@ -160,9 +160,15 @@ def _string(m: RepairState, at: int) -> None:
 
 
 def _odd_string(m: RepairState, at: int) -> None:
-    if at not in m.readings and (match := EMBEDDED.match(m.text, at, m.end)):
+    """Read a string whose end is not plain; where that is a guess, note the position, for another reading to be tried.
+
+    The first guess is that it is JSON in quotes that were not escaped.
+    """
+    is_first_reading = at not in m.readings
+    embedded = EMBEDDED.match(m.text, at, m.end) if is_first_reading else None
+    if embedded is not None:
         m.choices.append(at)
-        _string_read(m, QuotedSpan(at, at + 1, match.end() - 1, match.end(), '"', True, True))
+        _string_read(m, QuotedSpan(at, at + 1, embedded.end() - 1, embedded.end(), '"', True, True))
         return
     if m.colon and STRICT_KEY.match(m.text, at, m.end) and _lacks_opening_brace(m, at):
         m.edit("missing_bracket", at, "", "{")
