@@ -197,23 +197,31 @@ def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[Compl
 def _exchange(
     endpoint: Endpoint, request: ModelRequest, *, streamed: bool, first: FirstTry | None = None
 ) -> Generator[Effect, Any, tuple[PreparedCall, ByteStream, bytes]]:
-    """Send until the vendor answers with success; raises what stands in the way. A stream's body is still to come."""
+    """Send until the vendor answers with success, and raise the last error where it does not.
+
+    A request that the vendor refuses for a feature it lacks is sent again without that feature, at once; a fault or a
+    busy vendor is retried after a pause. The body of a stream is still to be read.
+    """
     started = endpoint.clock() if first is None else first.began
-    attempt = steps_down = 0
+    attempt = 0
+    steps_down = 0
     while True:
-        prepared = endpoint.prepare(request, streamed=streamed) if first is None else first.prepared
-        first = None
+        if first is None:
+            prepared = endpoint.prepare(request, streamed=streamed)
+        else:
+            prepared = first.prepared
+            first = None
         total = prepared.timeouts.total
         retry_after = None
         deadline = None if total is None else started + total
-        sent = prepared.http(time_left(endpoint, prepared, deadline if attempt else None))
+        http_request = prepared.http(time_left(endpoint, prepared, deadline if attempt else None))
         head: ByteStream
         body = b""
         try:
             if streamed:
-                head = yield OpenEffect(sent, prepared.authorised.words)
+                head = yield OpenEffect(http_request, prepared.authorised.words)
             else:
-                head, body = yield FetchEffect(sent, prepared.authorised.words)
+                head, body = yield FetchEffect(http_request, prepared.authorised.words)
         except TransportFault as fault:
             error = stream_error(prepared, fault)
             if not retry.after_fault(fault):
@@ -222,8 +230,8 @@ def _exchange(
             if 200 <= head.status < 300:
                 return prepared, head, body
             error = yield from _refusal(prepared, head)
-            refused = head.status in _REFUSING and steps_down < retry.MAX_STEPS_DOWN
-            if refused and endpoint.downgrade_after(error, request, prepared):
+            may_step_down = head.status in _REFUSING and steps_down < retry.MAX_STEPS_DOWN
+            if may_step_down and endpoint.downgrade_after(error, request, prepared):
                 steps_down += 1
                 count_repeat(request.calls, f"{endpoint.name}/{request.model}", error)
                 continue

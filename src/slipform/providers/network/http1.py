@@ -38,13 +38,13 @@ def encode_request(request: HttpRequest, target: str, host: str, proxy_authoriza
     >>> encode_request(HttpRequest("http://a/x", {}, b"{}", streamed=True), "/x", "a")
     b'POST /x HTTP/1.1\r\nhost: a\r\naccept-encoding: identity\r\ncontent-length: 2\r\n\r\n{}'
     """
-    items = request.headers.items()
+    headers = request.headers
     if proxy_authorization is not None:
-        items = {**request.headers, "proxy-authorization": proxy_authorization}.items()
+        headers = {**headers, "proxy-authorization": proxy_authorization}
     accepted = "identity" if request.streamed else OFFERED
     is_short = len(target) + sum([len(value) for value in request.headers.values()]) <= _MAX_CACHED_HEAD
-    encode_head = _encode_head if is_short else _encode_head.__wrapped__
-    head = encode_head(request.method, target, host, accepted, *items)
+    encode_head = _encode_head if is_short else _encode_head.__wrapped__  # the function behind the cache
+    head = encode_head(request.method, target, host, accepted, *headers.items())
     if request.upload is not None:
         length = request.upload.length
         framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length

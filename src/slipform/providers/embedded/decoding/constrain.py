@@ -51,29 +51,35 @@ def constraint_candidates(schema: Mapping[str, Any], *, certain: bool) -> Iterat
     [('uniqueItems',)]
     """
     rewritten = settle(schema, certain=certain)
-    starts = [rewritten] if rewritten.schema == schema else [rewritten, Rewritten(dict(schema))]
+    starts = [rewritten]
+    if rewritten.schema != schema:
+        starts.append(Rewritten(dict(schema)))
     for start in starts:
         weakened, losses, fatal = weaken(start.schema, cycles=False, certain=certain)
         if is_cycle(fatal):
             # Whoever shares out the tokens may unroll it; if not, the cycle is broken.
-            yield _candidate(start, weakened, losses, certain)
+            yield _constraint_candidate(start, weakened, losses, certain)
             weakened, losses, fatal = weaken(start.schema, certain=certain)
         if fatal is None:
-            yield _candidate(start, weakened, losses, certain)
+            yield _constraint_candidate(start, weakened, losses, certain)
     if fatal is not None:
         yield _shape_only(schema, fatal)
 
 
-def _candidate(
+def _constraint_candidate(
     start: Rewritten, weakened: dict[str, Any], losses: tuple[DroppedKeyword, ...], certain: bool
 ) -> ConstraintCandidate:
+    """Build the candidate, with pointers into the caller's schema instead of the rewritten one.
+
+    With `certain`, the places that lost a keyword are left out of the schema where it can do without them.
+    """
     narrowed = start.narrowed
     if certain and losses:
         weakened, left_out = prune(start.schema, weakened, [loss.pointer for loss in losses])
         losses = tuple(loss for loss in losses if loss.pointer not in left_out)
         narrowed += tuple(start.origin(pointer) for pointer in left_out)
-    named = (dataclasses.replace(loss, pointer=start.origin(loss.pointer)) for loss in losses)
-    return ConstraintCandidate(weakened, tuple(dict.fromkeys(named)), narrowed)
+    with_origins = [dataclasses.replace(loss, pointer=start.origin(loss.pointer)) for loss in losses]
+    return ConstraintCandidate(weakened, tuple(dict.fromkeys(with_origins)), narrowed)
 
 
 def _shape_only(schema: Mapping[str, Any], fatal: str) -> ConstraintCandidate:
