@@ -148,30 +148,30 @@ def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     candidates = [item for item in data.get("candidates") or () if isinstance(item, Mapping)]
     if not candidates:
         return _blocked(data, plan)
-    others = tuple(_candidate(camel(item), data, SchemaChannel()) for item in candidates[1:])
-    return _candidate(camel(candidates[0]), data, plan, others)
+    others = tuple(_decode_candidate(camel(item), data, SchemaChannel()) for item in candidates[1:])
+    return _decode_candidate(camel(candidates[0]), data, plan, others)
 
 
-def _candidate(
+def _decode_candidate(
     candidate: Mapping[str, Any], data: Mapping[str, Any], plan: SchemaChannel, others: tuple[ModelResponse, ...] = ()
 ) -> ModelResponse:
-    word = finish_word(candidate.get("finishReason"))
-    parts = [
-        part
-        for index, item in enumerate(camel(candidate.get("content") or {}).get("parts") or ())
-        for part in read_part(camel(item), index, str(data.get("responseId") or ""))
-    ]
+    finish_reason = finish_word(candidate.get("finishReason"))
+    answer_id = str(data.get("responseId") or "")
+    content = camel(candidate.get("content") or {})
+    parts: list[Part] = []
+    for index, item in enumerate(content.get("parts") or ()):
+        parts.extend(read_part(camel(item), index, answer_id))
     extra = {**extras(data), **_rest(candidate)}
     return build_answer(
         plan,
         parts,
-        finish=FINISH.get(word or "", "unknown"),
-        raw_finish=word,
+        finish=FINISH.get(finish_reason or "", "unknown"),
+        raw_finish=finish_reason,
         usage=read_usage(data.get("usageMetadata")),
         model=data.get("modelVersion"),
         id_=data.get("responseId"),
         extra=extra,
-        warnings=() if word else (FINISH_MISSING,),
+        warnings=() if finish_reason else (FINISH_MISSING,),
         others=others,
     )
 
@@ -302,7 +302,7 @@ def read_usage(usage: Any) -> Usage | None:
 class GeminiEvents:
     """What the events of a stream mean: each is an answer that holds only the new parts."""
 
-    __slots__ = ("_calls", "_extra", "_open", "_partial", "_word", "ended", "fault")
+    __slots__ = ("_calls", "_extra", "_has_finish", "_partial", "_unfinished", "ended", "fault")
 
     text_key = arguments_key = b""
 
@@ -311,8 +311,9 @@ class GeminiEvents:
         self.fault: UpstreamError | None = None
         self._calls = 0
         self._partial: PartialCall | None = None
-        self._open: set[int] = set()
-        self._word = False
+        self._unfinished: set[int] = set()
+        """The candidates without a finish reason so far."""
+        self._has_finish = False
         self._extra: dict[str, Any] = {}
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
@@ -325,7 +326,7 @@ class GeminiEvents:
             chunk
             for candidate in data.get("candidates") or ()
             if isinstance(candidate, Mapping)
-            for chunk in self._candidate(camel(candidate), str(data.get("responseId") or ""))
+            for chunk in self._candidate_chunks(camel(candidate), str(data.get("responseId") or ""))
         ]
         reason = camel(data.get("promptFeedback") or {}).get("blockReason")
         if reason is not None and not chunks:
@@ -346,25 +347,26 @@ class GeminiEvents:
         usage = read_usage(data.get("usageMetadata"))
         return [CompletionChunk(usage=usage, model=data.get("modelVersion"), id=data.get("responseId"), extra=extra)]
 
-    def _candidate(self, candidate: Mapping[str, Any], answer_id: str) -> list[CompletionChunk]:
+    def _candidate_chunks(self, candidate: Mapping[str, Any], answer_id: str) -> list[CompletionChunk]:
+        """The chunks of one candidate of an event; the stream ends when each candidate has its finish reason."""
         index = candidate.get("index") or 0
         chunks: list[CompletionChunk] = []
         for item in camel(candidate.get("content") or {}).get("parts") or ():
             chunks.extend(self._part(camel(item), index, answer_id))
-        word = finish_word(candidate.get("finishReason"))
-        more = _rest(candidate)
-        if not word:
-            more.pop("safetyRatings", None)  # given again with every event; the last ones count
-            if more:
-                chunks.append(CompletionChunk(choice=index, extra=more))
-        if word:
-            self._word = True
-            self._open.discard(index)
-            self.ended = not self._open
-            finish = FINISH.get(word, "unknown")
-            chunks.append(CompletionChunk(finish=finish, raw_finish=word, choice=index, extra=more))
-        elif not self._word:
-            self._open.add(index)
+        finish_reason = finish_word(candidate.get("finishReason"))
+        extra = _rest(candidate)
+        if finish_reason:
+            self._has_finish = True
+            self._unfinished.discard(index)
+            self.ended = not self._unfinished
+            finish = FINISH.get(finish_reason, "unknown")
+            chunks.append(CompletionChunk(finish=finish, raw_finish=finish_reason, choice=index, extra=extra))
+            return chunks
+        extra.pop("safetyRatings", None)  # every event repeats them; the last ones count
+        if extra:
+            chunks.append(CompletionChunk(choice=index, extra=extra))
+        if not self._has_finish:
+            self._unfinished.add(index)
         return chunks
 
     def _part(self, item: Mapping[str, Any], index: int, answer_id: str) -> list[CompletionChunk]:

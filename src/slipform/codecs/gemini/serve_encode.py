@@ -58,7 +58,7 @@ _STATUS = {
 def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dict[str, Any]:
     """The body of a whole answer."""
     answer: dict[str, Any] = {
-        "candidates": [_candidate(each, at) for at, each in enumerate((response, *response.others))],
+        "candidates": [_encode_candidate(each, at) for at, each in enumerate((response, *response.others))],
         "modelVersion": response.model or served.request.model,
         "responseId": response.id or stamp.new_id(),
         **_said_of(response.extra, _OF_ANSWER),
@@ -92,7 +92,7 @@ def _word(finish: FinishReason, raw: str | None) -> str:
     return raw if raw is not None and is_own_word else _WORDS.get(finish, "OTHER")
 
 
-def _candidate(response: ModelResponse, index: int) -> dict[str, Any]:
+def _encode_candidate(response: ModelResponse, index: int) -> dict[str, Any]:
     parts = [encoded for part in response.message.parts if (encoded := _part(part)) is not None]
     candidate: dict[str, Any] = {
         "content": {"parts": parts, "role": "model"},
@@ -102,7 +102,9 @@ def _candidate(response: ModelResponse, index: int) -> dict[str, Any]:
         **_logprobs(response.extra),
     }
     refusal = refusal_text(response)
-    return {**candidate, "finishMessage": refusal} if refusal else candidate
+    if refusal:
+        candidate["finishMessage"] = refusal
+    return candidate
 
 
 def _said_of(extra: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

@@ -288,11 +288,19 @@ class ResponsesStreamEncoder:
         return self._event("response.created", response) + self._event("response.in_progress", response)
 
     def _add(self, item: dict[str, Any], done: dict[str, Any]) -> tuple[int, bytes]:
-        """Announce an item, once the words before it have ended; `done` is what it will be, filled in as it grows."""
-        ended = b"".join([event for part in self._growing if not part.closed for event in self._close(part)])
-        at = len(self._items)
+        """Close the open items and announce the next one; return its index and the events.
+
+        `item` is the item as it is announced, without content. `done` is the same item in the finished response; the
+        caller fills it in while its pieces arrive.
+        """
+        events: list[bytes] = []
+        for part in self._growing:
+            if not part.closed:
+                events += self._close(part)
+        index = len(self._items)
         self._items.append(done)
-        return at, ended + self._event("response.output_item.added", {"output_index": at, "item": item})
+        events.append(self._event("response.output_item.added", {"output_index": index, "item": item}))
+        return index, b"".join(events)
 
     def _close(self, part: _Growing) -> list[bytes]:
         part.closed = True
