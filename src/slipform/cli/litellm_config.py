@@ -59,7 +59,9 @@ class _Deployment:
     def written(self, weight: float | None = None) -> str | dict[str, Any]:
         share = {} if weight is None else {"weight": weight}
         defaults = {"defaults": self.defaults} if self.defaults else {}
-        return {"model": self.target, **share, **defaults} if share or defaults else self.target
+        if share or defaults:
+            return {"model": self.target, **share, **defaults}
+        return self.target
 
 
 def _weights(listed: Sequence[_Deployment]) -> list[float]:
@@ -405,7 +407,9 @@ class LiteLlmImport:
         self._reader.providers[other] = self._reader.providers[provider]
         if model in self._prices:
             self._prices[f"{other}/{upstream}"] = self._prices[model]
-        return {**targets, "model": f"{other}/{upstream}"} if isinstance(targets, dict) else f"{other}/{upstream}"
+        if isinstance(targets, dict):
+            return {**targets, "model": f"{other}/{upstream}"}
+        return f"{other}/{upstream}"
 
     def _fallbacks(self, sections: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, list[str]], list[str]]:
         """What each name falls back on, and what all do."""
@@ -450,18 +454,24 @@ def _literal_targets(targets: Any) -> Any:
     """Targets whose names mean themselves in slipform.yaml."""
     if isinstance(targets, list):
         return [_literal_targets(each) for each in targets]
-    return literal_of(targets) if isinstance(targets, str) else {**targets, "model": literal_of(targets["model"])}
+    if isinstance(targets, str):
+        return literal_of(targets)
+    return {**targets, "model": literal_of(targets["model"])}
 
 
 def _only_target(target: str | dict[str, Any]) -> str | dict[str, Any]:
     """The only target of an alias, which shares its calls with nobody."""
-    if isinstance(target, str) or "defaults" in target:
-        return target if isinstance(target, str) else {name: target[name] for name in ("model", "defaults")}
+    if isinstance(target, str):
+        return target
+    if "defaults" in target:
+        return {name: target[name] for name in ("model", "defaults")}
     return _model_of(target)
 
 
 def _model_of(target: str | Mapping[str, Any]) -> str:
-    return target if isinstance(target, str) else str(target["model"])
+    if isinstance(target, str):
+        return target
+    return str(target["model"])
 
 
 def summed_up(remarks: Sequence[Remark]) -> list[tuple[Remark, int]]:

@@ -108,10 +108,18 @@ def _facts(provider: Provider, model: str) -> Iterator[_Row]:
         of_model = frozenset(limitation for limitation, of_schema, _ in limitations if not of_schema)
         capabilities = apply_downgrades(capabilities, of_model)
     pinned = capabilities.strategy is not OutputStrategy.AUTO
-    yield "strategy", f"{capabilities.auto_strategy.value}{' (pinned)' if pinned else ''}"
-    if not pinned:
-        rungs = {"native": capabilities.native, "tool": capabilities.forced_tool, "json_mode": capabilities.json_mode}
-        yield "steps down", " → ".join([*(rung for rung, has in rungs.items() if has), "prompt"])
+    strategy = capabilities.auto_strategy.value
+    if pinned:
+        yield "strategy", f"{strategy} (pinned)"
+    else:
+        yield "strategy", strategy
+        supported = {
+            "native": capabilities.native,
+            "tool": capabilities.forced_tool,
+            "json_mode": capabilities.json_mode,
+        }
+        steps = [name for name, is_supported in supported.items() if is_supported]
+        yield "steps down", " → ".join([*steps, "prompt"])
     yield "dialects", f"{capabilities.dialect}, for tools {capabilities.tool_dialect}"
     yield "takes", ", ".join(flag for flag in ("tools", "sampling", "reasoning") if getattr(capabilities, flag)) or "-"
     yield "quirks", ", ".join(sorted(capabilities.quirks)) or "-"

@@ -191,13 +191,15 @@ class StreamDecoder:
         return None if texts is None else (texts, wide.call)
 
     def finish(self) -> list[CompletionChunk]:
-        """The last chunks, with what is missing of open calls; raises `TruncatedError` as below."""
+        """The last chunks, with the rest of open calls; raises `TruncatedError` where the stream ended too early."""
         chunks = self._finish()
         if self._calls is not None:
             chunks = self._calls.feed(chunks, done=True)
             if self._calls.fault is not None:
                 raise self._calls.fault
-        return restored_chunks(chunks, self._plan.tool_names) if self._plan.tool_names else chunks
+        if self._plan.tool_names:
+            return restored_chunks(chunks, self._plan.tool_names)
+        return chunks
 
     def _finish(self) -> list[CompletionChunk]:
         """The last chunks; raises `TruncatedError` if the stream ended without its terminator."""
@@ -383,7 +385,9 @@ class GrowingArguments:
 
     def _after_json(self, text: str) -> str:
         lifted = self._lifted
-        return text.rstrip() if lifted is not None and lifted.complete and not lifted.failed else ""
+        if lifted is not None and lifted.complete and not lifted.failed:
+            return text.rstrip()
+        return ""
 
     def end(self, *, is_cut: bool) -> str | None:
         """Return what is missing; None where the whole arguments differ from what has been released of them.
@@ -396,9 +400,13 @@ class GrowingArguments:
         text = "".join(self._pieces)
         released = "".join(self._released)
         if released and lifted is not None and not lifted.failed:
-            return "" if is_cut or self._is_all_written(text, released) else None
+            if is_cut or self._is_all_written(text, released):
+                return ""
+            return None
         whole = lifted_arguments(text, self._lift)
-        return whole[len(released) :] if whole.startswith(released) else None
+        if whole.startswith(released):
+            return whole[len(released) :]
+        return None
 
     def _is_all_written(self, text: str, released: str) -> bool:
         """Whether unfinished arguments hold nothing that waits for what would have come next."""

@@ -255,7 +255,9 @@ class _Search:
     def _match_bracket(self, at: int, kind: str) -> int:
         text = self.text
         if not self._can_open_json(at) or self._is_lone(at):
-            return at + 1 if kind == "thought" else self._skip_listed_members(at)
+            if kind == "thought":
+                return at + 1
+            return self._skip_listed_members(at)
         if (after := _quoted_alone(text, at)) >= 0:
             return after
         if kind == "bare" and (citation := _CITATION.match(text, at)):
@@ -296,7 +298,9 @@ class _Search:
             return "bare"
         if "," in citation.group() or not citation.group()[1:-1].strip():
             self._skip_citation(at)
-        return "weak" if _is_stated(self.text, at, end) else "cited"
+        if _is_stated(self.text, at, end):
+            return "weak"
+        return "cited"
 
     def _skip_citation(self, at: int) -> None:
         """Record a list of numbers, or an empty container, if it begins a line."""
@@ -330,7 +334,9 @@ class _Search:
 
     def _give_up(self, at: int, error: CannotRepair) -> int:
         """Return where the search goes on: after all that a bracket which begins like JSON holds, else inside it."""
-        return self._skip_unreadable(at, error) if _BEGUN.match(self.text, at) else at + 1
+        if _BEGUN.match(self.text, at):
+            return self._skip_unreadable(at, error)
+        return at + 1
 
     def _skip_unreadable(self, at: int, error: CannotRepair) -> int:
         self.given_up.append(GivenUp(at, error))
@@ -351,8 +357,11 @@ class _Search:
 
     def _repair_beyond_fence(self, marker: str, start: int, first: int) -> Repaired | None:
         """The JSON of a block whose first closing fence is inside a string: it ends with the text, or a later fence."""
-        for end in (len(self.text), self.text.rfind(marker[:3], first + 1)):
-            repaired = self._repair(start, end, many=True) if end > first else None
+        last_fence = self.text.rfind(marker[:3], first + 1)
+        for end in (len(self.text), last_fence):
+            if end <= first:
+                continue
+            repaired = self._repair(start, end, many=True)
             if isinstance(repaired, Repaired) and not repaired.in_string:
                 return repaired
         return None
@@ -378,7 +387,9 @@ class _Search:
         kind = "lines" if label in _LINES_LABELS else "fenced"
         self._add("struck" if self.has_folds and _is_folded(text, start) else kind, repaired)
         closing = text.find(marker[:3], repaired.end)
-        return repaired.end if closing < 0 or text[repaired.end : closing].strip() else closing + 3
+        if closing < 0 or text[repaired.end : closing].strip():
+            return repaired.end
+        return closing + 3
 
     def _fenced_json(self, start: int) -> bool:
         char = self.text[start : start + 1]

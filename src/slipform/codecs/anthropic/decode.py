@@ -111,6 +111,7 @@ class AnthropicEvents:
         self._usage: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
         self._after_text = False
+        """Whether the block before was text that nothing has ended yet, so that another text needs a boundary."""
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
         """The chunks that one event stands for."""
@@ -161,7 +162,9 @@ class AnthropicEvents:
         if kind == "text":
             # Two texts in a row are two parts.
             ended = [CompletionChunk(parts=(Text(""),))] if self._after_text else []
-            return [*ended, CompletionChunk(block["text"])] if block.get("text") else ended
+            if block.get("text"):
+                return [*ended, CompletionChunk(block["text"])]
+            return ended
         if kind == "tool_use":
             extra = call_extra(block)
             return [CompletionChunk(tool_calls=(ToolDelta(index, block.get("id"), block.get("name"), "", extra),))]
@@ -178,7 +181,9 @@ class AnthropicEvents:
             piece = delta.get("partial_json") or ""
             if block.get("type") == "tool_use":
                 block["streamed"] = block.get("streamed") or bool(piece)
-                return [CompletionChunk(tool_calls=(ToolDelta(index, arguments=piece),))] if piece else []
+                if piece:
+                    return [CompletionChunk(tool_calls=(ToolDelta(index, arguments=piece),))]
+                return []
             block["partial"] = block.get("partial", "") + piece
         elif kind == "thinking_delta":
             text = delta.get("thinking") or ""
@@ -193,18 +198,19 @@ class AnthropicEvents:
     def _stop(self, index: int) -> list[CompletionChunk]:
         block = self._blocks.pop(index, {})
         kind = block.get("type")
-        self._after_text = kind == "text" and not block.get("citations")
-        if kind == "text" and block.get("citations"):
-            return [CompletionChunk(parts=(Text("", {NAME: {"citations": block["citations"]}}),))]
+        citations = block.get("citations")
+        self._after_text = kind == "text" and not citations
+        if kind == "text" and citations:
+            return [CompletionChunk(parts=(Text("", {NAME: {"citations": citations}}),))]
         if kind == "thinking":
             text = (block.get("thinking") or "") + "".join(block.pop("pieces", ()))
             return [CompletionChunk(parts=(Reasoning(text, {NAME: {**block, "thinking": text}}),))]
         if kind == "redacted_thinking":
             return [CompletionChunk(parts=(Reasoning("", {NAME: block}),))]
         if kind == "tool_use":
-            whole = block.get("input")
-            if whole and not block.get("streamed"):
-                return [CompletionChunk(tool_calls=(ToolDelta(index, arguments=compact_json(whole)),))]
+            arguments = block.get("input")
+            if arguments and not block.get("streamed"):
+                return [CompletionChunk(tool_calls=(ToolDelta(index, arguments=compact_json(arguments)),))]
         elif kind not in (None, "text"):
             return [CompletionChunk(parts=(Opaque(NAME, _with_input(block)),))]
         return []

@@ -156,7 +156,9 @@ class AttemptCharge:
     def nanos(self, usage: Usage) -> int | None:
         """What so many tokens cost."""
         cost = cost_of(self.price, usage)
-        return None if cost is None else math.ceil(min(cost * NANOS, _MAX_NANOS) - 1e-3)
+        if cost is None:
+            return None
+        return math.ceil(min(cost * NANOS, _MAX_NANOS) - 1e-3)
 
 
 class _MeteredSink:
@@ -204,23 +206,23 @@ class Spending:
         self._renewed = 0.0
 
     async def reserve(self, hold: Hold, budget: KeyBudget, model: str) -> Standing:
-        """Hold so much in all for a call; raises where the budget has no room for it."""
+        """Reserve the tokens and the cost of a call; raises where the budget has no room for them."""
         need = CallNeed(hold.name, hold.tokens, hold.cost)
-        stands, limit = await self._reserved(hold, budget, model)
-        if limit in _AMOUNTS and stands.has_room_later(budget, hold.tokens, hold.cost):
-            stands, limit = await self._wait_for_room(hold, budget, model)
+        standing, limit = await self._reserved(hold, budget, model)
+        if limit in _AMOUNTS and standing.has_room_later(budget, hold.tokens, hold.cost):
+            standing, limit = await self._wait_for_room(hold, budget, model)
         if limit == "concurrent":
             raise TooManyRequests(
-                f"{stands.live} of your requests are under way, as many as the API key {hold.name!r} may have",
+                f"{standing.live} of your requests are under way, as many as the API key {hold.name!r} may have",
                 hint="Wait for one of them to finish.",
                 retry_after=1,
             )
         if limit is not None:
-            raise budget_refusal(limit, budget, stands, need, self.clock())
+            raise budget_refusal(limit, budget, standing, need, self.clock())
         self._holds[hold.id] = hold, budget
-        if is_over_soft(budget, stands):
-            self._warn(hold, budget, stands, self.clock())
-        return stands
+        if is_over_soft(budget, standing):
+            self._warn(hold, budget, standing, self.clock())
+        return standing
 
     async def _wait_for_room(self, hold: Hold, budget: KeyBudget, model: str) -> tuple[Standing, str | None]:
         """Reserve as soon as other calls of the key have released enough; the first that waits is the first served."""
