@@ -32,7 +32,9 @@ class Build(NamedTuple):
     reason: str = ""
 
     def __str__(self) -> str:
-        return "compiled" if self.compiled else f"plain Python: {self.reason}"
+        if self.compiled:
+            return "compiled"
+        return f"plain Python: {self.reason}"
 
 
 def build_in_use() -> Build:

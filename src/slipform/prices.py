@@ -97,7 +97,9 @@ def find_price(prices: Mapping[str, Price], name: str, price_list: str) -> AnyPr
 
 def is_known(price: AnyPrice | None) -> bool:
     """Whether calls at this price can be priced at all."""
-    return price.resolve() is not None if isinstance(price, ListedPrice) else price is not None
+    if isinstance(price, ListedPrice):
+        return price.resolve() is not None
+    return price is not None
 
 
 def cost_of(price: AnyPrice | None, usage: Usage) -> float | None:

@@ -322,4 +322,6 @@ def frame(value: Any, attempt: int, height: int) -> Text:
     lines = JSON.from_data(value, indent=2).text.split("\n")
     rows = max(height - 2, 1)
     visible = Text("\n").join(lines[-rows:])
-    return visible if attempt < 2 else Text("\n").join([visible, Text(f"attempt {attempt} …", style="dim")])
+    if attempt < 2:
+        return visible
+    return Text("\n").join([visible, Text(f"attempt {attempt} …", style="dim")])

@@ -64,14 +64,16 @@ class ProviderReader:
             self.note("left out", "litellm_params.model", "it names a provider without a model", place)
             return None
         settings = self._provider_settings(provider, params, place, prefix)
-        return (
-            None if settings is None else (self._provider_name(prefix, provider, settings), upstream, settings["kind"])
-        )
+        if settings is None:
+            return None
+        return (self._provider_name(prefix, provider, settings), upstream, settings["kind"])
 
     def _variant(self, prefix: str, provider: KnownProvider, model: str) -> KnownProvider:
         if prefix.startswith("vertex_ai") and "claude" in model:
             return KnownProvider("vertex-anthropic")
-        return KnownProvider("openai-responses") if prefix == "openai" and model.startswith("responses/") else provider
+        if prefix == "openai" and model.startswith("responses/"):
+            return KnownProvider("openai-responses")
+        return provider
 
     def _provider_settings(
         self, provider: KnownProvider, params: dict[str, Any], place: SettingPath, prefix: str
@@ -292,4 +294,6 @@ def _slug(text: str, between: str = "-") -> str:
 def _address_of(kind: str) -> str | None:
     """The address of a kind of provider, where the catalogue has a whole one."""
     vendor = load_catalog().vendors.get(kind)
-    return None if vendor is None or "{" in vendor.base_url else vendor.base_url
+    if vendor is None or "{" in vendor.base_url:
+        return None
+    return vendor.base_url

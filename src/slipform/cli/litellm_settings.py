@@ -121,7 +121,9 @@ class SectionReader:
         variable = variable_of(str(value))
         if variable is not None:
             return f"${{{variable}:-{default}}}"
-        return literal_of(str(value)) if value not in (None, "") else f"${{REDIS_{part.upper()}:-{default}}}"
+        if value not in (None, ""):
+            return literal_of(str(value))
+        return f"${{REDIS_{part.upper()}:-{default}}}"
 
     def master_key(self, value: Any, place: SettingPath) -> None:
         """Callers need keys."""
@@ -282,7 +284,9 @@ def variable_of(text: str) -> str | None:
     ('OPENAI_API_KEY', 'KEY', None)
     """
     match = _REFERENCE.fullmatch(text.strip())
-    return None if match is None else match[1] or match[2] or match[3]
+    if match is None:
+        return None
+    return match[1] or match[2] or match[3]
 
 
 def literal_of(text: str) -> str:

@@ -132,7 +132,9 @@ def json_text(value: Any, indent: int | None = None) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, indent=spaces or None, separators=separators)
         # A lone surrogate cannot be written as UTF-8, only as an escape.
-        return text if _is_utf8(text) else json.dumps(value, indent=spaces or None, separators=separators)
+        if _is_utf8(text):
+            return text
+        return json.dumps(value, indent=spaces or None, separators=separators)
     finally:
         sys.setrecursionlimit(limit)
 

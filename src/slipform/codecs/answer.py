@@ -94,7 +94,9 @@ def arguments_object(text: str) -> Any:
         value = parse(text or "{}")
     except ValueError:
         value = _repaired_object(text)
-    return value if isinstance(value, dict) else {"arguments": value}
+    if isinstance(value, dict):
+        return value
+    return {"arguments": value}
 
 
 def _repaired_object(text: str) -> Any:
@@ -119,7 +121,9 @@ def count(value: Any) -> int | None:
     """
     if isinstance(value, float):
         value = int(value) if math.isfinite(value) else None
-    return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
+    if type(value) is int and 0 <= value <= MAX_TOKENS:
+        return value
+    return None
 
 
 def details_of(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -227,7 +231,9 @@ def build_answer(
         tuple(parts),
         others,
     )
-    return answer if plan.lift is None else lifted(answer, plan.lift)
+    if plan.lift is None:
+        return answer
+    return lifted(answer, plan.lift)
 
 
 def unwrap_output(
@@ -253,7 +259,9 @@ def unwrap_output(
 def lifted_call(call: ToolCall, lifts: Mapping[str, Lift]) -> ToolCall:
     """A call with its arguments in the caller's shape, where the vendor was given the tool in another."""
     lift = lifts.get(call.name)
-    return call if lift is None else dataclasses.replace(call, arguments=lifted_arguments(call.arguments, lift))
+    if lift is None:
+        return call
+    return dataclasses.replace(call, arguments=lifted_arguments(call.arguments, lift))
 
 
 def lifted_arguments(arguments: str, lift: Lift) -> str:
@@ -263,7 +271,9 @@ def lifted_arguments(arguments: str, lift: Lift) -> str:
     except ValueError:
         return arguments
     moved = lift(value)
-    return arguments if moved == value else compact_json(moved)
+    if moved == value:
+        return arguments
+    return compact_json(moved)
 
 
 def lifted(answer: ModelResponse, lift: Lift) -> ModelResponse:

@@ -82,7 +82,9 @@ def _thinking(request: ModelRequest, plan: SchemaChannel, out: Encoding) -> dict
         return {}
     if reasoning.get("budget") is not None:
         return {"thinking": {"type": "enabled", "budget_tokens": reasoning["budget"]}}
-    return {} if enabled is None else {"thinking": {"type": "adaptive" if enabled else "disabled"}}
+    if enabled is None:
+        return {}
+    return {"thinking": {"type": "adaptive" if enabled else "disabled"}}
 
 
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, messages: tuple[Message, ...], out: Encoding) -> None:
@@ -139,7 +141,9 @@ def _messages(messages: tuple[Message, ...], out: Encoding) -> tuple[list[dict[s
 def _block(part: Part, path: str, out: Encoding) -> dict[str, Any] | None:
     if isinstance(part, Text):
         # Blank text is refused.
-        return out.carry({"text": part.text}, part.extra, path) if part.text.strip() else None
+        if part.text.strip():
+            return out.carry({"text": part.text}, part.extra, path)
+        return None
     if isinstance(part, ToolCall):
         use = {"toolUseId": part.id, "name": part.name, "input": arguments_object(part.arguments)}
         return {"toolUse": out.carry(use, part.extra, path)}
@@ -227,7 +231,9 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
         None,
         count(usage.get("totalTokens")),
     )
-    return total.replace(cache_write=written) if written else total
+    if written:
+        return total.replace(cache_write=written)
+    return total
 
 
 class ConverseEvents:
@@ -284,7 +290,9 @@ class ConverseEvents:
         buffered = self._thoughts.setdefault(index, {})
         for key in ("text", "signature", "redactedContent"):
             buffered[key] = buffered.get(key, "") + (thought.get(key) or "")
-        return [CompletionChunk(reasoning=thought["text"])] if thought.get("text") else []
+        if thought.get("text"):
+            return [CompletionChunk(reasoning=thought["text"])]
+        return []
 
     def _stop(self, index: int) -> list[CompletionChunk]:
         buffered = self._thoughts.pop(index, None)

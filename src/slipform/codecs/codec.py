@@ -176,7 +176,9 @@ class BoundCodec:
             response = self._codec.decode(self._codec.read(body), plan)
         except MALFORMED as error:
             raise malformed(error) from error
-        return restored(response, plan.tool_names) if plan.tool_names else response
+        if plan.tool_names:
+            return restored(response, plan.tool_names)
+        return response
 
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
         """A reader for one streamed answer."""
@@ -190,7 +192,9 @@ class BoundCodec:
 
 
 def _plan(encoded: EncodedRequest) -> SchemaChannel:
-    return encoded.context if encoded.context is not None else SchemaChannel(warnings=encoded.warnings)
+    if encoded.context is not None:
+        return encoded.context
+    return SchemaChannel(warnings=encoded.warnings)
 
 
 class ServedRequest(msgspec.Struct, frozen=True):

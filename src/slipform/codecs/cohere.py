@@ -220,7 +220,9 @@ class CohereEvents:
     def _thought_ended(self, index: Any) -> list[CompletionChunk]:
         thought = "".join(self._thoughts.pop(index, ()))
         block = {"type": "thinking", "thinking": thought}
-        return [CompletionChunk(parts=(Reasoning(thought, {NAME: block}),))] if thought else []
+        if thought:
+            return [CompletionChunk(parts=(Reasoning(thought, {NAME: block}),))]
+        return []
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
         """The chunks that one event stands for."""
@@ -248,13 +250,17 @@ class CohereEvents:
     def finish(self, _done: bool) -> list[CompletionChunk]:
         """The plan that came before the calls, for replay."""
         plan = "".join(self._plan)
-        return [CompletionChunk(parts=(Opaque(NAME, {"tool_plan": plan}),))] if plan else []
+        if plan:
+            return [CompletionChunk(parts=(Opaque(NAME, {"tool_plan": plan}),))]
+        return []
 
     def _content(self, index: Any, content: Mapping[str, Any]) -> list[CompletionChunk]:
         if content.get("thinking"):
             self._thoughts.setdefault(index, []).append(content["thinking"])
             return [CompletionChunk(reasoning=content["thinking"])]
-        return [CompletionChunk(content["text"])] if content.get("text") else []
+        if content.get("text"):
+            return [CompletionChunk(content["text"])]
+        return []
 
     def _end(self, delta: Mapping[str, Any]) -> list[CompletionChunk]:
         self.ended = True

@@ -388,4 +388,6 @@ class SniffingDecoder:
 
     def finish(self) -> list[WireEvent]:
         """What is left when the stream ends."""
-        return self._chosen.finish() if self._chosen is not None else []
+        if self._chosen is not None:
+            return self._chosen.finish()
+        return []

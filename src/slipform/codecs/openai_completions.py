@@ -68,7 +68,9 @@ def _prompt(data: Fields) -> str:
 
 
 def _finish(finish: str | None) -> str:
-    return finish if finish in ("length", "content_filter") else "stop"
+    if finish in ("length", "content_filter"):
+        return finish
+    return "stop"
 
 
 def _answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dict[str, Any]:
@@ -81,7 +83,9 @@ def _answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dic
         "choices": [{"text": text, "index": 0, "logprobs": None, "finish_reason": _finish(response.finish)}],
     }
     usage = encode_usage(response.usage)
-    return answer if usage is None else {**answer, "usage": usage}
+    if usage is None:
+        return answer
+    return {**answer, "usage": usage}
 
 
 class CompletionsStreamEncoder:
@@ -105,11 +109,15 @@ class CompletionsStreamEncoder:
         if chunk.finish is not None and not self._ended:
             self._ended = True
             finish = _finish(chunk.finish)
-        return self._event(text, finish) if text or finish else b""
+        if text or finish:
+            return self._event(text, finish)
+        return b""
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
         """The bytes for one piece of text; this API has no calls."""
-        return self._event(text) if text and call < 0 else b""
+        if text and call < 0:
+            return self._event(text)
+        return b""
 
     def finish(self) -> bytes:
         """The last events and `[DONE]`."""

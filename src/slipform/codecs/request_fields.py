@@ -141,12 +141,16 @@ class Fields:
     def text(self, key: str) -> str:
         """A string."""
         value = self._left.pop(key, None)
-        return value if isinstance(value, str) else text(value, self.place(key))
+        if isinstance(value, str):
+            return value
+        return text(value, self.place(key))
 
     def optional_text(self, key: str) -> str | None:
         """A string, or nothing."""
         value = self._left.pop(key, None)
-        return value if value is None or isinstance(value, str) else text(value, self.place(key))
+        if value is None or isinstance(value, str):
+            return value
+        return text(value, self.place(key))
 
     def number(self, key: str) -> float | None:
         """A number, or nothing."""
@@ -158,12 +162,16 @@ class Fields:
     def whole(self, key: str) -> int | None:
         """A whole number, or nothing."""
         value = self._left.pop(key, None)
-        return None if value is None else whole(value, self.place(key))
+        if value is None:
+            return None
+        return whole(value, self.place(key))
 
     def flag(self, key: str) -> bool | None:
         """True, false, or nothing."""
         value = self._left.pop(key, None)
-        return None if value is None else flag(value, self.place(key))
+        if value is None:
+            return None
+        return flag(value, self.place(key))
 
     def items(self, key: str) -> list[Any]:
         """An array; nothing counts as an empty one."""
@@ -177,7 +185,9 @@ class Fields:
     def mapping(self, key: str) -> dict[str, Any]:
         """An object that is taken as it is; nothing counts as an empty one."""
         value = self._left.pop(key, None)
-        return {} if value is None else mapping(value, self.place(key))
+        if value is None:
+            return {}
+        return mapping(value, self.place(key))
 
     def object(self, key: str) -> Fields:
         """An object that is read further; nothing counts as an empty one."""
@@ -186,7 +196,9 @@ class Fields:
     def optional(self, key: str) -> Fields:
         """The same where nothing in it is required: without it, there is nothing to say the place of."""
         value = self._left.pop(key, None)
-        return NO_FIELDS if value is None else Fields(value, self.place(key))
+        if value is None:
+            return NO_FIELDS
+        return Fields(value, self.place(key))
 
     def objects(self, key: str) -> Iterator[Fields]:
         """The objects of an array, one after the other, so that the first mistake is the one reported."""
@@ -329,7 +341,9 @@ class Capabilities:
             return self.strategy
         if self.native:
             return OutputStrategy.NATIVE
-        return OutputStrategy.TOOL if self.forced_tool else OutputStrategy.PROMPTED
+        if self.forced_tool:
+            return OutputStrategy.TOOL
+        return OutputStrategy.PROMPTED
 
 
 _EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")

@@ -184,7 +184,9 @@ def wraps_root(capabilities: Capabilities, request: ModelRequest) -> bool:
 
 def _unwrapped(value: Any) -> Any:
     """The value under the key `value`; a model that did not mind the key is understood as well."""
-    return value["value"] if isinstance(value, dict) and list(value) == ["value"] else value
+    if isinstance(value, dict) and list(value) == ["value"]:
+        return value["value"]
+    return value
 
 
 _WRAPPED = Wrapped("value", SAME)
@@ -221,8 +223,12 @@ def _forced(request: ModelRequest, out: Encoding) -> ToolChoice:
         return "auto"
     if request.tools:
         # A tool of the caller's may have its turn first; the answer comes by some call in any case.
-        return request.tool_choice if isinstance(request.tool_choice, NamedTool) else "required"
-    return "required" if "required_only" in out.quirks else NamedTool(RESERVED_TOOL)
+        if isinstance(request.tool_choice, NamedTool):
+            return request.tool_choice
+        return "required"
+    if "required_only" in out.quirks:
+        return "required"
+    return NamedTool(RESERVED_TOOL)
 
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")

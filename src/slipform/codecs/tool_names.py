@@ -125,7 +125,9 @@ def _is_needed(request: ModelRequest, alphabet: Alphabet) -> bool:
                 names.add(part.name)  # type: ignore[union-attr]
     if isinstance(request.tool_choice, NamedTool):
         names.add(request.tool_choice.name)
-    return any(name and not alphabet.allows(name) for name in names) if names else False
+    if names:
+        return any(name and not alphabet.allows(name) for name in names)
+    return False
 
 
 def _names(request: ModelRequest) -> Iterator[str]:

@@ -181,7 +181,9 @@ def usage_place(api: str, piece: bytes) -> int:
     """Where the object of the last usage stands that a piece has whole; -1 where it has none."""
     name = _name(_codec(api))
     at = piece.rfind(name)
-    return at if at >= 0 and _OBJECT.match(piece, at + len(name)) else -1
+    if at >= 0 and _OBJECT.match(piece, at + len(name)):
+        return at
+    return -1
 
 
 def _codec(api: str) -> Codec:
@@ -197,7 +199,9 @@ def _usage_of_line(codec: Codec, body: bytes) -> Usage | None:
         line = orjson.loads(body.rstrip(b"\n").rpartition(b"\n")[2])
     except orjson.JSONDecodeError:
         return None
-    return codec.read_usage(line) if isinstance(line, dict) else None
+    if isinstance(line, dict):
+        return codec.read_usage(line)
+    return None
 
 
 def _object_at(body: bytes, at: int) -> Any:

@@ -178,15 +178,21 @@ def classify(fault: VendorFault, status: int | None, kind: str = "") -> str:
     if status == 402 or any(map(_QUOTA_CODES.search, (fault.code, fault.type))):
         return "quota"
     if _AUTH.search(names) or (status in (401, 403) and not _moderated(fault)):
-        return "auth" if status != 403 or _KEY.search(f"{names} {fault.message}") else "permission"
+        if status != 403 or _KEY.search(f"{names} {fault.message}"):
+            return "auth"
+        return "permission"
     if _FILTERED.search(names) or status == 403:
         return "content_filter"
     if status in _BY_STATUS:
         category = _BY_STATUS[status]
-        return "overloaded" if category == "server" and _OVERLOADED.search(fault.message) else category
+        if category == "server" and _OVERLOADED.search(fault.message):
+            return "overloaded"
+        return category
     if status is None or status < 400:
         return _category_by_name(fault, names)
-    return _bad_request(fault, names) if status < 500 else "server"
+    if status < 500:
+        return _bad_request(fault, names)
+    return "server"
 
 
 def _names_context_length(fault: VendorFault) -> bool:
@@ -196,7 +202,9 @@ def _names_context_length(fault: VendorFault) -> bool:
 def _category_by_name(fault: VendorFault, names: str) -> str:
     """Which category an error without an HTTP status falls in."""
     category = next((category for pattern, category in _BY_NAME if pattern.search(names)), "server")
-    return _bad_request(fault, names) if category == "bad_request" else category
+    if category == "bad_request":
+        return _bad_request(fault, names)
+    return category
 
 
 _BY_STATUS: dict[int | None, str] = {
@@ -216,7 +224,9 @@ def _bad_request(fault: VendorFault, names: str) -> str:
         return "not_found"
     if _SCHEMA.search(fault.message):
         return "schema_rejected"
-    return "unsupported" if _UNSUPPORTED.search(fault.message) or "unsupported" in names else "bad_request"
+    if _UNSUPPORTED.search(fault.message) or "unsupported" in names:
+        return "unsupported"
+    return "bad_request"
 
 
 def _moderated(fault: VendorFault) -> bool:
@@ -246,7 +256,9 @@ def _number(value: str | None) -> float | None:
         number = float(value) if value else None
     except ValueError:
         return None
-    return number if number is not None and 0 <= number < 1e9 else None
+    if number is not None and 0 <= number < 1e9:
+        return number
+    return None
 
 
 def _date_gap(then: str | None, now: str | None) -> float | None:
@@ -286,7 +298,9 @@ def error_fields(error: SlipformError) -> dict[str, Any]:
         error = type(error)(error.message, hint=error.hint, details=error.details)
     fields = error.to_dict()
     details = {key: value for key, value in fields.get("details", {}).items() if key not in ("raw", "stderr")}
-    return {**fields, "details": details} if details else {k: v for k, v in fields.items() if k != "details"}
+    if details:
+        return {**fields, "details": details}
+    return {k: v for k, v in fields.items() if k != "details"}
 
 
 def error_status(error: SlipformError) -> int:
@@ -296,7 +310,9 @@ def error_status(error: SlipformError) -> int:
     if error.status in _KEPT_STATUSES:
         return error.status
     category = error.details.get("category")
-    return _CATEGORY_STATUSES.get(category, error.http_status) if isinstance(category, str) else error.http_status
+    if isinstance(category, str):
+        return _CATEGORY_STATUSES.get(category, error.http_status)
+    return error.http_status
 
 
 _KEPT_STATUSES = frozenset({403, 413})
@@ -313,7 +329,9 @@ def _param(error: SlipformError) -> str | None:
         return param if isinstance(param, str) else None
     if isinstance(error, UnknownModelError):
         return "model"
-    return error.where if isinstance(error, RequestError) else None
+    if isinstance(error, RequestError):
+        return error.where
+    return None
 
 
 def openai_error(error: SlipformError) -> dict[str, Any]:

@@ -217,7 +217,9 @@ def _renamed(parameters: Mapping[str, Any], rules: Dialect) -> WireSchema | None
         schema["required"] = [names.get(name, name) for name in required]
 
     def lift(value: Any) -> Any:
-        return {back.get(name, name): each for name, each in value.items()} if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            return {back.get(name, name): each for name, each in value.items()}
+        return value
 
     return WireSchema(schema, False, Lift(schema, lift), ())
 

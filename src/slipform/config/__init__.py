@@ -405,7 +405,9 @@ class Settings(_Block):
     @property
     def first_model(self) -> str:
         """The default model, or the first of them."""
-        return self.default_model if isinstance(self.default_model, str) else self.default_model[0]
+        if isinstance(self.default_model, str):
+            return self.default_model
+        return self.default_model[0]
 
 
 def load_settings(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:

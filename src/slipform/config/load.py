@@ -137,7 +137,9 @@ def _expand_variables(
 
     text = _REFERENCE.sub(replacement, data)
     reference = _REFERENCE.fullmatch(data)
-    return _read_value(model, path, text, where) if reference and not reference[1] else text
+    if reference and not reference[1]:
+        return _read_value(model, path, text, where)
+    return text
 
 
 def _annotation(model: type[BaseModel], path: SettingPath) -> Any:
@@ -154,7 +156,9 @@ def _annotation(model: type[BaseModel], path: SettingPath) -> Any:
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    if get_origin(kind) in (Union, types.UnionType):
+        return get_args(kind)
+    return (kind,)
 
 
 def _explain_errors(error: ValidationError, locations: Mapping[tuple[Any, ...], str], name: str) -> ConfigError:

@@ -110,7 +110,9 @@ def _schema_between(text: str, wording: _Wording, *, at_end: bool) -> Mapping[st
     if after != wording.after or (at_end and tail.strip() and not wording.tail):
         return None
     schema = wording.read(inner.strip())
-    return schema if schema is not None and _is_schema(schema) else None
+    if schema is not None and _is_schema(schema):
+        return schema
+    return None
 
 
 def _is_quoted(head: str) -> bool:
@@ -202,7 +204,9 @@ def _schema_of_note(note: str) -> Mapping[str, Any]:
 
 
 def _number(word: str) -> tuple[int, ...]:
-    return (int(word),) if re.fullmatch(r"-?\d{1,15}", word) else ()
+    if re.fullmatch(r"-?\d{1,15}", word):
+        return (int(word),)
+    return ()
 
 
 _FENCE = "```"

@@ -136,7 +136,9 @@ def without_grouping(text: str) -> str | None:
     if len(text) > _MOST_DIGITS or not _GROUPED.match(text):
         return None
     plain = re.sub(r"[^0-9.+-]", "", text)
-    return plain if plain != text and _NUMBER.match(plain) else None
+    if plain != text and _NUMBER.match(plain):
+        return plain
+    return None
 
 
 def _number(text: str, types: frozenset[str]) -> int | float | None:
@@ -148,10 +150,14 @@ def _number(text: str, types: frozenset[str]) -> int | float | None:
     if "number" not in types:
         if _MAYBE_GROUPED.match(text):
             return None
-        return int(exact) if exact == exact.to_integral_value() and exact.adjusted() < _MOST_DIGITS else None
+        if exact == exact.to_integral_value() and exact.adjusted() < _MOST_DIGITS:
+            return int(exact)
+        return None
     number = float(text)
     # Only where the double prints as the same number: digits must not be lost in silence.
-    return number if math.isfinite(number) and Decimal(repr(number)) == exact else None
+    if math.isfinite(number) and Decimal(repr(number)) == exact:
+        return number
+    return None
 
 
 def _nested(text: str, types: frozenset[str]) -> Iterator[Coerced]:
@@ -340,7 +346,9 @@ def _wanted_words(alternatives: Iterable[Alternative]) -> list[str]:
 def _as_word(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value.strip() if isinstance(value, str) else str(value)
+    if isinstance(value, str):
+        return value.strip()
+    return str(value)
 
 
 UNIONS = ("anyOf", "oneOf")
@@ -441,8 +449,12 @@ class CompiledUnion:
         """The keys that every alternative gives tags of its own; the one that the schema names, where it names one."""
         shared = self._shared_tags
         if isinstance(self._discriminator, str):
-            return [self._discriminator] if self._discriminator in shared else []
-        return [key for key in value if key in shared] if shared else []
+            if self._discriminator in shared:
+                return [self._discriminator]
+            return []
+        if shared:
+            return [key for key in value if key in shared]
+        return []
 
     @cached_property
     def _tags(self) -> list[dict[str, list[Any]]]:
@@ -451,7 +463,9 @@ class CompiledUnion:
 
     @cached_property
     def _shared_tags(self) -> frozenset[str]:
-        return frozenset.intersection(*(frozenset(tags) for tags in self._tags)) if self._tags else frozenset()
+        if self._tags:
+            return frozenset.intersection(*(frozenset(tags) for tags in self._tags))
+        return frozenset()
 
 
 class SchemaReader:
@@ -540,7 +554,9 @@ def _patched_alternative(
             continue
         values = [mended] if best is None or rank < best else [*values, mended]
         best = rank
-    return values[0] if values and all(each.value == values[0].value for each in values) else None
+    if values and all(each.value == values[0].value for each in values):
+        return values[0]
+    return None
 
 
 def json_size(value: Any) -> int:

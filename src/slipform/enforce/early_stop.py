@@ -90,7 +90,9 @@ class EarlyStop:
 
     def _is_complete(self, brackets_closed: bool) -> bool:
         """Whether the JSON has closed, as the lenient parser has it; where that gives up, the brackets tell."""
-        return self._parser.complete if self._parser.error is None else brackets_closed
+        if self._parser.error is None:
+            return self._parser.complete
+        return brackets_closed
 
     def follow_no_schema(self) -> None:
         """The text is in a vendor's shape, of which the caller's schema says nothing until it is whole."""
@@ -261,9 +263,13 @@ class GuardedAnswer:
         self._reducer.push(chunk)
         if chunk.lift is not None:
             self.watch.follow_no_schema()
-        return self.watch.feed(chunk.text) if chunk.choice == 0 else self.watch.over
+        if chunk.choice == 0:
+            return self.watch.feed(chunk.text)
+        return self.watch.over
 
     def response(self) -> ModelResponse:
         """The answer as far as it was read."""
         response = self._reducer.finish(check=False)
-        return response.replace(stopped=self.watch.error) if self.watch.error else response
+        if self.watch.error:
+            return response.replace(stopped=self.watch.error)
+        return response

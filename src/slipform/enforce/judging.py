@@ -334,7 +334,9 @@ def judge(response: ModelResponse, standard: Requirement) -> Verdict:
     if standard.schema is None:
         return Verdict(value=text, candidate=text)
     verdict = _judge_text(text, response, standard, standard.schema)
-    return _with_other_calls(verdict, answers) if len(answers) > 1 and verdict.ok else verdict
+    if len(answers) > 1 and verdict.ok:
+        return _with_other_calls(verdict, answers)
+    return verdict
 
 
 def _with_other_calls(verdict: Verdict, answers: Sequence[str]) -> Verdict:

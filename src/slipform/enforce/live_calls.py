@@ -42,7 +42,9 @@ class LiveCall:
         if self.gate is not None:
             return self.gate.rest(final)
         sent = "".join(self.sent)
-        return (final[len(sent) :], final) if final.startswith(sent) else None
+        if final.startswith(sent):
+            return (final[len(sent) :], final)
+        return None
 
 
 class LiveCalls:
@@ -101,7 +103,9 @@ class LiveCalls:
     def begun(self, index: int) -> LiveCall | None:
         """The call with this index if it has begun to leave and is not over: `grow` takes more of its arguments."""
         live = self._by_index.get(index)
-        return None if live is None or live.index < 0 or live.is_over or self.fault is not None else live
+        if live is None or live.index < 0 or live.is_over or self.fault is not None:
+            return None
+        return live
 
     def grow(self, live: LiveCall, piece: str) -> str:
         """What may leave of a call's arguments now that this piece has arrived."""

@@ -122,4 +122,6 @@ def ensure_json_only(text: str, schema: Any = None) -> str:
     >>> ensure_json_only('Sure: {"age": "36"}. Bye!', {"type": "object", "properties": {"age": {"type": "integer"}}})
     '{"age":36}'
     """
-    return only_json(text) if schema is None else encode_answer(loads_report(text, schema).value)
+    if schema is None:
+        return only_json(text)
+    return encode_answer(loads_report(text, schema).value)

@@ -209,7 +209,9 @@ def _received(response: ModelResponse, turn: _Turn, plan: Plan, report: Report) 
 def _without_answer_call(response: ModelResponse, plan: Plan) -> ModelResponse:
     """Return the response with the caller's calls alone."""
     calls = tuple([call for call in response.tool_calls if call.name != plan.answer_tool])
-    return response if len(calls) == len(response.tool_calls) else response.replace(tool_calls=calls)
+    if len(calls) == len(response.tool_calls):
+        return response
+    return response.replace(tool_calls=calls)
 
 
 def _first_turn(request: ModelRequest, plan: Plan) -> tuple[_Turn, tuple[ModelWarning, ...]]:
@@ -307,7 +309,9 @@ def _requirement(plan: Plan, request: ModelRequest) -> Requirement:
 def _verdict(response: ModelResponse, turn: _Turn, standard: Requirement) -> Verdict:
     if turn.parts is None:
         verdict = judge(response, standard)
-        return verdict if response.stop is None else at_stop(verdict, response.stop)
+        if response.stop is None:
+            return verdict
+        return at_stop(verdict, response.stop)
     answered = judge(response, Requirement(Schema("parts", turn.parts.schema), switches=standard.switches))
     if answered.error is not None and answered.value is None:
         return answered
@@ -356,7 +360,9 @@ def _next_strategy(plan: Plan, attempts: int, *, endless: bool) -> OutputStrateg
 def _another_strategy(plan: Plan) -> OutputStrategy:
     """How to ask after an answer that never ended: constrained decoding often is the cause, so words take its place."""
     if plan.strategy is OutputStrategy.PROMPTED or plan.schema is None:
-        return plan.stronger[0] if plan.stronger else plan.strategy
+        if plan.stronger:
+            return plan.stronger[0]
+        return plan.strategy
     return OutputStrategy.PROMPTED
 
 
@@ -374,12 +380,16 @@ def _parts(verdict: Verdict, plan: Plan) -> Parts | None:
     small = len(verdict.candidate) <= SMALL
     if plan.schema is None or plan.reask_scope == "full" or (small and plan.reask_scope == "auto") or verdict.is_cut:
         return None
-    return parts_of(verdict.value, verdict.violations, plan.schema.document) if verdict.violations else None
+    if verdict.violations:
+        return parts_of(verdict.value, verdict.violations, plan.schema.document)
+    return None
 
 
 def _price(calls: CallCount | None, plan: Plan) -> AnyPrice | None:
     """Return the price of the model that the last request went to."""
-    return None if calls is None else find_price(plan.prices, calls.model, calls.price_list)
+    if calls is None:
+        return None
+    return find_price(plan.prices, calls.model, calls.price_list)
 
 
 def _recorded(

@@ -211,7 +211,9 @@ def patch_as_written(value: Any, source: str, schema: Schema[Any], switches: Swi
     edits = [_with_spelling(edit, patched.edits[:place], spellings) for place, edit in enumerate(patched.edits)]
     written, made = apply(value, edits)
     left = tuple(schema.validate(written))
-    return Patched(written, made, left) if len(left) <= len(patched.violations) else patched
+    if len(left) <= len(patched.violations):
+        return Patched(written, made, left)
+    return patched
 
 
 class _Spelling(str):
@@ -236,7 +238,9 @@ def _with_spelling(edit: PatchEdit, before: Sequence[PatchEdit], spellings: Any)
         else:
             return edit
     spelling = at(spellings, steps)
-    return dataclasses.replace(edit, value=str(spelling), risk="low") if isinstance(spelling, _Spelling) else edit
+    if isinstance(spelling, _Spelling):
+        return dataclasses.replace(edit, value=str(spelling), risk="low")
+    return edit
 
 
 def _patch_invalid(start: Patched, schema: Schema[Any], allowed: Switches, wrapped: int) -> Patched:
@@ -272,7 +276,9 @@ def patch_for_type(value: Any, schema: Schema[Any], violations: Sequence[Violati
             return None
         edits.append(PatchEdit("replace", violation.steps or (), "grouped digits as number", "medium", plain))
     mended, made = apply(value, edits)
-    return Patched(mended, made) if schema.fits(mended) else None
+    if schema.fits(mended):
+        return Patched(mended, made)
+    return None
 
 
 def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches, wrapped: int) -> Patched | None:
@@ -297,7 +303,9 @@ def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches, wrapped: int)
     if not violations:
         return Patched(inner, (edit,))
     mended = _patch_invalid(Patched(inner, (), tuple(violations)), schema, allowed, wrapped + 1)
-    return None if mended.violations else Patched(mended.value, (edit, *mended.edits))
+    if mended.violations:
+        return None
+    return Patched(mended.value, (edit, *mended.edits))
 
 
 def _try_fixes(trials: _Trials, reader: SchemaReader, allowed: Switches) -> bool:

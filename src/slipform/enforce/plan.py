@@ -56,7 +56,9 @@ class Attempt(msgspec.Struct, frozen=True):
     @property
     def cost(self) -> float | None:
         """What it cost, where the price and the tokens are known."""
-        return None if self.price is None else cost_of(self.price, self.usage)
+        if self.price is None:
+            return None
+        return cost_of(self.price, self.usage)
 
     @property
     def patches(self) -> tuple[PatchEdit, ...]:
@@ -117,7 +119,9 @@ class Report(msgspec.Struct, frozen=True):
     def usage(self) -> Usage:
         """Tokens over all attempts, and what they cost where prices are known."""
         cost = self.cost
-        return self.tokens if cost is None else self.tokens.replace(cost=cost)
+        if cost is None:
+            return self.tokens
+        return self.tokens.replace(cost=cost)
 
     @property
     def cost(self) -> float | None:
@@ -155,12 +159,16 @@ class Report(msgspec.Struct, frozen=True):
             fields["samples"] = [attempt.to_dict() for attempt in self.samples]
         if self.evidence is not None:
             fields["evidence"] = {pointer: each.to_dict() for pointer, each in self.evidence.items()}
-        return fields if usage.cost is None else {**fields, "cost": usage.cost}
+        if usage.cost is None:
+            return fields
+        return {**fields, "cost": usage.cost}
 
 
 def _warning(warning: ModelWarning) -> Mapping[str, Any]:
     fields = {"code": warning.code, "message": warning.message}
-    return fields if warning.path is None else {**fields, "path": warning.path}
+    if warning.path is None:
+        return fields
+    return {**fields, "path": warning.path}
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +296,9 @@ class Outcome(msgspec.Struct, frozen=True):
         """Why an answer without calls ended: one that is valid JSON has ended well, even at a token limit."""
         finish = self.response.finish
         is_any_text = isinstance(self.value, str) and self.value == self.text
-        return finish if finish == "pause" or (finish == "length" and is_any_text) else "stop"
+        if finish == "pause" or (finish == "length" and is_any_text):
+            return finish
+        return "stop"
 
     @property
     def _has_value(self) -> bool:

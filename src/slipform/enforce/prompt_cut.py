@@ -61,4 +61,6 @@ def prompt_cut_error(warning: ModelWarning) -> PromptCutError:
 
 
 def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-8", "surrogatepass"))

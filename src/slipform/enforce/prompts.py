@@ -86,7 +86,9 @@ def _place(violation: Violation, value: Any, document: Mapping[str, Any]) -> tup
     if violation.keyword == "required":
         missing = [name for name in holder.get("required", ()) if f'"{name}"' in (violation.expected or "")]
         shape = (holder.get("properties") or {}).get(missing[0]) if len(missing) == 1 else None
-        return ((*steps, missing[0]), shape) if shape is not None and is_portable(shape) else None
+        if shape is not None and is_portable(shape):
+            return ((*steps, missing[0]), shape)
+        return None
     if not steps or at(value, steps) is ABSENT or not is_portable(holder):
         return None
     return steps, holder
@@ -442,7 +444,9 @@ def _keys(schema: Mapping[str, Any]) -> list[str]:
     if isinstance(items := shape.get("items"), Mapping):
         shape = followed(items, document)
     properties = shape.get("properties")
-    return list(properties) if isinstance(properties, Mapping) else []
+    if isinstance(properties, Mapping):
+        return list(properties)
+    return []
 
 
 def _append_to_last_user(request: ModelRequest, sentence: str) -> ModelRequest:

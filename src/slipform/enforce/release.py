@@ -126,7 +126,9 @@ def _unwritten(frame: Frame, value: Any) -> Any:
 def _take(left: Any, key: str) -> Any:
     """Take the member of that key, or the first item."""
     _require(bool(left) and (isinstance(left, list) or key in left))
-    return left.pop(0) if isinstance(left, list) else left.pop(key)
+    if isinstance(left, list):
+        return left.pop(0)
+    return left.pop(key)
 
 
 def _remaining_text(scanner: JsonScanner, value: Any) -> str:
@@ -398,7 +400,9 @@ class ReleaseGate:
         if self.complete and compact_json(json.loads(written)) == final:
             return written[len(sent) :], written
         again = continue_from(sent, json.loads(final))
-        return None if again is None else (again[len(sent) :], again)
+        if again is None:
+            return None
+        return (again[len(sent) :], again)
 
     def release(self, whole: str) -> None:
         """All of this, the whole answer, has left."""
@@ -472,7 +476,9 @@ class ReleaseGate:
     def _bracket(self) -> int:
         """Whether the opening bracket of a call may leave although nothing inside is certain yet."""
         tracks = self._tracker.tracks
-        return 1 if self._call and self._fed > _PIECES_HELD and tracks and tracks[0].certain else 0
+        if self._call and self._fed > _PIECES_HELD and tracks and tracks[0].certain:
+            return 1
+        return 0
 
 
 def compacted(text: str, blanks: list[int]) -> str:

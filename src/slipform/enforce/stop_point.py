@@ -54,7 +54,9 @@ def _final_part(violation: Violation, stop: StopPoint) -> Violation | None:
     if member is not None and steps[: len(member)] == member:
         return violation if violation.keyword in _OF_KEY else None
     if stop.text is not None and steps == stop.text:
-        return violation if violation.keyword in _FINAL_IN_TEXT else None
+        if violation.keyword in _FINAL_IN_TEXT:
+            return violation
+        return None
     if steps not in stop.containers or violation.keyword in _FINAL_IN_CONTAINER:
         return violation
     closest = caused_by_model(violation.closest, stop)
@@ -62,7 +64,9 @@ def _final_part(violation: Violation, stop: StopPoint) -> Violation | None:
         message = nearest_alternative(violation.message, closest, steps)
         return dataclasses.replace(violation, closest=closest, message=message)
     is_wrong_kind = violation.keyword in ("anyOf", "oneOf") and not violation.closest
-    return violation if is_wrong_kind and violation.message.startswith("expected ") else None
+    if is_wrong_kind and violation.message.startswith("expected "):
+        return violation
+    return None
 
 
 def at_stop(verdict: Verdict, stop: StopPoint) -> Verdict:

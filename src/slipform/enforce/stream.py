@@ -173,7 +173,9 @@ class EnforcedStream:
         if self.watch.tell is not None:
             self._observed("".join([_answer_text(chunk) for chunk in batch]), "".join([each.text for each in certain]))
         if self.stopped or self._sink is None:
-            return certain if certain or self.stopped else None
+            if certain or self.stopped:
+                return certain
+            return None
         return self._sink.push(certain) if certain else None
 
     def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
@@ -193,7 +195,9 @@ class EnforcedStream:
             return None
         if not self.stopped and self._sink is not None and self._sink.push_texts(pieces, call) is None:
             return None
-        return [self._certain(piece) for piece in pieces] if call < 0 else plain_chunks(pieces, call)
+        if call < 0:
+            return [self._certain(piece) for piece in pieces]
+        return plain_chunks(pieces, call)
 
     def _grown_arguments(self, texts: list[str], index: int, live: LiveCall) -> list[str]:
         """What may leave of these pieces of arguments of the call that the vendor has given this index."""
@@ -416,7 +420,9 @@ class EnforcedStream:
     def response(self) -> ModelResponse:
         """The answer for the judge; one that was stopped is closed where it was open."""
         response = self._read_answer()
-        return response.replace(continues=self._continues) if self.has_released else response
+        if self.has_released:
+            return response.replace(continues=self._continues)
+        return response
 
     @property
     def has_shown(self) -> bool:
@@ -426,7 +432,9 @@ class EnforcedStream:
     @property
     def shown_id(self) -> str | None:
         """The id of the answer under which the caller has seen something of it."""
-        return str(self._id) if self._id is not None and self.has_shown else None
+        if self._id is not None and self.has_shown:
+            return str(self._id)
+        return None
 
     @property
     def replaced_ids(self) -> Mapping[str, str]:
@@ -460,7 +468,9 @@ class EnforcedStream:
             text = gate.closed_text()
             stop = gate.stop_point()
             return response.replace(text=text, tool_calls=(), parts=(), finish="stop", lift=None, stop=stop)
-        return response if self._calls is None else self._calls.closed(response)
+        if self._calls is None:
+            return response
+        return self._calls.closed(response)
 
     def _continues(self, outcome: Outcome) -> bool:
         rest, calls = self._rest(outcome)
@@ -600,7 +610,9 @@ class EnforcedCall:
         if not self._streaming and not self._plan.guard.watches:
             return None
         reader = self.read()
-        return reader if self._streaming or reader.is_guarded else None
+        if self._streaming or reader.is_guarded:
+            return reader
+        return None
 
     def answer(self, response: ModelResponse) -> None:
         """Judge this answer: afterwards there is an outcome, or another request; raises when there is neither."""

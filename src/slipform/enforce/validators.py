@@ -70,7 +70,9 @@ def _as_list(returned: Any) -> Sequence[Any]:
     if isinstance(returned, list):
         return returned
     pair = isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], str)
-    return returned if isinstance(returned, tuple) and not pair else (returned,)
+    if isinstance(returned, tuple) and not pair:
+        return returned
+    return (returned,)
 
 
 def _violation(complaint: Any, validator: Validator, value: Any) -> Violation:

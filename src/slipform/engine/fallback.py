@@ -56,7 +56,9 @@ _TOO_LARGE: Final = 413
 
 def call_count(request: ModelRequest, options: Options) -> CallCount:
     """What counts the calls of a request: its own where it belongs to a conversation, else a new one."""
-    return request.calls if request.calls is not None else CallCount(options.budget.calls)
+    if request.calls is not None:
+        return request.calls
+    return CallCount(options.budget.calls)
 
 
 class FallbackList:
@@ -202,7 +204,9 @@ class FallbackCall:
     def outcome(self) -> Outcome | None:
         """How it ended, with the attempts of all models."""
         outcome = self._call.outcome
-        return None if outcome is None else with_report_of(self._listed.before, outcome)
+        if outcome is None:
+            return None
+        return with_report_of(self._listed.before, outcome)
 
     def stream(self) -> Iterator[CompletionChunk]:
         """Send what is asked, blocking: the pieces of the answer."""

@@ -188,7 +188,9 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
 def _text_of(response_format: ResponseFormat | None) -> tuple[str, bytes] | None:
     """Name and text of a shape that nobody can change."""
     spec = None if response_format is None else response_format.json_schema
-    return None if spec is None or spec.text is None else (spec.name, spec.text)
+    if spec is None or spec.text is None:
+        return None
+    return (spec.name, spec.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +392,9 @@ def _embedded(route: ModelRoute) -> str | None:
         provider, _ = route.router.resolve(LOCAL)
     except SlipformError:
         return None
-    return LOCAL if provider is not route.provider and provider.name == LOCAL and _is_installed() else None
+    if provider is not route.provider and provider.name == LOCAL and _is_installed():
+        return LOCAL
+    return None
 
 
 def _is_installed() -> bool:

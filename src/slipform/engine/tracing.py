@@ -57,7 +57,9 @@ def cut(text: str, longest: int = LONGEST_FIELD) -> str:
     >>> cut("abcdef", 3)
     'abc…'
     """
-    return text if len(text) <= longest else text[:longest] + "…"
+    if len(text) <= longest:
+        return text
+    return text[:longest] + "…"
 
 
 def without_controls(text: str) -> str:
@@ -212,7 +214,9 @@ def _advance(step: Callable[[], ModelRequest]) -> tuple[ModelRequest | None, Out
 def _code(problem: BaseException) -> str:
     if isinstance(problem, SlipformError):
         return problem.code
-    return "cancelled" if not isinstance(problem, Exception) else type(problem).__name__
+    if not isinstance(problem, Exception):
+        return "cancelled"
+    return type(problem).__name__
 
 
 def start_server_span(method: str, route: str, headers: Mapping[bytes, bytes]) -> Any:

@@ -105,7 +105,9 @@ def _template(prompt: str | None, columns: Mapping[str, None], path: Path) -> Te
             hint=f'{_columns(columns)} Give --prompt, for example --prompt "Read this: {{letter}}".',
         )
     asked_with_source = column == "prompt" and _SOURCE in columns
-    return Template(("", "\n\n", ""), (column, _SOURCE)) if asked_with_source else Template(("", ""), (column,))
+    if asked_with_source:
+        return Template(("", "\n\n", ""), (column, _SOURCE))
+    return Template(("", ""), (column,))
 
 
 def _columns(columns: Mapping[str, None]) -> str:

@@ -29,7 +29,9 @@ def _element(name: str, text: str = "", /, **attributes: object) -> str:
 
 
 def _short(value: object) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.2f}".rstrip("0").rstrip(".")
+    return str(value)
 
 
 def _picture(width: float, height: float, label: str, parts: Iterable[str], look: str = "") -> str:
@@ -72,7 +74,9 @@ def run_name(run: RunScore) -> str:
 
 def cut(text: str, size: int) -> str:
     """A text that has room for `size` characters; the end of a name tells more than its beginning."""
-    return text if len(text) <= size else "…" + text[1 - size :]
+    if len(text) <= size:
+        return text
+    return "…" + text[1 - size :]
 
 
 def heat_map(runs: Sequence[RunScore], fields: Sequence[str]) -> str:
@@ -176,7 +180,9 @@ def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
 
 def _cost_per_row(run: RunScore, *, priced: bool) -> float:
     rows = max(1, run.rows)
-    return 1000 * (run.cost or 0.0) / rows if priced else (run.input_tokens + run.output_tokens) / rows
+    if priced:
+        return 1000 * (run.cost or 0.0) / rows
+    return (run.input_tokens + run.output_tokens) / rows
 
 
 def _dot(number: int, x: float, y: float, look: str, title: str) -> str:

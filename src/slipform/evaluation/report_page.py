@@ -68,9 +68,9 @@ def _counts_text(evaluation: Evaluation, values: int) -> str:
 
 
 def _fields_title(fields: int) -> str:
-    return (
-        "Accuracy of each field" if fields <= MOST_FIELDS else f"Accuracy of the worst {MOST_FIELDS} of {fields} fields"
-    )
+    if fields <= MOST_FIELDS:
+        return "Accuracy of each field"
+    return f"Accuracy of the worst {MOST_FIELDS} of {fields} fields"
 
 
 def _card(title: str, inside: str, note: str = "") -> str:
@@ -137,7 +137,9 @@ def _percent(share: float) -> str:
 def _seconds(seconds: float | None) -> str:
     if seconds is None:
         return _NONE
-    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    return f"{seconds:.1f} s"
 
 
 def _scores(runs: list[RunScore]) -> str:
@@ -211,4 +213,6 @@ def _text(text: Any) -> str:
 
 
 def _visible(char: str) -> str:
-    return " " if char.isspace() else "\N{REPLACEMENT CHARACTER}"
+    if char.isspace():
+        return " "
+    return "\N{REPLACEMENT CHARACTER}"

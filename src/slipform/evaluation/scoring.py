@@ -199,7 +199,9 @@ class RunScore:
     @property
     def accuracy(self) -> float:
         """The share of values that are right; those of rows without an answer are not."""
-        return sum(score.right for score in self.fields.values()) / self.values if self.values else 0.0
+        if self.values:
+            return sum(score.right for score in self.fields.values()) / self.values
+        return 0.0
 
     def latency(self, share: float) -> float | None:
         """The seconds within which this share of rows was answered."""

@@ -49,7 +49,9 @@ class TableHeads:
             cell = head.cells[column] if column is not None and column < len(head.cells) else None
         else:
             cell = max(head.cells, key=lambda each: (min(end, each[1]) - max(start, each[0]), -abs(each[1] - end)))
-        return "" if cell is None else self._line(top)[cell[0] : cell[1]]
+        if cell is None:
+            return ""
+        return self._line(top)[cell[0] : cell[1]]
 
     def _line(self, number: int) -> str:
         end = self._starts[number + 1] - 1 if number + 1 < len(self._starts) else len(self._text)
@@ -97,7 +99,9 @@ def _row_of(line: str) -> _Row | None:
         return None
     line = line.rstrip()
     gaps = [match.span() for match in _BLANKS.finditer(line)]
-    return _Row(-1, _gaps_between(gaps, len(line))) if 2 <= len(gaps) <= _MOST_CELLS else None
+    if 2 <= len(gaps) <= _MOST_CELLS:
+        return _Row(-1, _gaps_between(gaps, len(line)))
+    return None
 
 
 def _gaps_between(separators: Sequence[tuple[int, int]], length: int) -> tuple[tuple[int, int], ...]:

@@ -125,7 +125,9 @@ def _pair_similar(one: Sequence[Any], other: Sequence[Any], pairs: dict[int, int
 def _kind(value: Any) -> str:
     if isinstance(value, Mapping):
         return "object"
-    return "list" if isinstance(value, list | tuple) else "scalar"
+    if isinstance(value, list | tuple):
+        return "list"
+    return "scalar"
 
 
 def _shared(one: Any, other: Any, budget: WorkBudget) -> int:

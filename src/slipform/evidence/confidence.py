@@ -350,7 +350,9 @@ def _map_scores(part: Any, change: Callable[[Confidence], Confidence]) -> Any:
 
 def touched(score: Confidence, how: Touch) -> Confidence:
     """The same, with what was done to its value."""
-    return score if how in score.touched else score._replace(touched=(*score.touched, how))
+    if how in score.touched:
+        return score
+    return score._replace(touched=(*score.touched, how))
 
 
 def _part_that_is(value: Any, path: FieldPath, new: Any) -> FieldPath | None:

@@ -167,7 +167,9 @@ def _years(text: str | None) -> list[int]:
     digits = text.lstrip("'")
     if not digits.isdecimal():
         return [han_value(digits) or 0]
-    return [int(digits)] if len(digits) == 4 else [2000 + int(digits), 1900 + int(digits)]
+    if len(digits) == 4:
+        return [int(digits)]
+    return [2000 + int(digits), 1900 + int(digits)]
 
 
 def _is_date(year: int, month: int, day: int) -> bool:
@@ -212,7 +214,9 @@ def _iso_moments(match: re.Match[str]) -> list[Moment]:
     year, month, day, hour, minute, second = match.groups()
     when = (int(year), int(month), int(day or 0)) if year else None
     time = (int(hour), int(minute), int(second or 0)) if hour else None
-    return [Moment(when, time)] if when is None or _is_date(*when) else []
+    if when is None or _is_date(*when):
+        return [Moment(when, time)]
+    return []
 
 
 def moments_of(value: str) -> list[Moment]:

@@ -167,7 +167,9 @@ def _shared(words: Sequence[str], others: Sequence[str]) -> int:
 def _last_word(text: str) -> tuple[str, str]:
     """The last word of a text that ends with a blank, folded, and what is before it."""
     word = _WORD_BEFORE.search(text)
-    return (folded_word(word[0]), text[: word.start()]) if word else ("", "")
+    if word:
+        return (folded_word(word[0]), text[: word.start()])
+    return ("", "")
 
 
 def _is_negation(word: str) -> bool:

@@ -127,7 +127,9 @@ def _leaves(value: Any, document: Mapping[str, Any]) -> Iterator[tuple[_Path, An
 
 
 def _members(value: Any) -> Iterator[tuple[str | int, Any]]:
-    return iter(value.items()) if isinstance(value, Mapping) else enumerate(value)
+    if isinstance(value, Mapping):
+        return iter(value.items())
+    return enumerate(value)
 
 
 class _SchemaWords:

@@ -100,4 +100,6 @@ def scalars(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]
 
 
 def _members(value: Any) -> Iterator[tuple[str | int, Any]]:
-    return iter(value.items()) if isinstance(value, dict) else enumerate(value)
+    if isinstance(value, dict):
+        return iter(value.items())
+    return enumerate(value)

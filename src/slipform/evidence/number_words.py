@@ -150,7 +150,9 @@ def han_value(signs: str) -> int | None:
     if len(signs) > _LONGEST_HAN:
         return None
     if all(sign in _HAN for sign in signs):
-        return int("".join(str(_HAN[sign]) for sign in signs)) if len(signs) <= 9 else None
+        if len(signs) <= 9:
+            return int("".join(str(_HAN[sign]) for sign in signs))
+        return None
     total = section = digit = 0
     for sign in signs:
         if sign in _HAN:

@@ -228,7 +228,9 @@ def _with_currency(source: SourceIndex, value: str, place: Occurrence) -> Occurr
     if place.how == "exact" or unicodedata.category(value[0]) != "Sc":
         return place
     sign = _CURRENCY_BEFORE.search(source.text, max(0, place.start - 10), place.start)
-    return place._replace(start=sign.start()) if sign and html.unescape(sign[1]) == value[0] else place
+    if sign and html.unescape(sign[1]) == value[0]:
+        return place._replace(start=sign.start())
+    return place
 
 
 def _written_otherwise(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:

@@ -114,7 +114,9 @@ def _stands_alone(plain: str, start: int, end: int) -> bool:
 def _figure_after(plain: str, value: int, end: int) -> int:
     """Where a number in words ends together with its figure in brackets: fourteen (14)."""
     figure = _FIGURE_IN_BRACKETS.match(plain, end)
-    return figure.end() if figure and figure[1] == str(value) else end
+    if figure and figure[1] == str(value):
+        return figure.end()
+    return end
 
 
 class _Inside:

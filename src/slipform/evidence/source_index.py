@@ -96,7 +96,9 @@ class SourceIndex:
     def line_end(self, at: int) -> int:
         """Where the line that a place is on ends."""
         line = self.line_of(at)
-        return self.line_starts[line + 1] - 1 if line + 1 < len(self.line_starts) else len(self.text)
+        if line + 1 < len(self.line_starts):
+            return self.line_starts[line + 1] - 1
+        return len(self.text)
 
     def content_start(self, line: int) -> int:
         """Where a line says something: after blanks and the signs of lists, headings and tables."""

@@ -76,8 +76,12 @@ class CallTable:
         if delta.id is not None:
             call_by_id = self._by_id.get(delta.id)
             is_late_id = last is not None and last.id is None and not (delta.name and last.name)
-            return call_by_id if call_by_id is not None or not is_late_id else last
-        return None if last is not None and delta.name and last.name else last
+            if call_by_id is not None or not is_late_id:
+                return call_by_id
+            return last
+        if last is not None and delta.name and last.name:
+            return None
+        return last
 
 
 class ChoiceBuilder:

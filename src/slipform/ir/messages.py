@@ -68,7 +68,9 @@ class ToolCall:
     @property
     def view(self) -> Any:
         """The value of the arguments if it is known, else their text."""
-        return self.arguments if self.arguments_resolved is UNRESOLVED else self.arguments_resolved
+        if self.arguments_resolved is UNRESOLVED:
+            return self.arguments
+        return self.arguments_resolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,9 @@ class Message(msgspec.Struct, frozen=True):
     content_resolved: Any = UNRESOLVED
 
     def __eq__(self, other: object) -> bool:
-        return _compared_values(self) == _compared_values(other) if isinstance(other, Message) else NotImplemented
+        if isinstance(other, Message):
+            return _compared_values(self) == _compared_values(other)
+        return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # it holds mappings
 
@@ -161,7 +165,9 @@ class Message(msgspec.Struct, frozen=True):
     @property
     def view(self) -> Any:
         """The value of the text if it is known, else the text."""
-        return self.text if self.content_resolved is UNRESOLVED else self.content_resolved
+        if self.content_resolved is UNRESOLVED:
+            return self.text
+        return self.content_resolved
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

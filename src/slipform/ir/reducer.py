@@ -182,7 +182,9 @@ class GrowingValue:
     @property
     def view(self) -> Any:
         """The value if there is one, else the raw text."""
-        return self.raw if self.resolved is UNRESOLVED else self.resolved
+        if self.resolved is UNRESOLVED:
+            return self.raw
+        return self.resolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +321,9 @@ class Reducer:
     def _source(self) -> list[str]:
         """Return the pieces of the answer: the reserved tool's arguments if it was called, else the content."""
         output = self._output_call()
-        return self._first.text if output is None else output.pieces
+        if output is None:
+            return self._first.text
+        return output.pieces
 
     def _output_call(self) -> OpenCall | None:
         if self._snapshot.emulated is False:
@@ -419,7 +423,9 @@ class Reducer:
                 where=f"tool_calls[{call.position}].arguments",
                 details={"arguments": closed.arguments},
             )
-        return closed if channel.error is not None else replace(closed, arguments_resolved=channel.value)
+        if channel.error is not None:
+            return closed
+        return replace(closed, arguments_resolved=channel.value)
 
     def _final_value(self, pieces: list[str], *, expected: bool) -> Any:
         if not any(piece.strip() for piece in pieces):

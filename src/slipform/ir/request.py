@@ -76,7 +76,9 @@ class Guard:
     def to_extra(self) -> dict[str, bool]:
         """Return the options for a provider that knows them, without failing hard, which is the enforcement's part."""
         options = {name: True for name in ("force_json_start", "stop_after_json") if getattr(self, name)}
-        return {**options, "response_format_fail_hard": False} if self.response_format_fail_hard else options
+        if self.response_format_fail_hard:
+            return {**options, "response_format_fail_hard": False}
+        return options
 
     @classmethod
     def without(cls, extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -302,7 +304,9 @@ class ModelRequest(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, **changes)
 
     def __eq__(self, other: object) -> bool:
-        return _compared_values(self) == _compared_values(other) if isinstance(other, ModelRequest) else NotImplemented
+        if isinstance(other, ModelRequest):
+            return _compared_values(self) == _compared_values(other)
+        return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # it holds mappings
 
@@ -373,7 +377,9 @@ def schema_text(request: ModelRequest) -> bytes:
     """Return the JSON text of a request's schemas, one after the other."""
     spec = None if request.response_format is None else request.response_format.json_schema
     text = b"" if spec is None else spec.text or json_text(spec.schema)
-    return b"".join([text, *[json_text(tool.parameters) for tool in request.tools]]) if request.tools else text
+    if request.tools:
+        return b"".join([text, *[json_text(tool.parameters) for tool in request.tools]])
+    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,9 @@ class Usage(msgspec.Struct, frozen=True):
         return {name: count for name, count in counts.items() if count is not None}
 
     def _total(self) -> int | None:
-        return self.total if self.total is not None else _add(self.input, self.output)
+        if self.total is not None:
+            return self.total
+        return _add(self.input, self.output)
 
 
 _BYTES_PER_TOKEN: Final = 4
@@ -138,7 +140,9 @@ class StreamFigures(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         fields = {"received": self.received, "released": self.released, "held": self.held, "dropped": self.dropped}
-        return fields if self.fault is None else {**fields, "fault": self.fault._asdict()}
+        if self.fault is None:
+            return fields
+        return {**fields, "fault": self.fault._asdict()}
 
 
 class StopPoint(NamedTuple):
@@ -196,7 +200,9 @@ class ModelResponse(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, **changes)
 
     def __eq__(self, other: object) -> bool:
-        return _compared_values(self) == _compared_values(other) if isinstance(other, ModelResponse) else NotImplemented
+        if isinstance(other, ModelResponse):
+            return _compared_values(self) == _compared_values(other)
+        return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # it holds mappings
 
@@ -212,7 +218,9 @@ class ModelResponse(msgspec.Struct, frozen=True):
     @property
     def view(self) -> Any:
         """The value of the text if it is known, else the text."""
-        return self.text if self.content_resolved is UNRESOLVED else self.content_resolved
+        if self.content_resolved is UNRESOLVED:
+            return self.text
+        return self.content_resolved
 
 
 _NOT_COMPARED: Final = ("content_resolved", "lift", "stopped", "stream", "stop", "continues")
@@ -231,7 +239,9 @@ def resolve_finish(finish: FinishReason, has_calls: bool, refusal: str | None) -
         return "refusal"
     if has_calls and finish in ("stop", "unknown"):
         return "tool_calls"
-    return "stop" if finish == "tool_calls" and not has_calls else finish
+    if finish == "tool_calls" and not has_calls:
+        return "stop"
+    return finish
 
 
 def _parts(reasoning: str, text: str, calls: tuple[ToolCall, ...]) -> tuple[Part, ...]:

@@ -87,7 +87,9 @@ def attachment(source: str) -> Text | Media:
 def _media(kind: _Kind, source: object, mime_type: str | None, name: str | None = None) -> Media:
     if isinstance(source, str) and _is_address(source):
         read = media_from_url(source, kind, name)
-        return read if mime_type is None else Media(kind, mime_type, read.data, read.url, name=name)
+        if mime_type is None:
+            return read
+        return Media(kind, mime_type, read.data, read.url, name=name)
     if isinstance(source, bytes | bytearray):
         data = bytes(source)
     elif isinstance(source, str | Path):
@@ -159,7 +161,9 @@ def messages_of(prompt: Prompt) -> tuple[Message, ...]:
             messages.append(Message("user", tuple(parts)))
             parts = []
         messages.extend([item] if isinstance(item, Message) else _read(item, f"messages[{index}]"))
-    return (*messages, Message("user", tuple(parts))) if parts else tuple(messages)
+    if parts:
+        return (*messages, Message("user", tuple(parts)))
+    return tuple(messages)
 
 
 def _read(item: object, where: str) -> tuple[Message, ...]:

@@ -113,13 +113,17 @@ class Partial(Generic[T_co]):
         return iter(self._raw)
 
     def __contains__(self, key: object) -> bool:
-        return any(key == each for each in self) if isinstance(self._raw, list) else key in self._raw
+        if isinstance(self._raw, list):
+            return any(key == each for each in self)
+        return key in self._raw
 
     def __dir__(self) -> list[str]:
         return [*object.__dir__(self), *self._kind.keys]
 
     def __str__(self) -> str:
-        return self._raw if isinstance(self._raw, str) else repr(self)
+        if isinstance(self._raw, str):
+            return self._raw
+        return repr(self)
 
     def __repr__(self) -> str:
         return f"Partial({self._raw!r})"
@@ -186,7 +190,9 @@ def _part(partial: Partial[Any], key: PathStep) -> Any:
 def _finished_part(partial: Partial[Any], key: PathStep) -> Any:
     """Return the part of the finished container, when that one was returned to the caller already."""
     finished_container = partial._memory.finished
-    return None if finished_container is None else _get_part(finished_container, key, _attributes(partial._kind))
+    if finished_container is None:
+        return None
+    return _get_part(finished_container, key, _attributes(partial._kind))
 
 
 def _growing(partial: Partial[Any], value: Any, kind: Kind, key: PathStep, open_path: ValuePath | None) -> Any:
@@ -196,7 +202,9 @@ def _growing(partial: Partial[Any], value: Any, kind: Kind, key: PathStep, open_
         if inner is None:
             inner = memories[key] = Memory(_finished_part(partial, key))
         return Partial(value, kind, inner, open_path)
-    return value if kind.grows and open_path is not None and isinstance(value, str) else UNSET
+    if kind.grows and open_path is not None and isinstance(value, str):
+        return value
+    return UNSET
 
 
 INVALID: Final = object()
@@ -205,19 +213,25 @@ INVALID: Final = object()
 
 def _build_items(value: list[Any], kind: Kind, memory: Memory | None) -> Any:
     items = [_build_child(each, kind.child(step), memory, step) for step, each in enumerate(value)]
-    return INVALID if any(each is INVALID for each in items) else items
+    if any(each is INVALID for each in items):
+        return INVALID
+    return items
 
 
 def _build_members(value: dict[str, Any], kind: Kind, memory: Memory | None) -> Any:
     members = {key: _build_child(each, kind.child(key), memory, key) for key, each in value.items()}
-    return INVALID if any(each is INVALID for each in members.values()) else members
+    if any(each is INVALID for each in members.values()):
+        return INVALID
+    return members
 
 
 def build_part(value: Any, kind: Kind, memory: Memory | None) -> Any:
     """Return the object for finished JSON, holding the parts that callers already have; or INVALID."""
     shape = kind.shape
     if kind.unsure:
-        return INVALID if isinstance(value, dict | list) else value
+        if isinstance(value, dict | list):
+            return INVALID
+        return value
     if shape is None or (type(value) is shape and shape in _PLAIN):
         return value
     if kind.loose and isinstance(value, list) and kind.form == "array":
@@ -238,7 +252,9 @@ def _build_child(value: Any, kind: Kind, memory: Memory | None, step: PathStep) 
     if finished is not None and finished[0] is value:
         return finished[1]
     built = build_part(value, kind, memory.inner.get(step) if memory is not None else None)
-    return built if finished is None else _reuse_equal(finished[1], built)
+    if finished is None:
+        return built
+    return _reuse_equal(finished[1], built)
 
 
 def _validated(value: Any, kind: Kind) -> Any:
@@ -248,7 +264,9 @@ def _validated(value: Any, kind: Kind) -> Any:
         if not schema.validate(value):
             return schema.to_python(value)
         patched = patch(value, schema)
-        return INVALID if patched.violations else schema.to_python(patched.value)
+        if patched.violations:
+            return INVALID
+        return schema.to_python(patched.value)
     except (SchemaError, SchemaViolationError):
         return INVALID
 
@@ -273,14 +291,18 @@ def _attributes(kind: Kind) -> dict[str, str]:
 
 
 def _reuse_equal(old: Any, new: Any) -> Any:
-    return old if type(old) is type(new) and old == new else new
+    if type(old) is type(new) and old == new:
+        return old
+    return new
 
 
 def _get_part(built: Any, step: PathStep, attributes: dict[str, str]) -> Any:
     if isinstance(built, list | dict | tuple):
         exists = isinstance(step, int) and step < len(built) if not isinstance(built, dict) else step in built
         return built[step] if exists else None  # type: ignore[index]  # an int for lists, checked above
-    return getattr(built, attributes.get(str(step), ""), None) if attributes else None
+    if attributes:
+        return getattr(built, attributes.get(str(step), ""), None)
+    return None
 
 
 def _set_part(built: Any, step: PathStep, attributes: dict[str, str], old: Any) -> None:

@@ -65,7 +65,9 @@ class Kind:
         fitting = [kind for kind in self.options if kind.form in (form, "any")]
         if form == "object" and len(fitting) > 1:
             fitting = [kind for kind in fitting if _constants_match(kind, value, open_key)]
-        return fitting[0].narrowed(value, open_key) if len(fitting) == 1 else UNSURE
+        if len(fitting) == 1:
+            return fitting[0].narrowed(value, open_key)
+        return UNSURE
 
 
 ANY: Final[Kind] = Kind(grows=True)
@@ -142,7 +144,9 @@ def _array(shape: Any, origin: Any, arguments: tuple[Any, ...], plain: bool) -> 
     if origin is tuple and arguments[-1] is not Ellipsis:
 
         def place(step: PathStep) -> Kind:
-            return kind_of(arguments[step]) if isinstance(step, int) and step < len(arguments) else ANY
+            if isinstance(step, int) and step < len(arguments):
+                return kind_of(arguments[step])
+            return ANY
 
         return Kind(shape, "array", child=place)
     return Kind(shape, "array", loose=plain and origin is list, child=_uniform_child(arguments[0]))
@@ -210,7 +214,9 @@ def _key(name: str, info: Any) -> str:
 def _annotated(info: Any) -> Any:
     if info.discriminator is not None:
         return Annotated[info.annotation, info]
-    return Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+    if info.metadata:
+        return Annotated[info.annotation, *info.metadata]
+    return info.annotation
 
 
 def _form_of(value: Any) -> str:

@@ -187,12 +187,16 @@ def _refuse_unknown(overrides: Mapping[str, Any], allowed: frozenset[str]) -> No
 
 def shape_kind(shape: Any) -> Kind:
     """Return the parts of a shape; those of a JSON Schema or a ready `Schema` are plain JSON."""
-    return ANY if isinstance(shape, Schema | Mapping | JsonSchemaSpec | ResponseFormat | str) else kind_of(shape)
+    if isinstance(shape, Schema | Mapping | JsonSchemaSpec | ResponseFormat | str):
+        return ANY
+    return kind_of(shape)
 
 
 def requested_format(shape: Any) -> ResponseFormat | None:
     """Return a shape that is a response format, with its strictness and strategy; None for any other."""
-    return shape if isinstance(shape, ResponseFormat) else None
+    if isinstance(shape, ResponseFormat):
+        return shape
+    return None
 
 
 def set_up(
@@ -235,7 +239,9 @@ def _endpoint_router(model: Models, base_url: str | None, api_key: str | None, h
 def _settings(config: Config | None) -> Settings:
     from slipform.config import Settings, load_settings
 
-    return config if isinstance(config, Settings) else load_settings(None if config is None else Path(config))
+    if isinstance(config, Settings):
+        return config
+    return load_settings(None if config is None else Path(config))
 
 
 def _response_format(schema: Schema[Any]) -> ResponseFormat:

@@ -242,7 +242,9 @@ class Session(Generic[T]):
         if formatter is not None and self.attempt > 1 and request.model == formatter.model:
             return formatter.strategy
         strategy = request.response_format.strategy
-        return self.call.plan.strategy if strategy is OutputStrategy.AUTO else strategy
+        if strategy is OutputStrategy.AUTO:
+            return self.call.plan.strategy
+        return strategy
 
     def push(self, chunk: CompletionChunk) -> None:
         """Feed one chunk of the answer."""

@@ -372,7 +372,9 @@ def _remaining_options(options: Options, report: Report, seconds: float) -> Opti
         tokens=None if budget.tokens is None else budget.tokens - used,
         money=None if budget.money is None else budget.money - (report.cost or 0),
     )
-    return options if left == budget else dataclasses.replace(options, budget=left)
+    if left == budget:
+        return options
+    return dataclasses.replace(options, budget=left)
 
 
 def _exhausted_limit(options: Options, report: Report, seconds: float) -> str | None:

@@ -167,7 +167,9 @@ class _WrappedCall:
     def read(self, response: Any) -> ModelResponse:
         """Return an SDK response in the caller's shape."""
         read = self.api.read(response)
-        return read if self.lift is None else lifted(read, self.lift)
+        if self.lift is None:
+            return read
+        return lifted(read, self.lift)
 
     def events(self, answer: ModelResponse) -> Iterator[Any]:
         """Yield the events that the SDK would have read from the vendor."""
@@ -253,7 +255,9 @@ def _enforce_post_async(post: Callable[..., Awaitable[Any]], options: Options) -
             outcome = await run_async(call.request, _plan(call, options), AsyncModel(complete))
         except (RefusalError, TruncatedError) as error:
             response = call.declined(answers[-1], error)
-            return AsyncReplay(iter(response), response.slipform_report) if call.streamed else response
+            if call.streamed:
+                return AsyncReplay(iter(response), response.slipform_report)
+            return response
         if call.streamed:
             return AsyncReplay(call.events(outcome.answer), outcome.report)
         return call.sdk_response(answers[-1], outcome)
@@ -291,7 +295,9 @@ def _enforced_call(path: str, post_arguments: Mapping[str, Any], options: Option
     streamed = post_arguments.get("stream") is True
     call = _WrappedCall(api, body, {**arguments, "options": plain_options}, request, parser=parser, streamed=streamed)
     shape = _type_of(parser)
-    return call if shape is None else _with_type(call, Schema.of(shape))
+    if shape is None:
+        return call
+    return _with_type(call, Schema.of(shape))
 
 
 def _type_of(parser: Any) -> type[Any] | None:

@@ -123,7 +123,9 @@ class Vendor:
         """
         if self.key == "optional":
             return f"it needs no key: add `providers: {{{self.name}: {{}}}}` to slipform.yaml"
-        return f"set {' or '.join(self.api_key_env)}" if self.api_key_env else f"configure `providers.{self.name}`"
+        if self.api_key_env:
+            return f"set {' or '.join(self.api_key_env)}"
+        return f"configure `providers.{self.name}`"
 
     def url(self, base_url: str | None = None, settings: Mapping[str, str] = _EMPTY) -> str:
         """The base URL: the one given, else from the environment, else the row's own with its blanks filled.
@@ -378,7 +380,9 @@ def _strings(value: object, where: str) -> Mapping[str, str]:
 
 
 def _checked(value: object, where: str) -> str:
-    return value.isoformat() if isinstance(value, date) else _text(value, where)
+    if isinstance(value, date):
+        return value.isoformat()
+    return _text(value, where)
 
 
 def _plain(name: str, read: Callable[[object, str], Any]) -> Reader:

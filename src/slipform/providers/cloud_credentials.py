@@ -162,7 +162,9 @@ class GoogleCredentials:
         if self._source.token is None:
             return 0.0
         expiry = self._source.expiry  # in UTC, without saying so
-        return _LASTS_SECONDS if expiry is None else float(expiry.replace(tzinfo=UTC).timestamp() - self._clock())
+        if expiry is None:
+            return _LASTS_SECONDS
+        return float(expiry.replace(tzinfo=UTC).timestamp() - self._clock())
 
 
 def _google_source(settings: Mapping[str, str], request: Any) -> Any:
@@ -238,7 +240,9 @@ def cloud_credentials(auth: str, settings: Mapping[str, str]) -> AwsCredentials 
     """Return where the credentials of a vendor come from that authorises calls in this way; None for any other way."""
     if auth == "sigv4":
         return AwsCredentials(settings)
-    return GoogleCredentials(settings) if auth == "google" else None
+    if auth == "google":
+        return GoogleCredentials(settings)
+    return None
 
 
 def _not_installed(extra: str) -> AuthenticationError:

@@ -137,7 +137,9 @@ class ThrottledTransport:
     @property
     def slots(self) -> tuple[int, int, int] | None:
         """How many exchanges there may be at a time, how many there are, and how many wait; None without a limit."""
-        return None if self._limit is None else (self._limit, *self._slots.standing)
+        if self._limit is None:
+            return None
+        return (self._limit, *self._slots.standing)
 
     def open(self, request: HttpRequest) -> ByteStream:
         """Send when it is its turn, and wait for the answer's head."""
@@ -191,7 +193,9 @@ class ThrottledTransport:
 
 def throttled(transport: Transport, limit: int | None, budget: VendorBudget | None = None) -> Transport:
     """The transport, with a limit of exchanges at a time and a budget for each minute, where there are such."""
-    return transport if limit is None and budget is None else ThrottledTransport(transport, limit, budget)
+    if limit is None and budget is None:
+        return transport
+    return ThrottledTransport(transport, limit, budget)
 
 
 class _Turn:
@@ -237,7 +241,9 @@ class _Turn:
 
     def reading(self, push: Push) -> Push:
         """The same, for pieces that are pushed on."""
-        return push if self._tail is None else lambda data: push(self.read(data))
+        if self._tail is None:
+            return push
+        return lambda data: push(self.read(data))
 
     def finish(self, status: int) -> None:
         """Release the turn when the response was read or abandoned. Harmless when repeated."""
@@ -316,7 +322,9 @@ _UNLIMITED = 1 << 30
 def _remaining_seconds(request: HttpRequest, began: float) -> float | None:
     """What is left of a request's total time."""
     total = request.timeouts.total
-    return None if total is None else max(0.0, total - (time.monotonic() - began))
+    if total is None:
+        return None
+    return max(0.0, total - (time.monotonic() - began))
 
 
 def _shortened(request: HttpRequest, began: float) -> HttpRequest:

@@ -90,7 +90,9 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
 def _address(vendor: Vendor, base_url: str | None) -> str | None:
     """The base URL, where nothing can change it any more."""
     template = base_url or ("" if vendor.base_url_env else vendor.base_url)
-    return vendor.url(template) if template and "{" not in template else None
+    if template and "{" not in template:
+        return vendor.url(template)
+    return None
 
 
 def _with_schema_in_prompt(
@@ -150,7 +152,9 @@ class Endpoint:
     def version(self) -> Version | None:
         """The address and the state of the downgrades: models are bound anew when it changes; None where unknown."""
         state = getattr(self.store, "version", None)
-        return None if state is None else (self._address or self.url(), state)
+        if state is None:
+            return None
+        return (self._address or self.url(), state)
 
     def bind(self, model: str, response_format: ResponseFormat | None = None) -> BoundModel:
         """Return the model as requests of this shape find it; kept until the next downgrade."""
@@ -167,7 +171,9 @@ class Endpoint:
         if response_format is None or retry.PER_SCHEMA not in bound.downgrades:
             return bound
         key = retry.schema_key(bound.url, model, response_format)
-        return self._bind(bound.url, model, bound.downgrades | self.store.get(key)) if key else bound
+        if key:
+            return self._bind(bound.url, model, bound.downgrades | self.store.get(key))
+        return bound
 
     def _bind(self, url: str, model: str, downgrades: frozenset[str]) -> BoundModel:
         capabilities = retry.apply_downgrades(self.vendor.capabilities(model), downgrades)
@@ -282,7 +288,9 @@ class Endpoint:
         )
 
     def _aws_keys(self) -> AwsKeys:
-        return self.cloud.keys if isinstance(self.cloud, AwsCredentials) else AwsCredentials(self.settings).keys
+        if isinstance(self.cloud, AwsCredentials):
+            return self.cloud.keys
+        return AwsCredentials(self.settings).keys
 
     def timeouts_for(self, request: ModelRequest) -> Timeouts:
         """The time limits of this call: the endpoint's, or less when the request has less."""

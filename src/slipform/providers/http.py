@@ -172,7 +172,9 @@ class AsyncDriver:
                 await asyncio.sleep(effect.seconds)
         except TransportFault as fault:
             return steps.throw(fault)
-        return await off_loop(steps.send, reply) if self._heavy else steps.send(reply)
+        if self._heavy:
+            return await off_loop(steps.send, reply)
+        return steps.send(reply)
 
     async def follow(
         self, steps: CallSteps, read: ReadEffect, sink: ChunkSink
@@ -277,7 +279,9 @@ class HttpProvider:
             return True
         if endpoint.cloud is not None and endpoint.cloud.is_installed:
             return None  # it is not known before the first call
-        return None if vendor.auth == "none" or vendor.key != "required" else False
+        if vendor.auth == "none" or vendor.key != "required":
+            return None
+        return False
 
     @property
     def timeouts(self) -> Timeouts:

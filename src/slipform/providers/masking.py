@@ -81,7 +81,9 @@ def mask_of(word: bytes) -> bytes:
     >>> mask_of(b"sk-1234567890"), mask_of(b"sk-12345")
     (b'[redacted]***', b'********')
     """
-    return MASK.encode().ljust(len(word), b"*") if len(word) >= len(MASK) else b"*" * len(word)
+    if len(word) >= len(MASK):
+        return MASK.encode().ljust(len(word), b"*")
+    return b"*" * len(word)
 
 
 @lru_cache(maxsize=64)
@@ -96,7 +98,9 @@ def masked(stream: ByteStream, words: tuple[bytes, ...]) -> ByteStream:
 
 def masked_async(stream: AsyncByteStream, words: tuple[bytes, ...]) -> AsyncByteStream:
     """`masked`, for `async` callers."""
-    return AsyncMaskedStream(stream, words) if words else stream
+    if words:
+        return AsyncMaskedStream(stream, words)
+    return stream
 
 
 def _masked_headers(headers: Mapping[str, str], words: tuple[bytes, ...]) -> Mapping[str, str]:
@@ -166,7 +170,9 @@ class AsyncMaskedStream:
             self._ended = True
             rest = masker.finish()
             # The end is told by the next call where what was held back is as much as can be taken now.
-            return False if rest and not push(rest) else push(b"")
+            if rest and not push(rest):
+                return False
+            return push(b"")
 
         if self._ended:
             push(masker.finish())

@@ -136,7 +136,9 @@ class MemoryDowngrades:
         entry = self._entries.get(key)
         if entry is None:
             return frozenset()
-        return entry[1] if self._clock() < entry[0] else frozenset()
+        if self._clock() < entry[0]:
+            return entry[1]
+        return frozenset()
 
     def add(self, key: str, downgrade: str, seconds: float | None = None) -> None:
         """Remember one more, for so long, and forget the oldest when there are too many."""
@@ -343,7 +345,9 @@ def _number(text: str | None) -> float | None:
     except ValueError:
         return None
     # Some vendors give the moment instead of the distance; a wait of years is ignored.
-    return value if value is not None and 0 <= value < 1e8 else None
+    if value is not None and 0 <= value < 1e8:
+        return value
+    return None
 
 
 def _duration(text: str) -> float | None:
@@ -359,7 +363,9 @@ def _until(text: str | None, now: str | None) -> float | None:
         return None
     then = _moment(text)
     here = _moment(now)
-    return None if then is None or here is None else max(0.0, (then - here).total_seconds())
+    if then is None or here is None:
+        return None
+    return max(0.0, (then - here).total_seconds())
 
 
 def _moment(text: str) -> datetime | None:

@@ -304,7 +304,9 @@ class TransformersProvider:
 
     def serves(self, model: str) -> bool:
         """Any name, unless it is held to some: whether there is such a model shows when it is loaded."""
-        return bool(model) if self._models is None else model in self._models
+        if self._models is None:
+            return bool(model)
+        return model in self._models
 
     def complete(self, request: ModelRequest) -> ModelResponse:
         """Answer, blocking."""

@@ -325,7 +325,9 @@ class VendorBudget:
 
     async def reserve_async(self, request: HttpRequest) -> Reservation | None:
         """The same, for event loops."""
-        return self.reserve(request) if self._shared is None else await asyncio.to_thread(self.reserve, request)
+        if self._shared is None:
+            return self.reserve(request)
+        return await asyncio.to_thread(self.reserve, request)
 
     def remaining(self, reservation: Reservation, planned: float) -> float:
         """The seconds that a call still has to wait: as planned, or fewer where others took less than reserved."""
@@ -334,7 +336,9 @@ class VendorBudget:
             if reservation.shared and self._shared is not None
             else self._local.remaining(reservation)
         )
-        return planned if seconds is None else min(seconds, planned)
+        if seconds is None:
+            return planned
+        return min(seconds, planned)
 
     async def remaining_async(self, reservation: Reservation, planned: float) -> float:
         """The same, for event loops."""

@@ -156,7 +156,9 @@ def _within_open_files(connections: int) -> int:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (raised, most))
             files = raised
-    return connections if files == resource.RLIM_INFINITY else max(1, min(connections, (files - _OTHER_FILES) // 2))
+    if files == resource.RLIM_INFINITY:
+        return connections
+    return max(1, min(connections, (files - _OTHER_FILES) // 2))
 
 
 class _StopSignals:
@@ -350,4 +352,6 @@ def _bound(family: int, where: tuple[object, ...], *, shared: bool) -> socket.so
 def address(listening: socket.socket) -> str:
     """Where a socket listens, as it is written in a URL."""
     host, port = listening.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if ":" in host:
+        return f"[{host}]:{port}"
+    return f"{host}:{port}"

@@ -193,4 +193,6 @@ class _WorkerPool:
 
 def _exit_reason(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+    if code < 0:
+        return f"signal {-code}"
+    return f"exit code {code}"

@@ -131,7 +131,9 @@ def row_schema(schema: Any, settings: Settings) -> Schema[Any]:
 
 def _format_of(schema: Schema[Any], strategy: OutputStrategy) -> ResponseFormat:
     response_format = cached_format(schema.name, schema.document, strict=True)
-    return response_format if strategy is OutputStrategy.AUTO else response_format.with_strategy(strategy)
+    if strategy is OutputStrategy.AUTO:
+        return response_format
+    return response_format.with_strategy(strategy)
 
 
 def failure_entry(task: Task, error: SlipformError, more: Mapping[str, Any] | None = None) -> JournalEntry:

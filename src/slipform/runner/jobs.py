@@ -129,7 +129,9 @@ class BatchJob:
 
     def content(self, row: Row) -> Row:
         """Return the part of a row that makes it the row it is."""
-        return {name: row.get(name) for name in self.columns} if self.asked_only else row
+        if self.asked_only:
+            return {name: row.get(name) for name in self.columns}
+        return row
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,9 @@ def _portable_shape(job: BatchJob) -> Any:
     """Return what a worker builds the schema from: `module:Class` or a type, for its validators; else the document."""
     shape = job.shape
     plain = isinstance(shape, str) and ":" not in shape
-    return dict(job.schema.document) if plain or isinstance(shape, Path | Schema) else shape
+    if plain or isinstance(shape, Path | Schema):
+        return dict(job.schema.document)
+    return shape
 
 
 class RowActor:

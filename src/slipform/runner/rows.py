@@ -60,7 +60,9 @@ def _read_jsonl(path: Path) -> Iterator[Row]:
 
 def _reason(error: ValueError) -> str:
     """Return the parser's message without its line number, which is always 1 here."""
-    return f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.colno}"
+    return str(error)
 
 
 def _read_csv(path: Path, delimiter: str = ",") -> Iterator[Row]:
@@ -211,7 +213,9 @@ def as_text(value: Any, column: str) -> str:
     if isinstance(value, date | datetime | time):
         return value.isoformat()
     try:
-        return value.decode() if isinstance(value, bytes) else as_json(value).decode()
+        if isinstance(value, bytes):
+            return value.decode()
+        return as_json(value).decode()
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"The column {column!r} holds bytes that are not text",

@@ -109,7 +109,9 @@ def definition_of(node: object) -> str | None:
     'a/b'
     """
     steps = reference_steps(reference_of(node))
-    return steps[1] if steps is not None and len(steps) == 2 and steps[0] == "$defs" else None
+    if steps is not None and len(steps) == 2 and steps[0] == "$defs":
+        return steps[1]
+    return None
 
 
 def locate(schema: Json, pointer: str) -> Json:

@@ -92,7 +92,9 @@ class _Writer:
             return self._repeat_group(*argument)
         if operation == "GROUPREF":
             return self.groups.get(argument)
-        return "" if operation in {"AT", "ASSERT", "ASSERT_NOT"} else None
+        if operation in {"AT", "ASSERT", "ASSERT_NOT"}:
+            return ""
+        return None
 
     def _repeat_group(self, least: int, most: int, inner: Sequence[tuple[Any, Any]]) -> str | None:
         times = min(least + self.extra, int(most))
@@ -128,7 +130,9 @@ def _allows_character(member: tuple[Any, Any], char: str) -> bool:
         "CATEGORY_SPACE": char == " ",
     }
     name = str(argument)
-    return kinds[name] if name in kinds else not kinds.get(name.replace("NOT_", ""), True)
+    if name in kinds:
+        return kinds[name]
+    return not kinds.get(name.replace("NOT_", ""), True)
 
 
 _NUMBERS = frozenset({"integer", "number"})
@@ -313,11 +317,15 @@ class _Maker:
 
     def _place_of(self, node: Any, place: SubSchema) -> SubSchema:
         """The place of a part, so that what is made for it can be checked; a made-up part is checked with the whole."""
-        return SubSchema(node, "", "", place.base) if not isinstance(node, dict) else self._found_place(node, place)
+        if not isinstance(node, dict):
+            return SubSchema(node, "", "", place.base)
+        return self._found_place(node, place)
 
     def _found_place(self, node: dict[str, Any], place: SubSchema) -> SubSchema:
         place_of_node = self.compiled.place_of(node)
-        return place_of_node if place_of_node is not None else SubSchema(True, "", "", place.base)
+        if place_of_node is not None:
+            return place_of_node
+        return SubSchema(True, "", "", place.base)
 
     def _array(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> list[Any]:
         first, rule = tuple_parts(node)

@@ -83,7 +83,9 @@ def _with_whole_numbers(value: Json) -> Json:
         return [_with_whole_numbers(item) for item in value]
     if isinstance(value, dict):
         return {key: _with_whole_numbers(item) for key, item in value.items()}
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def common_values(one: list[Any], other: list[Any]) -> list[Any]:
@@ -124,7 +126,9 @@ def common_types(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
     ['integer']
     """
     common = widened(one) & widened(other)
-    return common - {"integer"} if "number" in common else common
+    if "number" in common:
+        return common - {"integer"}
+    return common
 
 
 def tuple_parts(schema: Mapping[str, Any]) -> tuple[list[Json], Json]:
@@ -170,7 +174,9 @@ def property_schema(schema: Mapping[str, Any], name: str) -> Json:
     places, certain = property_places(schema, name)
     if not certain:
         raise NoNormalForm
-    return _all_of([found_at(schema, steps) for steps in places]) if places else True
+    if places:
+        return _all_of([found_at(schema, steps) for steps in places])
+    return True
 
 
 def _all_of(schemas: list[Json]) -> Json:

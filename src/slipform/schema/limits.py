@@ -150,9 +150,13 @@ def _fault_in(item: Any) -> str | None:
         return None
     if isinstance(item, str):
         bad = None if item.isascii() else _SURROGATE.search(item)
-        return None if bad is None else f"expected Unicode text, found the lone surrogate U+{ord(bad[0]):04X}"
+        if bad is None:
+            return None
+        return f"expected Unicode text, found the lone surrogate U+{ord(bad[0]):04X}"
     if isinstance(item, float):
-        return None if math.isfinite(item) else f"expected a JSON value, found {item}"
+        if math.isfinite(item):
+            return None
+        return f"expected a JSON value, found {item}"
     if isinstance(item, (Mapping, list, tuple)):
         return None
     return f"expected a JSON value, found a Python {type(item).__name__}"

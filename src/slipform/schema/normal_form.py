@@ -218,7 +218,9 @@ def flatten(
 
 def keywords_in(part: SourceNode) -> frozenset[str]:
     """The keywords with which a part constrains, apart from what it refers to."""
-    return frozenset() if isinstance(part.schema, bool) else _KEYWORDS.intersection(part.schema) - part.skip
+    if isinstance(part.schema, bool):
+        return frozenset()
+    return _KEYWORDS.intersection(part.schema) - part.skip
 
 
 def _conjuncts(source: SchemaSource, part: SourceNode, only_ref: bool) -> list[SourceNode]:
@@ -269,7 +271,9 @@ def _compiled_parts(source: SchemaSource, schemas: list[dict[str, Any]]) -> Comp
     """
     draft = {"$schema": source.document["$schema"]} if "$schema" in source.document else {}
     try:
-        return None if survey(list(schemas)).counted else Compiled({**draft, "allOf": schemas})
+        if survey(list(schemas)).counted:
+            return None
+        return Compiled({**draft, "allOf": schemas})
     except SchemaError:
         return None
 

@@ -231,7 +231,9 @@ def survey(documents: list[Any]) -> PatternUse:
     counted = (
         any(map(_MAY_BACKTRACK.search, every_pattern)) or sum(map(places_alive, every_pattern)) > _UNCOUNTED_PLACES
     )
-    return PatternUse(counted=True, of_names=tuple(names)) if counted else PatternUse()
+    if counted:
+        return PatternUse(counted=True, of_names=tuple(names))
+    return PatternUse()
 
 
 def can_match_names(patterns: tuple[str, ...], value: Any) -> bool:
@@ -439,7 +441,9 @@ def _states(atom: str) -> int:
             return 600
         return 60 if kind in {"d", "D", "s", "S"} else 1
     if atom[0] == "[":
-        return 600 if "\\p" in atom or "\\w" in atom or "^" in atom[:2] else 8
+        if "\\p" in atom or "\\w" in atom or "^" in atom[:2]:
+            return 600
+        return 8
     return 10 if atom == "." else 1
 
 
@@ -480,7 +484,9 @@ def matcher_for(pattern: str) -> TextMatcher | None:
         size = 50_000 + 80 * len(pattern) + 2 * pattern_weight(pattern)
         _MATCHERS.put(pattern, _growing_matcher(pattern), size)
     compiled = _MATCHERS.get(pattern)
-    return None if compiled is None else TextMatcher(compiled.deep_copy())
+    if compiled is None:
+        return None
+    return TextMatcher(compiled.deep_copy())
 
 
 _MATCHERS = BoundedCache[str, Any]("matchers of patterns", entries=256, max_bytes=16_000_000)

@@ -133,7 +133,9 @@ class Schema(Generic[T]):
 
         What the schema does not speak about is not looked at; `check` looks at everything.
         """
-        return [] if self.fits(value) else find_violations(self._compiled, value)
+        if self.fits(value):
+            return []
+        return find_violations(self._compiled, value)
 
     def check(self, value: Any) -> list[Violation]:
         """`validate`, and also whether all of it is JSON and whether the type's own validators accept it."""
@@ -161,7 +163,9 @@ class Schema(Generic[T]):
         """
         if text is None:
             violations = self.check(value)
-            return (None, violations) if violations else (self.to_python(value), violations)
+            if violations:
+                return (None, violations)
+            return (self.to_python(value), violations)
         if self._adapter is None:
             plain: Any = value
             return plain, []

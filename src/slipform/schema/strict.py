@@ -72,7 +72,9 @@ def strict_findings(schema: Any) -> list[StrictSchemaError]:
 
 def _says_object(node: Mapping[str, Any]) -> bool:
     kind = node.get("type")
-    return "object" in kind if isinstance(kind, list) else kind == "object"
+    if isinstance(kind, list):
+        return "object" in kind
+    return kind == "object"
 
 
 def _object_rules(schema: Mapping[str, Any], path: _Path) -> Iterator[StrictSchemaError]:

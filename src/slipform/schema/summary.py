@@ -209,7 +209,9 @@ def _tidy(schema: Any) -> Any:
 def _definition(reference: str | None) -> tuple[str, ...] | None:
     """Keyword and name of the definition that a reference leads into."""
     steps = reference_steps(reference) or ()
-    return steps[:2] if len(steps) > 1 and steps[0] in DEFINITIONS else None
+    if len(steps) > 1 and steps[0] in DEFINITIONS:
+        return steps[:2]
+    return None
 
 
 def _without_addresses(schema: Any) -> Any:

@@ -83,7 +83,9 @@ def json_path(steps: Iterable[str | int]) -> str:
 def _step(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
-    return f".{step}" if _PLAIN_KEY.match(step) else f"[{shown(step)}]"
+    if _PLAIN_KEY.match(step):
+        return f".{step}"
+    return f"[{shown(step)}]"
 
 
 _PATH_STEP = re.compile(r'\.?([^\W\d]\w*)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
@@ -146,7 +148,9 @@ def _brief(parts: Iterable[Any], count: int, whole: Any) -> str | None:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}s"
 
 
 def _dump(value: Any) -> str:
@@ -157,7 +161,9 @@ def _dump(value: Any) -> str:
     if isinstance(value, str):
         return '"' + value.encode("utf-8", "backslashreplace").decode() + '"'
     if isinstance(value, int):
-        return str(value) if abs(value).bit_length() < 2000 else "an integer of over 600 digits"
+        if abs(value).bit_length() < 2000:
+            return str(value)
+        return "an integer of over 600 digits"
     return f"a Python {type(value).__name__}"
 
 
@@ -174,7 +180,9 @@ def expected(keyword: str, node: Mapping[str, Any]) -> str:
     'a number >= 3'
     """
     phrase = _PHRASES.get(keyword)
-    return phrase(node[keyword], node) if phrase else f"a value that fits `{keyword}`"
+    if phrase:
+        return phrase(node[keyword], node)
+    return f"a value that fits `{keyword}`"
 
 
 def alternatives(values: list[Any]) -> str:
@@ -199,11 +207,15 @@ def alternatives(values: list[Any]) -> str:
 
 def joined(parts: list[str]) -> str:
     """`a, b or c`."""
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} or {parts[-1]}"
+    if len(parts) == 1:
+        return parts[0]
+    return f"{', '.join(parts[:-1])} or {parts[-1]}"
 
 
 def _types(value: Any, _: Mapping[str, Any]) -> str:
-    return joined([str(name) for name in value] or ["nothing"]) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return joined([str(name) for name in value] or ["nothing"])
+    return str(value)
 
 
 def _bound(sign: str) -> Callable[[Any, Mapping[str, Any]], str]:

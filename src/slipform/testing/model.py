@@ -135,4 +135,6 @@ class FakeModel:
 
 
 def _response(turn: str | ModelResponse) -> ModelResponse:
-    return ModelResponse(text=turn) if isinstance(turn, str) else turn
+    if isinstance(turn, str):
+        return ModelResponse(text=turn)
+    return turn

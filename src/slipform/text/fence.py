@@ -129,7 +129,9 @@ class StartFinder:
         if self._block is not None:
             return True
         # A square bracket waits on its own account.
-        return None if text[i] != "[" and may_open_at(text, i) else False
+        if text[i] != "[" and may_open_at(text, i):
+            return None
+        return False
 
     def _skip_reasoning(self, text: str, i: int, block: Block, *, last: bool) -> int:
         """The index after the reasoning block, or the end of the text, holding back what may be its closing marker."""
@@ -166,12 +168,16 @@ class StartFinder:
         """Whether the bracket at `i` stands alone between quotes, as in `"{"`; None when more text must tell."""
         closing = QUOTE_PAIRS.get(self._char_before(text, i))
         if closing is None or not text.startswith(closing, i + 1):
-            return None if closing is not None and i + 1 >= len(text) else False
+            if closing is not None and i + 1 >= len(text):
+                return None
+            return False
         if closing != '"':
             return True
         if _QUOTED_KEY.match(text, i + 1, window):
             return False
-        return None if len(text) < window and _QUOTED_KEY_SO_FAR.match(text, i + 1) else True
+        if len(text) < window and _QUOTED_KEY_SO_FAR.match(text, i + 1):
+            return None
+        return True
 
 
 class JsonFenceDetector:

@@ -157,7 +157,9 @@ def _find_and_repair(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     from slipform.text.surroundings import doubts_around
 
     doubts = tuple(doubts_around(text, loaded))
-    return loaded._replace(notes=(*loaded.notes, *doubts)) if doubts else loaded
+    if doubts:
+        return loaded._replace(notes=(*loaded.notes, *doubts))
+    return loaded
 
 
 def left_out(text: str, start: int, end: int) -> tuple[tuple[int, int], ...]:
@@ -189,7 +191,9 @@ def extract_json_payload(text: str) -> str | None:
         loaded = load(text, _OBJECT_OR_ARRAY)
     except JsonEnforcementError:
         return None
-    return loaded.source.strip() if isinstance(loaded.value, dict | list) else None
+    if isinstance(loaded.value, dict | list):
+        return loaded.source.strip()
+    return None
 
 
 def only_json(text: str) -> str:

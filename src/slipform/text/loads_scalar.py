@@ -94,7 +94,9 @@ def load_scalar(text: str, hint: Hint) -> Loaded | None:
                 notes=(LoadWarning("several_candidates", loaded[0].start, message, is_doubt=True),)
             )
         return loaded[0]
-    return _as_text(text, start, end) if accepts(hint, "string") else None
+    if accepts(hint, "string"):
+        return _as_text(text, start, end)
+    return None
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:

@@ -41,7 +41,9 @@ def open_path(scanner: JsonScanner, position: Position) -> Path | None:
     frame = position.frame
     if frame.parent is None:
         return () if position.length >= 0 else None
-    return path_of(frame) + _text_name(scanner, position) if position.length >= 0 else path_of(frame)
+    if position.length >= 0:
+        return path_of(frame) + _text_name(scanner, position)
+    return path_of(frame)
 
 
 def deltas_between(scanner: JsonScanner, before: Position, after: Position) -> tuple[ParserDelta, ...]:
@@ -110,7 +112,9 @@ def _text_name(scanner: JsonScanner, position: Position) -> Path:
     frame = position.frame
     if frame.parent is None:
         return ()
-    return (key_at(scanner, position),) if frame.is_object else (position.count,)
+    if frame.is_object:
+        return (key_at(scanner, position),)
+    return (position.count,)
 
 
 DEFAULT_MAX_DEPTH: Final = 512
@@ -247,13 +251,13 @@ class Parser:
         # Without the value: it may be long, and deeper than `repr` can go.
         if self._error is not None:
             return f"Parser(error={self._error!s})"
-        return "Parser(complete)" if self._complete else f"Parser(open_path={self.open_path})"
+        if self._complete:
+            return "Parser(complete)"
+        return f"Parser(open_path={self.open_path})"
 
     def _current(self) -> GrowingText:
         """The source if it stands where this snapshot was taken, else one of its own that does."""
         source = self._source
-        return (
-            source
-            if len(source.chunks) == self._chunk_count
-            else source.fork(self._chunk_count, self.value, self._cell)
-        )
+        if len(source.chunks) == self._chunk_count:
+            return source
+        return source.fork(self._chunk_count, self.value, self._cell)

@@ -195,7 +195,9 @@ def _visible(tracker: Tracker, frames: list[Frame], position: Position) -> Posit
 def _position_before(frame: Frame) -> Position | None:
     """The position just before a container opened."""
     parent = frame.parent
-    return None if parent is None or parent.parent is None else Position(parent, frame.slot, -1)
+    if parent is None or parent.parent is None:
+        return None
+    return Position(parent, frame.slot, -1)
 
 
 def _show(

@@ -94,9 +94,13 @@ class RunawayDetector:
         if not is_periodic(tail, MAX_PERIODIC):
             return ""
         if self._in_string():
-            return "" if _END_OF_STRING.search(tail[-MAX_PERIODIC:]) else "string"
+            if _END_OF_STRING.search(tail[-MAX_PERIODIC:]):
+                return ""
+            return "string"
         is_prose = self._fence.phase is not FencePhase.TRACKING_DEPTH
-        return "text" if is_prose and is_periodic(tail, MAX_PERIODIC_PROSE) else ""
+        if is_prose and is_periodic(tail, MAX_PERIODIC_PROSE):
+            return "text"
+        return ""
 
     def _in_string(self) -> bool:
         if self._unread:

@@ -290,7 +290,9 @@ class JsonScanner:
             state = self.state
             if code == _QUOTE and state < COLON:
                 self.open_string(state >= FIRST_KEY, '"')
-                return i + 1 if self.stopped else self.in_string(text, i + 1)
+                if self.stopped:
+                    return i + 1
+                return self.in_string(text, i + 1)
             if state == AFTER:
                 if code == _COMMA:
                     if listener is not None:

@@ -312,7 +312,9 @@ class LenientScanner(JsonScanner):
         token = "".join(self.token)
         if self.state == LOOSE_NUMBER:
             return self.end_loose_number(text, end, token)
-        return self.end_word(text, end, token) if self.in_value() else self.end_bare_key(end, token)
+        if self.in_value():
+            return self.end_word(text, end, token)
+        return self.end_bare_key(end, token)
 
     def in_value(self) -> bool:
         """Whether the word at hand is a value and not a key."""
@@ -435,4 +437,6 @@ def loose_number(token: str) -> int | float | None:
     if not _DECIMAL.match(token) or len(token) > MAX_INT_DIGITS:
         return None
     plain = token.replace("_", "")
-    return float(plain) if any(c in plain for c in ".eE") else int(plain)
+    if any(c in plain for c in ".eE"):
+        return float(plain)
+    return int(plain)

@@ -14,7 +14,9 @@ def show(scanner: JsonScanner) -> Any:
     if scanner.depth == 0:
         if scanner.length >= 0:
             return scanner.open_text()
-        return scanner.root.child(0) if scanner.root.count else MISSING
+        if scanner.root.count:
+            return scanner.root.child(0)
+        return MISSING
     return show_frames(scanner, scanner.top, scanner.length >= 0)
 
 
@@ -85,7 +87,9 @@ def text_at(scanner: JsonScanner, position: Position) -> str:
 def key_at(scanner: JsonScanner, position: Position) -> str:
     """The key of the string that was open at a position, if that was in an object."""
     frame = position.frame
-    return str(frame.name(position.count)) if frame.count > position.count else scanner.key
+    if frame.count > position.count:
+        return str(frame.name(position.count))
+    return scanner.key
 
 
 class SnapshotCell:

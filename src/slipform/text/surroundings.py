@@ -90,7 +90,9 @@ def _key_before(text: str, start: int) -> re.Match[str] | None:
     if text.find('"', 0, start) < 0:
         return None
     key = _KEY_OUTSIDE.search(text, max(0, text.rfind("</", 0, start)), start + 1)
-    return None if key is None or key.start() < answer_span(text[:start])[0] else key
+    if key is None or key.start() < answer_span(text[:start])[0]:
+        return None
+    return key
 
 
 def _key_outside(text: str, loaded: Loaded) -> Iterator[LoadWarning]:

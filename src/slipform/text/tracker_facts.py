@@ -19,7 +19,9 @@ def kind_of(value: Any) -> str:
         return "object"
     if isinstance(value, list):
         return "array"
-    return "integer" if isinstance(value, int) or value.is_integer() else "number"
+    if isinstance(value, int) or value.is_integer():
+        return "integer"
+    return "number"
 
 
 def equal(left: Any, right: Any) -> bool:

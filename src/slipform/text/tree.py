@@ -125,7 +125,9 @@ class Frame:
 
     def copy(self) -> Any:
         """A new container of the closed children."""
-        return self.members.copy() if self.is_object else self.items.copy()
+        if self.is_object:
+            return self.members.copy()
+        return self.items.copy()
 
     def catch_up(self, version: FrameVersion) -> bool:
         """Take the open child out of an old version and put in what closed since; false when it cannot be done."""
@@ -150,7 +152,9 @@ class Frame:
         if self.ended_with(count, child):
             return self.final
         if not self.is_object:
-            return self.items[:count] if child is MISSING else [*self.items[:count], child]
+            if child is MISSING:
+                return self.items[:count]
+            return [*self.items[:count], child]
         out = {name: self.members[name] for name in self.keys[:count]}
         for position, name, value in (self.overwritten or [])[::-1]:
             if position >= count and name in out:

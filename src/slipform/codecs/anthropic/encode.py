@@ -68,7 +68,9 @@ def request_path(model: str, capabilities: Capabilities, stream: bool) -> str:
 
 def request_headers(capabilities: Capabilities) -> Mapping[str, str]:
     """The version of the API, where it is not in the body."""
-    return {} if _is_raw_predict(capabilities) else {"anthropic-version": VERSION}
+    if _is_raw_predict(capabilities):
+        return {}
+    return {"anthropic-version": VERSION}
 
 
 def _output_config(plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
@@ -176,7 +178,9 @@ def _blocks(parts: tuple[Part, ...], path: str, out: Encoding) -> list[dict[str,
 def _block(part: Part, path: str, out: Encoding) -> dict[str, Any] | None:
     if isinstance(part, Text):
         # Empty text blocks are refused.
-        return out.carry({"type": "text", "text": part.text}, part.extra, path) if part.text else None
+        if part.text:
+            return out.carry({"type": "text", "text": part.text}, part.extra, path)
+        return None
     if isinstance(part, ToolCall):
         call = {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments_object(part.arguments)}
         return out.carry(call, part.extra, path)

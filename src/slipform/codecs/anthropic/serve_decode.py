@@ -75,7 +75,9 @@ def _messages(data: Fields) -> tuple[Message, ...]:
     turns = data.items("messages")
     system = _content(data, "system")
     conversation = [_message(Fields(turn, f"messages[{at}]")) for at, turn in enumerate(turns)]
-    return (Message("system", tuple(system)), *conversation) if system else tuple(conversation)
+    if system:
+        return (Message("system", tuple(system)), *conversation)
+    return tuple(conversation)
 
 
 def _unread(data: Fields, output: Fields, shape: Fields, thinking: Fields, choice: Fields) -> dict[str, Any]:
@@ -168,7 +170,9 @@ def _part(block: Fields) -> Part:
         identity = str(block.get("id"))
         name = str(block.get("name"))
         return ToolCall(identity, name, arguments_text(block.get("input")), tagged(NAME, block.rest()))
-    return _media(block, kind) if kind in ("image", "document") else read_block(block.data)
+    if kind in ("image", "document"):
+        return _media(block, kind)
+    return read_block(block.data)
 
 
 def _media(block: Fields, kind: str) -> Part:

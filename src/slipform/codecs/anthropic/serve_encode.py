@@ -81,12 +81,16 @@ def encode_error(error: SlipformError) -> dict[str, Any]:
 
 def _word(finish: FinishReason, raw: str | None) -> str:
     # The vendor's own word says more where it is one of this API's (stop_sequence, a full context window).
-    return raw if raw in FINISH and FINISH[raw] == finish else _WORDS.get(finish, "end_turn")
+    if raw in FINISH and FINISH[raw] == finish:
+        return raw
+    return _WORDS.get(finish, "end_turn")
 
 
 def _block(part: Part) -> dict[str, Any] | None:
     if isinstance(part, Text):
-        return {"type": "text", "text": part.text, **part.extra.get(NAME, {})} if part.text else None
+        if part.text:
+            return {"type": "text", "text": part.text, **part.extra.get(NAME, {})}
+        return None
     if isinstance(part, ToolCall):
         call = {"type": "tool_use", "id": part.id, "name": part.name, "input": arguments_object(part.arguments)}
         return {**call, **part.extra.get(NAME, {})}
@@ -94,8 +98,12 @@ def _block(part: Part) -> dict[str, Any] | None:
         own = part.opaque.get(NAME)
         if own:
             return dict(own)
-        return {"type": "thinking", "thinking": part.text, "signature": ""} if part.text else None
-    return dict(part.data) if isinstance(part, Opaque) and part.vendor == NAME else None
+        if part.text:
+            return {"type": "thinking", "thinking": part.text, "signature": ""}
+        return None
+    if isinstance(part, Opaque) and part.vendor == NAME:
+        return dict(part.data)
+    return None
 
 
 def encode_usage(usage: Usage) -> dict[str, Any]:
@@ -232,7 +240,9 @@ class AnthropicStreamEncoder:
         if isinstance(part, Text):
             return self._end_text(part)
         if isinstance(part, Opaque):
-            return self._whole(part.data) if part.vendor == NAME else b""
+            if part.vendor == NAME:
+                return self._whole(part.data)
+            return b""
         if not isinstance(part, Reasoning):
             return b""
         own = part.opaque.get(NAME) or {}
@@ -262,7 +272,9 @@ class AnthropicStreamEncoder:
             out = self._delta({"type": "input_json_delta", "partial_json": delta.arguments}) if delta.arguments else b""
         elif call.name is not None and call.position not in self._sent and not self._is_in_call():
             out = self._start_call(call)
-        return out + self._end_call() if delta.done and call is self._current else out
+        if delta.done and call is self._current:
+            return out + self._end_call()
+        return out
 
     def _is_in_call(self) -> bool:
         """Whether a call is open that is not whole: blocks may not interleave, so all others wait for its end."""

@@ -84,7 +84,9 @@ class PartialCall:
 def _get(place: Any, step: str | int) -> Any:
     if isinstance(place, dict):
         return place.get(str(step))
-    return place[step] if isinstance(step, int) and step < len(place) else None
+    if isinstance(step, int) and step < len(place):
+        return place[step]
+    return None
 
 
 def _set(place: Any, step: str | int, value: Any) -> None:
@@ -238,7 +240,9 @@ def camel(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _camel(key: str) -> str:
     head, *rest = key.split("_")
-    return head + "".join(word.capitalize() for word in rest) if head else key
+    if head:
+        return head + "".join(word.capitalize() for word in rest)
+    return key
 
 
 def read_part(part: Mapping[str, Any], index: int, answer_id: str) -> list[Part]:
@@ -257,7 +261,9 @@ def read_part(part: Mapping[str, Any], index: int, answer_id: str) -> list[Part]
     if "text" in part:
         if part["text"]:
             return [Text(str(part["text"]), {NAME: {"thoughtSignature": signature}} if signature else {})]
-        return [Opaque(NAME, {"text": "", "thoughtSignature": signature})] if signature else []
+        if signature:
+            return [Opaque(NAME, {"text": "", "thoughtSignature": signature})]
+        return []
     return [_media(part)]
 
 

@@ -45,7 +45,9 @@ def request_path(model: str, _capabilities: Capabilities, stream: bool) -> str:
     """The path of the call, under a base URL that ends with the API's version (`…/v1`)."""
     name = url_path(model)
     call = "streamGenerateContent?alt=sse" if stream else "generateContent"
-    return f"/{name}:{call}" if "/" in name else f"/models/{name}:{call}"
+    if "/" in name:
+        return f"/{name}:{call}"
+    return f"/models/{name}:{call}"
 
 
 def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stream: bool) -> dict[str, Any]:
@@ -215,7 +217,9 @@ def result_object(output: str, *, failed: bool) -> dict[str, Any]:
         value = parse(output)
     except ValueError:
         value = None
-    return value if isinstance(value, dict) else {"output": output}
+    if isinstance(value, dict):
+        return value
+    return {"output": output}
 
 
 def _media(media: Media, path: str, out: Encoding) -> dict[str, Any]:

@@ -63,7 +63,9 @@ def to_json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     ordering = schema.get("propertyOrdering") or schema.get("property_ordering")
     if isinstance(ordering, list) and isinstance(json_schema.get("properties"), dict):
         json_schema["properties"] = _ordered(json_schema["properties"], ordering)
-    return _nullable(json_schema) if schema.get("nullable") is True else json_schema
+    if schema.get("nullable") is True:
+        return _nullable(json_schema)
+    return json_schema
 
 
 def _value(key: str, value: Any) -> Any:
@@ -83,7 +85,9 @@ def _value(key: str, value: Any) -> Any:
 
 
 def _sub(value: Any) -> Any:
-    return to_json_schema(value) if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return to_json_schema(value)
+    return value
 
 
 def _type(value: Any) -> Any:
@@ -118,7 +122,9 @@ def _fields(value: Any, where: str) -> Fields:
 
 def _part_of(fields: Fields, key: str) -> Fields:
     value = fields.get(key)
-    return NO_FIELDS if value is None else _fields(value, fields.place(key))
+    if value is None:
+        return NO_FIELDS
+    return _fields(value, fields.place(key))
 
 
 TURN_FIELDS = frozenset({"contents", "systemInstruction", "system_instruction"})
@@ -384,7 +390,9 @@ def _result(part: Fields, ids: _Ids) -> ToolResult:
 
 def _kind(mime: str | None) -> Any:
     head = (mime or "").partition("/")[0]
-    return head if head in ("image", "audio", "video") else "file"
+    if head in ("image", "audio", "video"):
+        return head
+    return "file"
 
 
 def _padded(value: Any) -> Any:

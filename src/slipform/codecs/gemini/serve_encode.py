@@ -89,7 +89,9 @@ def encode_error(error: SlipformError) -> dict[str, Any]:
 
 def _word(finish: FinishReason, raw: str | None) -> str:
     is_own_word = raw is not None and not raw.isdigit() and FINISH.get(raw) == finish
-    return raw if raw is not None and is_own_word else _WORDS.get(finish, "OTHER")
+    if raw is not None and is_own_word:
+        return raw
+    return _WORDS.get(finish, "OTHER")
 
 
 def _encode_candidate(response: ModelResponse, index: int) -> dict[str, Any]:
@@ -131,16 +133,22 @@ def _token(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _part(part: Part) -> dict[str, Any] | None:
     if isinstance(part, Text):
-        return {"text": part.text, **part.extra.get(NAME, {})} if part.text else None
+        if part.text:
+            return {"text": part.text, **part.extra.get(NAME, {})}
+        return None
     if isinstance(part, ToolCall):
         return _call(part)
     if isinstance(part, Reasoning):
         if NAME in part.opaque:
             return dict(part.opaque[NAME])
-        return {"text": part.text, "thought": True} if part.text else None
+        if part.text:
+            return {"text": part.text, "thought": True}
+        return None
     if isinstance(part, Media) and part.data is not None:
         return {"inlineData": {"mimeType": part.mime_type, "data": b64encode(part.data).decode()}}
-    return dict(part.data) if isinstance(part, Opaque) and part.vendor == NAME else None
+    if isinstance(part, Opaque) and part.vendor == NAME:
+        return dict(part.data)
+    return None
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
@@ -252,7 +260,9 @@ class GeminiStreamEncoder:
             "index": index,
             **({**_said_of(self._extra, _OF_CANDIDATE), **_logprobs(self._extra)} if index == 0 else {}),
         }
-        return {**candidate, "finishMessage": refusal} if refusal else candidate
+        if refusal:
+            return {**candidate, "finishMessage": refusal}
+        return candidate
 
     def _event(self, candidates: list[dict[str, Any]], *, last: bool = False) -> bytes:
         event: dict[str, Any] = {"candidates": candidates, "modelVersion": self._model, "responseId": self._id}

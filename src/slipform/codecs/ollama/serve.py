@@ -85,7 +85,9 @@ def _served(data: Fields, messages: tuple[Message, ...], tools: tuple[Tool, ...]
 def _thinking(think: Any) -> dict[str, Any] | None:
     if think is None:
         return None
-    return {"effort": think} if isinstance(think, str) else {"enabled": think is True}
+    if isinstance(think, str):
+        return {"effort": think}
+    return {"enabled": think is True}
 
 
 def _format(data: Fields) -> tuple[ResponseFormat | None, bool]:
@@ -213,7 +215,9 @@ class OllamaStreamEncoder:
         """The bytes for one piece of text, or of a call's arguments."""
         if call >= 0:
             return self.feed(CompletionChunk(tool_calls=(ToolDelta(call, arguments=text),)))
-        return self._line({**_message_fields(self._is_chat, text), "done": False}) if text else b""
+        if text:
+            return self._line({**_message_fields(self._is_chat, text), "done": False})
+        return b""
 
     def finish(self) -> bytes:
         """The calls, and the last line."""

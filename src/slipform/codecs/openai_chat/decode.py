@@ -105,7 +105,9 @@ def message_parts(message: dict[str, Any], answer_id: str) -> list[Part]:
 
 def made_id(answer_id: str, index: int) -> str:
     """An id for a call that came without one: the same each time the same answer is read."""
-    return f"call_{answer_id}_{index}" if answer_id else f"call_{index}"
+    if answer_id:
+        return f"call_{answer_id}_{index}"
+    return f"call_{index}"
 
 
 def _call(call: Mapping[str, Any], index: int, answer_id: str) -> Part:
@@ -346,7 +348,9 @@ class ChatEvents:
 def _created(data: Mapping[str, Any]) -> dict[str, Any]:
     """When the vendor says that the answer was made, for a client of the same API."""
     created = data.get("created")
-    return {"created": created} if type(created) is int and created > 0 else {}
+    if type(created) is int and created > 0:
+        return {"created": created}
+    return {}
 
 
 def _delta(call: Mapping[str, Any]) -> ToolDelta:
@@ -368,7 +372,9 @@ def _delta(call: Mapping[str, Any]) -> ToolDelta:
 
 
 def _legacy(call: Any) -> tuple[ToolDelta, ...]:
-    return (_delta({"index": 0, "function": call}),) if isinstance(call, dict) else ()
+    if isinstance(call, dict):
+        return (_delta({"index": 0, "function": call}),)
+    return ()
 
 
 def _joined(details: list[Any]) -> list[Any]:

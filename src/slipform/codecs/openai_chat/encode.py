@@ -182,7 +182,9 @@ def _plain_text(message: Message) -> str | None:
     if len(message.parts) != 1 or message.name is not None or message.extra or message.role == "tool":
         return None
     part = message.parts[0]
-    return part.text if type(part) is Text and not part.extra else None
+    if type(part) is Text and not part.extra:
+        return part.text
+    return None
 
 
 def _tool_turn(result: ToolResult, name: str | None, path: str, out: Encoding) -> dict[str, Any]:

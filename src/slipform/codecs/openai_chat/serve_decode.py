@@ -225,7 +225,9 @@ def _plain_turn(turn: Any) -> Message | None:
     if type(turn) is not dict or len(turn) != 2 or turn.get("role") not in ("user", "system"):
         return None
     content = turn.get("content")
-    return Message(turn["role"], (Text(content),)) if type(content) is str else None
+    if type(content) is str:
+        return Message(turn["role"], (Text(content),))
+    return None
 
 
 def read_message(turn: Fields) -> Message:
@@ -269,18 +271,18 @@ def _marked(rest: dict[str, Any]) -> dict[str, Any]:
     """The `extra` of a part; a mark of the prompt's cache, which is Anthropic's, is meant for its API too."""
     mark = rest.get(CACHE_MARK)
     extra = tagged(NAME, rest)
-    return {**extra, ANTHROPIC: {CACHE_MARK: mark}} if isinstance(mark, Mapping) else extra
+    if isinstance(mark, Mapping):
+        return {**extra, ANTHROPIC: {CACHE_MARK: mark}}
+    return extra
 
 
 def _thought(turn: Fields) -> list[Part]:
     fields = replayable(turn.data)
     for name in fields.get(NAME, ()):
         turn.get(name)
-    return (
-        [Reasoning(str(turn.data.get("reasoning_content") or turn.data.get("reasoning") or ""), fields)]
-        if fields
-        else []
-    )
+    if fields:
+        return [Reasoning(str(turn.data.get("reasoning_content") or turn.data.get("reasoning") or ""), fields)]
+    return []
 
 
 def _call(call: Fields) -> Part:
@@ -299,7 +301,9 @@ def _content(turn: Fields, *, assistant: bool) -> list[Part]:
         return []
     if isinstance(content, str):
         content = turn.text("content")
-        return [Text(content)] if content or not assistant else []
+        if content or not assistant:
+            return [Text(content)]
+        return []
     if not isinstance(content, list):
         raise wrong(turn.place("content"), "a string or an array of parts", content)
     return [_part(item) for item in turn.objects("content")]
@@ -332,7 +336,9 @@ def _part(item: Fields) -> Part:
 
 
 def _with_rest(media: Media, rest: dict[str, Any]) -> Media:
-    return replace(media, extra=_marked(rest)) if rest else media
+    if rest:
+        return replace(media, extra=_marked(rest))
+    return media
 
 
 def read_audio(audio: Fields) -> Media:

@@ -196,7 +196,9 @@ class ChatStreamEncoder:
             return b""
         if call >= 0:
             around = self._around_arguments.get(call) or self._arguments_event(call)
-            return self.feed(plain_chunks((text,), call)[0]) if around is None else around[0] + _dumps(text) + around[1]
+            if around is None:
+                return self.feed(plain_chunks((text,), call)[0])
+            return around[0] + _dumps(text) + around[1]
         if self._around is None:
             if 0 not in self._roles:
                 return self.feed(CompletionChunk(text))
@@ -293,7 +295,9 @@ class ChatStreamEncoder:
         call, _ = table.place(delta)
         key = (choice, call.position)
         if key in self._started_calls:
-            return {"index": call.position, "function": {"arguments": delta.arguments}} if delta.arguments else None
+            if delta.arguments:
+                return {"index": call.position, "function": {"arguments": delta.arguments}}
+            return None
         arguments = self._buffered_arguments.pop(key, "") + delta.arguments
         if call.name is None:
             # Clients take the name from the first piece, so the pieces wait for it.
@@ -312,4 +316,6 @@ class ChatStreamEncoder:
         called = chunk.choice in self._calls and chunk.finish in ("stop", "unknown", "tool_calls")
         if called and self._has_functions:
             return "function_call"
-        return "tool_calls" if called else _WORDS.get(chunk.finish, "stop")
+        if called:
+            return "tool_calls"
+        return _WORDS.get(chunk.finish, "stop")

@@ -72,7 +72,9 @@ def finish_words(data: Mapping[str, Any]) -> tuple[str | None, str | None]:
     details = data.get("incomplete_details")
     status = data.get("status")
     reason = details.get("reason") if isinstance(details, Mapping) and status == "incomplete" else None
-    return (f"{status}:{reason}", reason) if reason else (status, status)
+    if reason:
+        return (f"{status}:{reason}", reason)
+    return (status, status)
 
 
 def read_item(item: Any, refusals: list[str], *, shaped: bool) -> list[Part]:
@@ -81,7 +83,9 @@ def read_item(item: Any, refusals: list[str], *, shaped: bool) -> list[Part]:
         return []
     kind = item.get("type")
     if kind == "message":
-        return [Opaque(NAME, item)] if shaped and is_commentary(item) else list[Part](_message(item, refusals))
+        if shaped and is_commentary(item):
+            return [Opaque(NAME, item)]
+        return list[Part](_message(item, refusals))
     if kind == "function_call":
         return [read_call(item)]
     if kind == "reasoning":
@@ -140,7 +144,9 @@ def reasoning_text(item: Mapping[str, Any]) -> str:
 
 def _pieces(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     pieces = item.get(key)
-    return [piece for piece in pieces if isinstance(piece, Mapping)] if isinstance(pieces, list) else []
+    if isinstance(pieces, list):
+        return [piece for piece in pieces if isinstance(piece, Mapping)]
+    return []
 
 
 def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:

@@ -146,7 +146,9 @@ def namespace_of(tool: Tool) -> str | None:
     'crm'
     """
     namespace = tool.extra.get(NAME, {}).get(NAMESPACE)
-    return None if namespace is None else str(namespace.get("name"))
+    if namespace is None:
+        return None
+    return str(namespace.get("name"))
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
@@ -221,7 +223,9 @@ def _item(part: Part, path: str, out: Encoding) -> list[dict[str, Any]] | None:
         own = out.own_part(part, path)
         if own is None:
             return []
-        return None if str(own.get("type", "")).startswith("input_") else [own]
+        if str(own.get("type", "")).startswith("input_"):
+            return None
+        return [own]
     return None
 
 

@@ -84,7 +84,9 @@ class UniqueCallIds:
 
     def of_call(self, identity: str) -> str:
         """Return the id of a call: its own, unless it is taken."""
-        return f"call{OWN_ID}{self.stem}_{crc32(identity.encode()):08x}" if identity in self.taken else identity
+        if identity in self.taken:
+            return f"call{OWN_ID}{self.stem}_{crc32(identity.encode()):08x}"
+        return identity
 
 
 def _call_id(identity: str, served: ServedRequest) -> str:
@@ -107,7 +109,9 @@ def item_id(kind: str, response: str) -> str:
     """
     if response.startswith(f"resp{OWN_ID}"):
         return kind + response.removeprefix("resp")
-    return f"{MADE_REASONING}{response}" if kind == "rs" else f"{kind}_{response}"
+    if kind == "rs":
+        return f"{MADE_REASONING}{response}"
+    return f"{kind}_{response}"
 
 
 def own_fields(extra: Mapping[str, Any], served: ServedRequest) -> dict[str, Any]:
@@ -134,7 +138,9 @@ def encode_usage(usage: Usage) -> dict[str, Any] | None:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
         "total_tokens": usage.total if usage.total is not None else input_ + output,
     }
-    return encoded if usage.cost is None else {**encoded, "cost": usage.cost}
+    if usage.cost is None:
+        return encoded
+    return {**encoded, "cost": usage.cost}
 
 
 def response_object(
@@ -334,7 +340,9 @@ class ResponsesStreamEncoder:
     def _message_id(self, chunk: CompletionChunk) -> str:
         """The id of the message that a chunk begins, where its vendor has one and stores it; else empty."""
         identity = str(chunk.extra.get(NAME, {}).get(ITEM_ID) or "") if chunk.extra and not self._own_id else ""
-        return "" if any(item["id"] == identity for item in self._items) else identity
+        if any(item["id"] == identity for item in self._items):
+            return ""
+        return identity
 
     @property
     def message_ids(self) -> list[str]:
@@ -383,7 +391,9 @@ class ResponsesStreamEncoder:
             thought.own = dict(own)
         ended = self._end_item(thought.at)
         # Encrypted under another id than its words were announced under: it is only valid under its own.
-        return [*ended, *self._whole(own)] if own and not is_own and own.get("encrypted_content") else ended
+        if own and not is_own and own.get("encrypted_content"):
+            return [*ended, *self._whole(own)]
+        return ended
 
     def _whole(self, item: Mapping[str, Any]) -> list[bytes]:
         at, event = self._add(dict(item), dict(item))
@@ -420,7 +430,9 @@ class ResponsesStreamEncoder:
             fields = {**self._where(at), "delta": delta.arguments}
             out = [self._event("response.function_call_arguments.delta", fields)]
         at = self._at.get(call.position)
-        return [*out, *self._end_item(at)] if delta.done and at is not None else out
+        if delta.done and at is not None:
+            return [*out, *self._end_item(at)]
+        return out
 
     def _open_call(self, call: OpenCall) -> list[bytes]:
         own = own_fields(call.extra, self._served)

@@ -308,7 +308,9 @@ def callable_tools(request: ModelRequest) -> tuple[Tool, ...]:
                 hint=f"The tools are: {', '.join(tool.name for tool in request.tools) or 'none'}.",
             )
         return named_tools
-    return () if request.tool_choice == "none" else request.tools
+    if request.tool_choice == "none":
+        return ()
+    return request.tools
 
 
 def tool_grammar(
@@ -365,7 +367,9 @@ def _signature(tool: Tool) -> str:
     required = tool.parameters.get("required", ())
     parameters: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
     arguments = ", ".join(name if name in required else f"{name}?" for name in parameters)
-    return f"{tool.name}({arguments}): {tool.description}" if tool.description else f"{tool.name}({arguments})"
+    if tool.description:
+        return f"{tool.name}({arguments}): {tool.description}"
+    return f"{tool.name}({arguments})"
 
 
 class ReadCall:

@@ -174,7 +174,9 @@ def _raw_text_check(spec: JsonSchemaSpec) -> CheckText:
 
     def check(text: str) -> tuple[ModelWarning, ...]:
         error = judge(ModelResponse(text=text), Requirement(schema)).error
-        return () if error is None else (ModelWarning(error.code, str(error)),)
+        if error is None:
+            return ()
+        return (ModelWarning(error.code, str(error)),)
 
     return check
 
@@ -209,7 +211,9 @@ def _fail_hard(grammar: str | None, options: Guard, spec: JsonSchemaSpec) -> _De
 def _constraint(request: ModelRequest) -> Constraint | None:
     if request.response_format is not None:
         return constrain_retry(request.response_format.json_schema.schema, _max_tokens(request), request.messages)
-    return any_object(_max_tokens(request)) if request.json_mode else None
+    if request.json_mode:
+        return any_object(_max_tokens(request))
+    return None
 
 
 def _max_tokens(request: ModelRequest) -> int:

@@ -172,7 +172,9 @@ class AdmittedTokens:
         if not matcher.consume_tokens(list(token)):
             self._matcher = None
             return None
-        return math.log(own / (own + sum(others))) if own > 0 else None
+        if own > 0:
+            return math.log(own / (own + sum(others)))
+        return None
 
     def note(self, chunk: Chunk, most: int) -> Chunk:
         """A chunk whose tokens have their `admitted_logprob`, and no more alternatives than were asked for."""

@@ -51,7 +51,9 @@ class WorkerEngine:
     def pid(self) -> int | None:
         """The worker's process id, while there is one."""
         worker = self._worker
-        return worker.process.pid if worker and not worker.lost else None
+        if worker and not worker.lost:
+            return worker.process.pid
+        return None
 
     @property
     def running(self) -> int:

@@ -388,4 +388,6 @@ def _select_timeout(deadline: float | None, *, is_last: bool) -> float | None:
         raise TimeoutError
     if is_last:
         return remaining
-    return ADDRESS_DELAY if remaining is None else min(remaining, ADDRESS_DELAY)
+    if remaining is None:
+        return ADDRESS_DELAY
+    return min(remaining, ADDRESS_DELAY)

@@ -54,12 +54,16 @@ class Origin(NamedTuple):
     def authority(self) -> str:
         """The `host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
+        if self.port == (443 if self.secure else 80):
+            return host
+        return f"{host}:{self.port}"
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port to connect to."""
-        return (self.host, self.port) if self.proxy is None else (self.proxy.host, self.proxy.port)
+        if self.proxy is None:
+            return (self.host, self.port)
+        return (self.proxy.host, self.proxy.port)
 
     @property
     def first_tls_host(self) -> str | None:

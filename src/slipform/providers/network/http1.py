@@ -140,7 +140,9 @@ class ResponseReader:
         """How long the connection may be idle before its next use: less than its server waits."""
         header = self.headers.get("keep-alive")
         match = None if header is None else _KEEP_ALIVE.search(header)
-        return _DEFAULT_IDLE_SECONDS if match is None else min(float(match[1]) - 1, _MAX_IDLE_SECONDS)
+        if match is None:
+            return _DEFAULT_IDLE_SECONDS
+        return min(float(match[1]) - 1, _MAX_IDLE_SECONDS)
 
     def end_after(self) -> None:
         """Let the connection end with this response: its request was not sent to the end."""

@@ -149,7 +149,9 @@ class Deadlines:
     def deadline(self, limit: Limit) -> float | None:
         """Return the time on the monotonic clock at which this limit or the total one runs out."""
         remaining = self.remaining(limit)
-        return None if remaining is None else self._clock() + remaining
+        if remaining is None:
+            return None
+        return self._clock() + remaining
 
     def fault(self, error: OSError | ProtocolError, phase: Phase, limit: Limit) -> TransportFault:
         """Return the error as a `TransportFault`; `limit` is the one that was running."""
@@ -168,9 +170,13 @@ class Deadlines:
         if limit == "first_byte":
             return self._first_byte_at
         if limit == "connect":
-            return None if self._timeouts.connect is None else self._started + self._timeouts.connect
+            if self._timeouts.connect is None:
+                return None
+            return self._started + self._timeouts.connect
         if limit == "between_chunks":
-            return None if self._timeouts.between_chunks is None else since + self._timeouts.between_chunks
+            if self._timeouts.between_chunks is None:
+                return None
+            return since + self._timeouts.between_chunks
         return self._total_at
 
 

@@ -491,7 +491,9 @@ def _network(address: str) -> str:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return address[:100]
-    return str(parsed) if parsed.version == 4 else str(ipaddress.ip_network((int(parsed), 64), strict=False))
+    if parsed.version == 4:
+        return str(parsed)
+    return str(ipaddress.ip_network((int(parsed), 64), strict=False))
 
 
 def _presented_keys(headers: Mapping[bytes, bytes], query: bytes) -> list[str]:

@@ -75,7 +75,9 @@ class KeyBudget:
     @property
     def nanos(self) -> int | None:
         """The budget of money, in nanos."""
-        return None if self.max_cost is None else round(self.max_cost * NANOS)
+        if self.max_cost is None:
+            return None
+        return round(self.max_cost * NANOS)
 
 
 class Standing(NamedTuple):
@@ -98,7 +100,9 @@ class Standing(NamedTuple):
         if budget.max_tokens is not None and self.tokens + self.held_tokens + tokens > budget.max_tokens:
             return "tokens"
         nanos = budget.nanos
-        return "cost" if nanos is not None and self.cost + self.held_cost + cost > nanos else None
+        if nanos is not None and self.cost + self.held_cost + cost > nanos:
+            return "cost"
+        return None
 
     def has_room_later(self, budget: KeyBudget, tokens: int, cost: int) -> bool:
         """Whether a call that takes so much in all would fit if no other were under way."""
@@ -125,7 +129,9 @@ def period_start(kind: str, now: float) -> datetime:
         return day
     if kind == "week":
         return day - timedelta(days=day.weekday())
-    return day.replace(day=1) if kind == "month" else datetime.fromtimestamp(0, UTC)
+    if kind == "month":
+        return day.replace(day=1)
+    return datetime.fromtimestamp(0, UTC)
 
 
 def period_end(kind: str, now: float) -> datetime | None:
@@ -147,7 +153,9 @@ def bucket_of(kind: str, now: float) -> Bucket:
     >>> bucket_of("day", 1_794_900_000), bucket_of("", 0)
     ('day:1794873600', 'all')
     """
-    return f"{kind}:{period_start(kind, now).timestamp():.0f}" if kind else "all"
+    if kind:
+        return f"{kind}:{period_start(kind, now).timestamp():.0f}"
+    return "all"
 
 
 def money(nanos: int) -> str:

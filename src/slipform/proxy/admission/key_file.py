@@ -152,7 +152,9 @@ def split_key(presented: str) -> tuple[str, str]:
     """The public id and the secret of a presented key; no id when it is not of our form."""
     prefix, _, rest = presented.partition("-")
     identity, _, secret = rest.partition("-")
-    return (identity, secret) if f"{prefix}-" == KEY_PREFIX else ("", secret)
+    if f"{prefix}-" == KEY_PREFIX:
+        return (identity, secret)
+    return ("", secret)
 
 
 def open_key_file(path: Path) -> BinaryIO:
@@ -257,7 +259,9 @@ class KeyFile:
         salt, expected_hash = (key.salt, key.hash) if key is not None else ("", _NOBODY)
         if not hmac.compare_digest(hash_secret(salt, secret), expected_hash):
             return None
-        return dataclasses.replace(key, disabled=True) if key is not None and identity in self._off else key
+        if key is not None and identity in self._off:
+            return dataclasses.replace(key, disabled=True)
+        return key
 
     def _recheck(self) -> None:
         if self._clock() - self._checked >= _RECHECK_SECONDS:

@@ -190,7 +190,9 @@ class SpendLedger:
                 return self._failed(jobs, error)
             _log.error("ledger: entry cannot be written, error=%r", error)
             otherwise = jobs[0].otherwise
-            return [] if otherwise is None else self._written(connection, [_Job(otherwise, None)])
+            if otherwise is None:
+                return []
+            return self._written(connection, [_Job(otherwise, None)])
         self._complained = False
         _deliver(jobs, results)
         return []

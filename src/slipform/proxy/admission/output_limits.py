@@ -172,7 +172,9 @@ def _without_sizes(holder: dict[str, Any], fields: _ApiFields) -> dict[str, Any]
     """Return an object without the fields that size an answer and are not the API's own, and without empty ones."""
     own = {*fields.limits, *fields.counts}
     foreign = {name for name, value in holder.items() if _folded(name) in _SIZES and (name not in own or value is None)}
-    return {name: value for name, value in holder.items() if name not in foreign} if foreign else holder
+    if foreign:
+        return {name: value for name, value in holder.items() if name not in foreign}
+    return holder
 
 
 def _written(data: dict[str, Any], fields: _ApiFields, field: str, limit: int) -> dict[str, Any]:

@@ -213,7 +213,9 @@ class SharedState:
         """Return the value of a key, if it has at most `most` bytes."""
         place = f"{self._prefix}answer:{key}"
         reply: object = await self._call_redis(lambda: self._client.getrange(place, 0, most))
-        return reply if isinstance(reply, bytes) and 0 < len(reply) <= most else None
+        if isinstance(reply, bytes) and 0 < len(reply) <= most:
+            return reply
+        return None
 
     async def put(self, key: str, value: bytes, seconds: float) -> None:
         """Keep this for so long."""
@@ -277,7 +279,9 @@ class SharedState:
             return published
 
         reply = await self._call_redis(both)
-        return None if reply is None else dict(zip(names, reply, strict=True))
+        if reply is None:
+            return None
+        return dict(zip(names, reply, strict=True))
 
     async def exchange_downgrades(self, new: Iterable[Downgrade]) -> list[Downgrade]:
         """Publish the downgrades of this machine, and return those of all machines."""
@@ -458,4 +462,6 @@ def _parse_downgrade(field: bytes, until: bytes, now: float) -> Downgrade | None
     except ValueError:
         return None
     sane = name in DOWNGRADES and 0 < len(key) <= _LONGEST_KEY and 0 < seconds <= DOWNGRADE_SECONDS + _CLOCKS_APART
-    return Downgrade(key, name, min(seconds, DOWNGRADE_SECONDS)) if sane else None
+    if sane:
+        return Downgrade(key, name, min(seconds, DOWNGRADE_SECONDS))
+    return None

@@ -68,7 +68,9 @@ class IncomingForm:
         """Return the text of a field, as soon as it has arrived; None when the form has none."""
         while name not in self._complete and (piece := await self._next()):
             self._waiting.write(piece)
-        return self._fields[name].decode("utf-8", "replace") if name in self._complete else None
+        if name in self._complete:
+            return self._fields[name].decode("utf-8", "replace")
+        return None
 
     async def upload(self) -> Upload:
         """Return the form as it came, for a vendor that reads it at its own pace.
@@ -251,7 +253,9 @@ class LineRenamer:
         if model is not None and not isinstance(model, str):
             raise RequestError("The model is not a name", where=f"{where}.model", hint="Name it as `provider/model`.")
         resolved = self._resolved_models.get(model) or self._resolve_first(model, where)
-        return {**body, "model": resolved.upstream} if resolved.upstream else body
+        if resolved.upstream:
+            return {**body, "model": resolved.upstream}
+        return body
 
     def _resolve_first(self, model: str | None, where: str) -> ResolvedModel:
         """Resolve a model that no request before has named."""

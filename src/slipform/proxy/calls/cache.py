@@ -158,7 +158,9 @@ class AnswerCache:
 
     def _local_entry(self, key: str) -> _Answer | None:
         cached = self._answers.use(key)
-        return cached if cached is not None and self._clock() < cached.until else None
+        if cached is not None and self._clock() < cached.until:
+            return cached
+        return None
 
     def _validated_entry(self, data: bytes, request: ModelRequest) -> _Answer | None:
         """An answer that Redis has, if it could be one of ours and fits the request as it stands."""

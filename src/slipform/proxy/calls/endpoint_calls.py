@@ -404,7 +404,9 @@ class EndpointForwarder:
         body = await receive_body(call.receive, limit, call.cycle, call.headers.get(b"content-length"))
         call.admission.body_read()
         encoding = call.headers.get(b"content-encoding")
-        return body if encoding is None else await decompressed(body, encoding, limit)
+        if encoding is None:
+            return body
+        return await decompressed(body, encoding, limit)
 
     def _check_fields(self, call: EndpointCall, data: Mapping[str, Any]) -> None:
         if call.caller.models is None:
@@ -441,7 +443,9 @@ class EndpointForwarder:
 
     def _named_provider(self, call: EndpointCall) -> str | None:
         named = call.headers.get(b"x-slipform-provider")
-        return call.located.provider if named is None else named.decode("latin-1")
+        if named is None:
+            return call.located.provider
+        return named.decode("latin-1")
 
     def _provider_name(self, call: EndpointCall) -> str:
         """The provider of a call that names no model: the one it names, else the only one there is."""
@@ -470,7 +474,9 @@ class EndpointForwarder:
 
     def _address(self, name: str) -> str:
         provider = self._router.providers[name]
-        return provider.base_url if isinstance(provider, HttpProvider) else name
+        if isinstance(provider, HttpProvider):
+            return provider.base_url
+        return name
 
     def _provider(self, name: str, row: EndpointRow) -> HttpProvider:
         provider = self._router.providers.get(name)
@@ -737,7 +743,9 @@ def _page_size(query: dict[str, str]) -> int:
 
 def _declared(headers: Mapping[bytes, bytes]) -> int | None:
     length = headers.get(b"content-length", b"")
-    return int(length) if length.isdigit() and len(length) < 20 else None
+    if length.isdigit() and len(length) < 20:
+        return int(length)
+    return None
 
 
 async def _pieces(call: EndpointCall, seconds: float) -> AsyncIterator[bytes]:

@@ -394,7 +394,9 @@ def family_of(headers: Mapping[bytes, bytes]) -> Family:
     """
     if b"x-goog-api-key" in headers or b"x-goog-api-client" in headers:
         return "gemini"
-    return "anthropic" if b"anthropic-version" in headers else "openai"
+    if b"anthropic-version" in headers:
+        return "anthropic"
+    return "openai"
 
 
 def find_row(method: str, path: str, family: Family = "openai") -> EndpointRow | None:
@@ -439,7 +441,9 @@ def locate(method: str, path: str, headers: Mapping[bytes, bytes]) -> Located | 
     if matched is None and not path.startswith(_ROOTS):
         path = f"/v1{path}"
         matched = _match(method, path, family)
-    return None if matched is None else Located(matched[0], path, matched[1], model, provider)
+    if matched is None:
+        return None
+    return Located(matched[0], path, matched[1], model, provider)
 
 
 def _match(method: str, path: str, family: Family) -> tuple[EndpointRow, Mapping[str, str]] | None:

@@ -244,7 +244,9 @@ def _model_and_stream(model: str, streamed: bool) -> ServedRequest:
 
 def _vendor_headers(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
     names = _ASKED_HEADERS.intersection(headers)
-    return {name.decode(): headers[name].decode("latin-1") for name in sorted(names)} if names else _NOTHING_SAID
+    if names:
+        return {name.decode(): headers[name].decode("latin-1") for name in sorted(names)}
+    return _NOTHING_SAID
 
 
 def renamed(body: bytes, data: Mapping[str, Any], upstream: str, *, plainly: bool) -> bytes:
@@ -349,7 +351,9 @@ def _forwarded_headers(response_headers: Mapping[str, str]) -> list[Header]:
 @lru_cache(maxsize=512)
 def _forwarded_name(name: str) -> bytes | None:
     """A vendor's header as the caller gets to see it; None for those that are not theirs to see."""
-    return name.encode("latin-1") if name in _KEPT_HEADERS or name.startswith(_KEPT_BEGINNINGS) else None
+    if name in _KEPT_HEADERS or name.startswith(_KEPT_BEGINNINGS):
+        return name.encode("latin-1")
+    return None
 
 
 async def _send_error_response(answer: Forwarded, status: int, send: Send, head: list[Header]) -> None:

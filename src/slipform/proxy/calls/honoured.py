@@ -94,7 +94,9 @@ def _providers(models: Sequence[str], router: Router) -> Iterator[tuple[str, obj
 
 def provider_names(models: Sequence[str], router: Router) -> set[str]:
     """Return the names of the providers that may serve these models."""
-    return {router.full_name(name).partition("/")[0] for name in _candidates(models, router)} if models else set()
+    if models:
+        return {router.full_name(name).partition("/")[0] for name in _candidates(models, router)}
+    return set()
 
 
 def response_stores_of(providers: Collection[str], router: Router) -> list[str]:

@@ -269,7 +269,9 @@ class _CallFields(NamedTuple):
     @property
     def warnings(self) -> tuple[ModelWarning, ...]:
         """What was understood otherwise."""
-        return () if self.foreign is None else self.foreign.warnings
+        if self.foreign is None:
+            return ()
+        return self.foreign.warnings
 
 
 async def _read_anew(
@@ -467,7 +469,9 @@ def _resolve_state(
         return _NO_STATE
     (provider,) = providers
     if api != RESPONSES:
-        return _NO_STATE if context.store is None else _ServedState(CreationNotes(provider, context.store, key))
+        if context.store is None:
+            return _NO_STATE
+        return _ServedState(CreationNotes(provider, context.store, key))
     if not keepers:
         return _NO_STATE
     marked_ids = marks_of(references)

@@ -53,4 +53,6 @@ def _encode_refusal(response: ModelResponse, api: str) -> ModelResponse:
         parts = with_content(response.parts, "", response.tool_calls) if response.parts else ()
         return response.replace(finish=finish, refusal=response.text, text="", parts=parts)
     response = response.replace(finish=finish)
-    return response if is_prose else response.replace(refusal=refusal_text(response))
+    if is_prose:
+        return response
+    return response.replace(refusal=refusal_text(response))

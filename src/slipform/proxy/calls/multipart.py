@@ -362,7 +362,9 @@ class TextField:
         if isinstance(value, str):
             return value.encode()
         is_changed = any(each.marked for each in self.references)
-        return write_body(value) if is_changed else checked_body(content, value)
+        if is_changed:
+            return write_body(value)
+        return checked_body(content, value)
 
 
 def _field_value(name: str, content: bytes) -> Any:

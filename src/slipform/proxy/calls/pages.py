@@ -100,7 +100,9 @@ def spend(name: str, budget: KeyBudget, standing: Standing, now: float) -> dict[
 def version(*, detailed: bool = True) -> dict[str, Any]:
     """Which slipform this is, and for operators on what it runs and whether it is compiled."""
     fields = {"name": "slipform", "version": __version__}
-    return {**fields, "python": platform.python_version(), "build": str(build_in_use())} if detailed else fields
+    if detailed:
+        return {**fields, "python": platform.python_version(), "build": str(build_in_use())}
+    return fields
 
 
 def model_list(names: Sequence[str], created: int) -> dict[str, Any]:

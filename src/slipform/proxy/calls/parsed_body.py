@@ -89,7 +89,9 @@ def checked_body(body: bytes, data: Mapping[str, Any]) -> bytes:
     b'{"a": 1, "b": 2}'
     """
     written = write_body(data)
-    return body if has_unique_keys(data, body.decode(), written) else written
+    if has_unique_keys(data, body.decode(), written):
+        return body
+    return written
 
 
 def check_depth(data: Mapping[str, Any], body: bytes) -> None:

@@ -91,7 +91,9 @@ def _item_with_vendor_ids(item: Any, vendor_ids: Mapping[str, str]) -> Any:
 
 def _items(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     items = data.get("input")
-    return (item for item in items if isinstance(item, dict)) if isinstance(items, list) else iter(())
+    if isinstance(items, list):
+        return (item for item in items if isinstance(item, dict))
+    return iter(())
 
 
 def is_reference(item: Mapping[str, Any]) -> bool:

@@ -95,7 +95,9 @@ def _with_switch(switches: RequestSwitches, name: str, value: Any, where: str, m
 
 
 def _flag(value: Any) -> bool:
-    return value if isinstance(value, bool) else _WORDS[str(value).lower()]
+    if isinstance(value, bool):
+        return value
+    return _WORDS[str(value).lower()]
 
 
 def _count(value: Any) -> int:
@@ -125,7 +127,9 @@ def _adoption(value: Any) -> AdoptionMode:
 def _evidence(value: Any) -> Evidence | None:
     if isinstance(value, str):  # a header
         return Evidence() if _flag(value) else None
-    return None if value is False or value is None else Evidence.of(value)
+    if value is False or value is None:
+        return None
+    return Evidence.of(value)
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

@@ -74,11 +74,15 @@ _MOST_IDS: Final = 500
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
+    if isinstance(value, list):
+        return (each for each in value if isinstance(each, dict))
+    return iter(())
 
 
 def _inner(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        return value.get(name)
+    return None
 
 
 def created_in(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -166,7 +170,9 @@ class ResponseMarks:
             response = orjson.loads(data)
         except orjson.JSONDecodeError:
             return data
-        return self._replace_tokens(data) if self._record_ids(response) else data
+        if self._record_ids(response):
+            return self._replace_tokens(data)
+        return data
 
     def feed(self, data: bytes) -> bytes:
         """Mark the next piece of a stream, line by line; nothing stands for its end."""
@@ -186,9 +192,9 @@ class ResponseMarks:
             event = orjson.loads(line[5:])
         except orjson.JSONDecodeError:
             return line
-        return (
-            self._replace_tokens(line) if isinstance(event, dict) and self._record_ids(event.get("response")) else line
-        )
+        if isinstance(event, dict) and self._record_ids(event.get("response")):
+            return self._replace_tokens(line)
+        return line
 
     def _record_ids(self, response: Any) -> bool:
         """Note the ids of a response; return False for what is none."""

@@ -53,7 +53,9 @@ def find_store(
         return RedisSignatures(settings, shared, name)
     if settings.file is not None:
         return SqliteSignatures(settings, Path(settings.file).expanduser())
-    return MemorySignatures(settings) if folder is None else SqliteSignatures(settings, folder / f"{name}.sqlite")
+    if folder is None:
+        return MemorySignatures(settings)
+    return SqliteSignatures(settings, folder / f"{name}.sqlite")
 
 
 class MemorySignatures:

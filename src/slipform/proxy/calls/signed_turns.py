@@ -172,7 +172,9 @@ def parts_of(data: bytes, text: str, calls: Sequence[ToolCall]) -> tuple[Part, .
     """The parts of an answer from what `turn_text` has kept, its text and its calls; none where that cannot be read."""
     turn = _read({"": data}).get("")
     message = Message("assistant", (*((Text(text),) if text else ()), *calls))
-    return () if turn is None else _merge_turn(message, turn.parts, with_turn=True).parts
+    if turn is None:
+        return ()
+    return _merge_turn(message, turn.parts, with_turn=True).parts
 
 
 def _plain(extra: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -109,7 +109,9 @@ class ResponseStore(msgspec.Struct, frozen=True):
             entry = None if data is None else _decode_response(data)
         except msgspec.DecodeError:
             return None
-        return entry if entry is not None and self._is_current(entry.stored_at) else None
+        if entry is not None and self._is_current(entry.stored_at):
+            return entry
+        return None
 
     async def conversation(self, identity: str) -> ConversationEntry | None:
         """Return a conversation; None for one that is not stored here, is too old, or belongs to another key."""
@@ -118,7 +120,9 @@ class ResponseStore(msgspec.Struct, frozen=True):
             entry = None if data is None else _decode_conversation(data)
         except msgspec.DecodeError:
             return None
-        return entry if entry is not None and self._is_current(entry.stored_at) else None
+        if entry is not None and self._is_current(entry.stored_at):
+            return entry
+        return None
 
     async def items(self, hashes: Sequence[str]) -> dict[str, bytes]:
         """Return the stored items among these, by their hashes."""
@@ -185,7 +189,9 @@ def conversation_key(identity: str) -> str:
 def _own_name(data: bytes) -> str | None:
     """The id of an item where it has one by which it can be looked up."""
     identity = orjson.loads(data).get("id")
-    return identity if isinstance(identity, str) and 0 < len(identity) <= _LONGEST_ID else None
+    if isinstance(identity, str) and 0 < len(identity) <= _LONGEST_ID:
+        return identity
+    return None
 
 
 def stored_item(item: Mapping[str, Any]) -> StoredItem:
@@ -264,7 +270,9 @@ def _final_response(data: bytes) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     response = answer if answer.get("object") == "response" else answer.get("response")
-    return response if isinstance(response, dict) and response.get("status") in ("completed", "incomplete") else None
+    if isinstance(response, dict) and response.get("status") in ("completed", "incomplete"):
+        return response
+    return None
 
 
 class OpenedCall(NamedTuple):
@@ -352,7 +360,9 @@ def _resolved_here(data: Mapping[str, Any], field: str, vendor_stores: bool) -> 
         return None
     if not isinstance(value, str):
         raise RequestError("Expected an id", where=field, hint="Send a string.")
-    return value if is_own_id(value) or not vendor_stores else None
+    if is_own_id(value) or not vendor_stores:
+        return value
+    return None
 
 
 async def _names_before(previous: str, store: ResponseStore) -> list[str]:
@@ -379,7 +389,9 @@ def _list_of(value: Any) -> list[Any]:
 
 def _input_items(data: Mapping[str, Any]) -> list[Any]:
     items = data.get("input")
-    return [{"role": "user", "content": items}] if isinstance(items, str) else _list_of(items)
+    if isinstance(items, str):
+        return [{"role": "user", "content": items}]
+    return _list_of(items)
 
 
 async def _referred_items(items: Sequence[Any], store: ResponseStore, *, vendor_stores: bool) -> dict[int, StoredItem]:
@@ -404,7 +416,9 @@ async def _referred_items(items: Sequence[Any], store: ResponseStore, *, vendor_
 
 async def _maybe_off_loop(size: int, work: Callable[..., T], *arguments: Any) -> T:
     """Do what takes long for a large request off the event loop."""
-    return await asyncio.to_thread(work, *arguments) if size >= LARGE_BYTES else work(*arguments)
+    if size >= LARGE_BYTES:
+        return await asyncio.to_thread(work, *arguments)
+    return work(*arguments)
 
 
 def _stored_input(items: Sequence[Any], referred: Mapping[int, StoredItem]) -> list[StoredItem]:

@@ -113,7 +113,9 @@ class StreamWriter:
     @property
     def message_ids(self) -> list[str]:
         """The ids of the messages of a Responses stream so far."""
-        return self._encoder.message_ids if isinstance(self._encoder, ResponsesStreamEncoder) else []
+        if isinstance(self._encoder, ResponsesStreamEncoder):
+            return self._encoder.message_ids
+        return []
 
     def add(self, extra: Mapping[str, Any]) -> None:
         """Fields for the last event, which must still be to come."""

@@ -43,7 +43,9 @@ class TokenCount(NamedTuple):
         if family == "gemini":
             return {"totalTokens": self.tokens}
         counted = {"input_tokens": self.tokens}
-        return {"object": "response.input_tokens", **counted} if family == "openai" else counted
+        if family == "openai":
+            return {"object": "response.input_tokens", **counted}
+        return counted
 
 
 async def count_tokens(
@@ -55,7 +57,9 @@ async def count_tokens(
         data = inner if isinstance(inner, Mapping) else data
     request = _read(family, data, model)
     counted = await _count_at_provider(request, provider, calls) if isinstance(provider, HttpProvider) else None
-    return TokenCount(estimate(dumps(data)), True) if counted is None else TokenCount(counted, False)
+    if counted is None:
+        return TokenCount(estimate(dumps(data)), True)
+    return TokenCount(counted, False)
 
 
 def estimate(body: bytes) -> int:

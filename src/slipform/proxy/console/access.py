@@ -84,7 +84,9 @@ class ConsoleAccess:
         """Whether there is a console: `auto` is yes on loopback, and where an operator's key exists."""
         if self._mode != "auto":
             return self._mode == "on"
-        return self._guard.has_operator() if self._guard.requires_key else is_loopback(self._bound)
+        if self._guard.requires_key:
+            return self._guard.has_operator()
+        return is_loopback(self._bound)
 
     def check_host(self, headers: Mapping[bytes, bytes]) -> None:
         """Raise unless the request names this server."""
@@ -156,7 +158,9 @@ class ConsoleAccess:
         raise NoSession("Sign in to the console first", hint=self._sign_in_hint())
 
     def _sign_in_hint(self) -> str:
-        return _OPERATORS_ONLY if self._guard.requires_key else "`slipform console` opens it, signed in."
+        if self._guard.requires_key:
+            return _OPERATORS_ONLY
+        return "`slipform console` opens it, signed in."
 
 
 def _cookie_name(headers: Mapping[bytes, bytes]) -> str:

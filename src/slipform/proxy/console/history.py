@@ -32,7 +32,9 @@ _PLAIN_ROW_BYTES: Final = 700
 
 
 def _row_bytes(row: _Row) -> int:
-    return len(row) if isinstance(row, bytes) else _PLAIN_ROW_BYTES
+    if isinstance(row, bytes):
+        return len(row)
+    return _PLAIN_ROW_BYTES
 
 
 def _row_text(row: _Row) -> bytes:
@@ -225,12 +227,16 @@ class CallHistory:
             trace = record.trace if record.trace is not None and record.trace.only is None else None
             row["trace"] = orjson.loads(_packed(trace, record)) if trace is not None else None
             return row
-        return None if (entry := self._lookup(identity)) is None else self._full_row(identity, entry)
+        if (entry := self._lookup(identity)) is None:
+            return None
+        return self._full_row(identity, entry)
 
     def find_archived(self, identity: str) -> dict[str, Any] | None:
         """One call by its id, from disk; may take a moment."""
         entry = None if self.archive is None else self.archive.find(identity)
-        return None if entry is None else self._full_row(identity, entry)
+        if entry is None:
+            return None
+        return self._full_row(identity, entry)
 
     def _full_row(self, identity: str, entry: tuple[bytes, bytes | None]) -> dict[str, Any]:
         packed, words = entry

@@ -97,7 +97,9 @@ def stage_of(record: CallRecord) -> str:
         return "cached" if record.cached else "passed"
     if len(report.attempts) > 1:
         return "reasked"
-    return "repaired" if record.repaired or record.patched else "first"
+    if record.repaired or record.patched:
+        return "repaired"
+    return "first"
 
 
 def _is_plain(report: Report) -> bool:
@@ -190,7 +192,9 @@ def _fits(value: str, term: str) -> bool:
         return core in value
     if term.endswith("*"):
         return value.startswith(core)
-    return value.endswith(core) if term.startswith("*") else value == term
+    if term.startswith("*"):
+        return value.endswith(core)
+    return value == term
 
 
 _NAMES = {"ms": "ms", "tokens": "output", "key": "caller"}

@@ -75,7 +75,9 @@ class StaticFile(NamedTuple):
 def static_file(name: str) -> StaticFile | None:
     """A file of the page; None when there is none."""
     file = resources.files("slipform.proxy.console").joinpath("static", name)
-    return StaticFile.of(file.read_bytes()) if file.is_file() else None
+    if file.is_file():
+        return StaticFile.of(file.read_bytes())
+    return None
 
 
 @cache

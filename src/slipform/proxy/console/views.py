@@ -108,7 +108,9 @@ def added(one: Any, other: Any) -> Any:
                 for key in {**one, **other}}  # fmt: skip
     if isinstance(one, list):
         return [added(mine, theirs) for mine, theirs in zip(one, other, strict=True)]
-    return one + other if isinstance(one, int | float) else one
+    if isinstance(one, int | float):
+        return one + other
+    return one
 
 
 def _count(counts: dict[str, Any], name: str, by: int = 1) -> None:
@@ -190,7 +192,9 @@ def _busy(provider: Provider) -> dict[str, Any]:
     """Slots that are used and waited for, and of the embedded model what is loaded, where a provider has such."""
     if isinstance(provider, HttpProvider) and isinstance(provider.transport, ThrottledTransport):
         slots = provider.transport.slots
-        return {} if slots is None else {"slots": dict(zip(("limit", "used", "waiting"), slots, strict=True))}
+        if slots is None:
+            return {}
+        return {"slots": dict(zip(("limit", "used", "waiting"), slots, strict=True))}
     if not isinstance(provider, LocalProvider):
         return {}
     loaded = provider.loaded_models()
@@ -258,7 +262,9 @@ def tally_of(name: str, rows: Iterable[Mapping[str, Any]], window: float, now: f
     """One worker's share of a page: of `stats`, `schemas` or `providers`."""
     if name == "stats":
         return tally(rows, window, now)
-    return schema_tally(rows) if name == "schemas" else provider_tally(rows, router)
+    if name == "schemas":
+        return schema_tally(rows)
+    return provider_tally(rows, router)
 
 
 def check_schema(document: Any, dialects: Sequence[str] = DIALECTS) -> dict[str, Any]:

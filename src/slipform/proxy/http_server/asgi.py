@@ -111,7 +111,9 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 def cycle_of(scope: Scope, send: Send) -> RequestCycle | None:
     """Return the request cycle of our own server, if no middleware wraps `send`; else None."""
     cycle = scope.get("extensions", _NO_EXTENSIONS).get("slipform")
-    return cycle if isinstance(cycle, RequestCycle) and send == cycle.send else None
+    if isinstance(cycle, RequestCycle) and send == cycle.send:
+        return cycle
+    return None
 
 
 def client_address(scope: Scope) -> str:
@@ -159,11 +161,9 @@ async def decompressed(body: bytes, encoding: bytes, max_bytes: int) -> bytes:
     name = encoding.decode("latin-1").strip().lower()
     if name in ("", "identity") or not body:
         return body
-    return (
-        await asyncio.to_thread(_decompress, body, name, max_bytes)
-        if len(body) > _LARGE
-        else _decompress(body, name, max_bytes)
-    )
+    if len(body) > _LARGE:
+        return await asyncio.to_thread(_decompress, body, name, max_bytes)
+    return _decompress(body, name, max_bytes)
 
 
 def _decompress(body: bytes, name: str, max_bytes: int) -> bytes:
@@ -240,7 +240,9 @@ def run_until_disconnected(
     work: Coroutine[Any, Any, None], receive: Receive, out: RecordingSend
 ) -> Coroutine[Any, Any, None]:
     """Run `work`, and cancel it when the client disconnects before the last byte was sent to `out`."""
-    return _run_with_watcher(work, receive, out) if out.cycle is None else _run_cancelled_by_server(work, out.cycle)
+    if out.cycle is None:
+        return _run_with_watcher(work, receive, out)
+    return _run_cancelled_by_server(work, out.cycle)
 
 
 async def _run_cancelled_by_server(work: Coroutine[Any, Any, None], cycle: RequestCycle) -> None:

@@ -335,7 +335,9 @@ class ServerConnection(asyncio.Protocol):
         """Return the application for a balancer's request, or `_too_many_requests` beyond its client's limit."""
         client = cycle.scope["client"]
         cycle.counted_network = self.state.count_address(client[0] if client else "")
-        return _too_many_requests if cycle.counted_network is None else self.state.app
+        if cycle.counted_network is None:
+            return _too_many_requests
+        return self.state.app
 
     def cycle_ended(self, cycle: RequestCycle) -> None:
         """Unregister a request whose task has ended."""
@@ -537,4 +539,6 @@ def _split(url: bytes) -> tuple[str, bytes, bytes]:
 
 def _address(address: Any) -> tuple[str, int] | None:
     """Return a host and its port; None for sockets that have none."""
-    return (str(address[0]), int(address[1])) if isinstance(address, (tuple, list)) and len(address) >= 2 else None
+    if isinstance(address, (tuple, list)) and len(address) >= 2:
+        return (str(address[0]), int(address[1]))
+    return None

@@ -118,7 +118,9 @@ def _header_line(name: bytes) -> bytes | None:
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"{name[:100]!r} is not a valid header name")
     lower_name = name.lower()
-    return None if lower_name in _FRAMING else b"\r\n%b: " % lower_name
+    if lower_name in _FRAMING:
+        return None
+    return b"\r\n%b: " % lower_name
 
 
 def _length(value: bytes, previous: int | None) -> int:
@@ -370,8 +372,12 @@ class RequestCycle:
     def _framed(self, body: bytes, *, more: bool) -> bytes:
         if self._chunked:
             if more:
-                return b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            return b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
+                if body:
+                    return b"%x\r\n%b\r\n" % (len(body), body)
+                return b""
+            if body:
+                return b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+            return b"0\r\n\r\n"
         if self._is_head or self._remaining is None:
             return b"" if self._is_head else body
         self._remaining -= len(body)

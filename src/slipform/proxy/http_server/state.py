@@ -80,7 +80,9 @@ class Trusted:
         for name, value in headers:
             if name == b"x-forwarded-proto" and self.believes(peer[0] if peer else ""):
                 header_value = value.decode("latin-1").strip()
-                return header_value if header_value in _SCHEMES else "http"
+                if header_value in _SCHEMES:
+                    return header_value
+                return "http"
         return "http"
 
 
@@ -110,12 +112,16 @@ def _address(header_value: str) -> ClientAddress:
         return host, _port(rest[1:])
     if header_value.count(":") == 1:
         host, _, port = header_value.partition(":")
-        return (host, _port(port)) if port.isdecimal() else (header_value, 0)
+        if port.isdecimal():
+            return (host, _port(port))
+        return (header_value, 0)
     return header_value, 0
 
 
 def _port(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 6 else 0
+    if text.isdecimal() and len(text) < 6:
+        return int(text)
+    return 0
 
 
 _log = logging.getLogger("slipform.server")

@@ -60,7 +60,9 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """
     for secret in secrets:
         text = text.replace(secret, MASK)
-    return _SECRETS.sub(_mask, text) if _may_hold_key(text) else text
+    if _may_hold_key(text):
+        return _SECRETS.sub(_mask, text)
+    return text
 
 
 def _may_hold_key(text: str) -> bool:
@@ -70,7 +72,9 @@ def _may_hold_key(text: str) -> bool:
 
 
 def _mask(match: re.Match[str]) -> str:
-    return f"{match['keep']}{MASK}" if match["keep"] is not None else MASK
+    if match["keep"] is not None:
+        return f"{match['keep']}{MASK}"
+    return MASK
 
 
 @lru_cache(maxsize=4)
@@ -144,7 +148,9 @@ def _figures_text(record: CallRecord) -> str:
     text = f"{text}latency_ms={_milliseconds(seconds)}"
     if record.first_byte is not None:
         text = f"{text} first_byte_ms={_milliseconds(record.first_byte - record.started)}"
-    return text if overhead is None else f"{text} overhead_ms={_milliseconds(overhead)}"
+    if overhead is None:
+        return text
+    return f"{text} overhead_ms={_milliseconds(overhead)}"
 
 
 def _milliseconds(seconds: float) -> str:

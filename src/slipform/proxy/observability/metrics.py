@@ -307,7 +307,9 @@ def _status_label(status: int) -> str:
     """Return a vendor's status as a label: one that HTTP does not define counts by its class."""
     if not status:
         return "none"
-    return str(status) if status in _STATUSES else f"{str(status)[0]}xx"
+    if status in _STATUSES:
+        return str(status)
+    return f"{str(status)[0]}xx"
 
 
 def _task_count() -> float:
@@ -381,4 +383,6 @@ async def _fetch(path: Path, request: bytes) -> bytes | None:
                 writer.close()
     except (OSError, TimeoutError):
         return None
-    return body if b" 200 " in head.split(b"\r\n", 1)[0] else None
+    if b" 200 " in head.split(b"\r\n", 1)[0]:
+        return body
+    return None

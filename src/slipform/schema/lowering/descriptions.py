@@ -92,7 +92,9 @@ def _nearest_constraint(emitter: Emitter, bound: Bound, *, whole: bool) -> tuple
         if keyword == "format" and value not in dialect.formats:
             return None
         if keyword == "minItems" and dialect.min_items_max is not None:
-            return (keyword, min(value, dialect.min_items_max)) if value else None
+            if value:
+                return (keyword, min(value, dialect.min_items_max))
+            return None
         return keyword, value
     plain = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}.get(keyword)
     if plain in dialect.keywords and plain is not None:

@@ -232,7 +232,9 @@ class _Settler:
 
     def _kinds(self, schema: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
         if (name := definition_of(schema)) is not None:
-            return ANY if depth > 20 else self._kinds(self.defs[name], depth + 1)
+            if depth > 20:
+                return ANY
+            return self._kinds(self.defs[name], depth + 1)
         if "type" not in schema and "anyOf" in schema:
             return frozenset().union(*(self._kinds(branch, depth + 1) for branch in schema["anyOf"]))
         return kinds_of(dict(schema))
@@ -266,7 +268,9 @@ class _Settler:
             return merged
         for stale in list(self._pairs)[count_before:]:
             del self._pairs[stale]
-        return SAME if id(one) not in self.active and id(other) not in self.active else None
+        if id(one) not in self.active and id(other) not in self.active:
+            return SAME
+        return None
 
     def _merge_plans(self, one: ValuePlan, other: ValuePlan, depth: int) -> ValuePlan | None:
         match one, other:

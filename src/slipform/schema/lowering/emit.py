@@ -273,7 +273,9 @@ class Emitter:
             return None
         split, loosened = unions.sort_groups(self, shape)
         if split is not None:
-            return None if not shape.types else unions.distribute(self, shape, split)
+            if not shape.types:
+                return None
+            return unions.distribute(self, shape, split)
         if not shape.types:
             return None
         if shape.groups and shape.types == JSON_TYPES and shape.enum is None:
@@ -300,7 +302,9 @@ class Emitter:
         if scalar:
             outs["value"] = emit_scalars(self, shape, scalar)
         alternatives = [(name, out) for name, out in outs.items() if out is not None]
-        return unions.union(self, alternatives, _pointer(shape.parts), None) if alternatives else None
+        if alternatives:
+            return unions.union(self, alternatives, _pointer(shape.parts), None)
+        return None
 
     def free(self, parts: Sequence[SourceNode], why: str | None, shape: Conjunction | None = None) -> Out:
         """A value of any form: JSON text where the dialect wants a type everywhere."""

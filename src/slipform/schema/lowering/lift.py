@@ -145,7 +145,9 @@ class Lifter:
                     return out
                 out.append(each)
             more = value.get(rest_key)
-            return out + [rest(each) for each in more] if isinstance(more, list) else out
+            if isinstance(more, list):
+                return out + [rest(each) for each in more]
+            return out
 
         return lift
 
@@ -163,7 +165,9 @@ class Lifter:
                         return inner(value)
                 return value
             lift_branch = get(kind_of(value))
-            return value if lift_branch is None else lift_branch(value)
+            if lift_branch is None:
+                return value
+            return lift_branch(value)
 
         return lift
 

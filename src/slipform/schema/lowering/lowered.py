@@ -213,7 +213,9 @@ def wrap(document: Mapping[str, Any], key: str) -> dict[str, Any]:
     properties = {key: moved(inner, "properties", key)}
     schema: dict[str, Any] = {"type": "object", "properties": properties, "required": [key]}
     schema["additionalProperties"] = False
-    return {"$schema": document["$schema"], **schema} if "$schema" in document else schema
+    if "$schema" in document:
+        return {"$schema": document["$schema"], **schema}
+    return schema
 
 
 def document(
@@ -234,7 +236,9 @@ def document(
         for top in (schema, *schema.get("$defs", {}).values()):
             for node in walk(top):
                 node.pop("additionalProperties", None)
-    return _openapi(schema) if dialect.spelling == "openapi" else schema
+    if dialect.spelling == "openapi":
+        return _openapi(schema)
+    return schema
 
 
 def _copied(schema: dict[str, Any]) -> dict[str, Any]:

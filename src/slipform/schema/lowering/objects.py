@@ -72,7 +72,9 @@ def _any_of(emitter: Emitter, variants: list[SourceNode]) -> Out | None:
         return emitter.free((), None)
     outs = [(f"option_{index + 1}", emitter.emit([part], optional=True)) for index, part in enumerate(variants)]
     alternatives = [(name, out) for name, out in outs if out is not None]
-    return union(emitter, alternatives, variants[0].pointer, None) if alternatives else None
+    if alternatives:
+        return union(emitter, alternatives, variants[0].pointer, None)
+    return None
 
 
 def _place(emitter: Emitter, draft: _Draft, name: str, out: Out, parts: list[SourceNode], required: bool) -> None:
@@ -230,7 +232,9 @@ def _other_values(emitter: Emitter, view: ObjectView) -> Out | None:
         outs.append(("value", emitter.emit(view.additional, optional=True)))
     alternatives = [(name, out) for name, out in outs if out is not None]
     where = next(iter(view.patterns.values()), view.additional)
-    return union(emitter, alternatives, f"{where[0].pointer}/*", None) if alternatives else None
+    if alternatives:
+        return union(emitter, alternatives, f"{where[0].pointer}/*", None)
+    return None
 
 
 def _pairs(emitter: Emitter, view: ObjectView, value: Out) -> tuple[dict[str, Any], list[str]]:

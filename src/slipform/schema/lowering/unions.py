@@ -193,7 +193,9 @@ def _type_list(emitter: Emitter, outs: list[tuple[str, Out]]) -> Out | None:
     if name not in ("string", "number", "integer", "boolean") or not isinstance(other.plan, Same):
         return None
     schema = nullable_scalar(emitter, other.schema)
-    return None if schema is None else Out(schema, SAME, other.kinds | {"null"})
+    if schema is None:
+        return None
+    return Out(schema, SAME, other.kinds | {"null"})
 
 
 def nullable_scalar(emitter: Emitter, scalar: dict[str, Any]) -> dict[str, Any] | None:

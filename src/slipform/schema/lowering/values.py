@@ -224,7 +224,9 @@ def _enumeration(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out
         outs += [(name, _emit_enumeration(emitter, shape, name, listed)) for name, listed in rest.items()]
     else:
         outs = [(name, _emit_enumeration(emitter, shape, name, listed)) for name, listed in groups.items()]
-    return outs[0][1] if len(outs) == 1 else unions.union(emitter, outs, pointer, None)
+    if len(outs) == 1:
+        return outs[0][1]
+    return unions.union(emitter, outs, pointer, None)
 
 
 def _texts(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out:

@@ -95,7 +95,9 @@ def _only_one(readings: list[tuple[int, Reading]], check: Callable[[Any], int] |
         is_one = all(each.value == cheapest[0].value for each in cheapest[1:])
     except RecursionError:  # values too deep to compare
         return None
-    return cheapest[0] if cheapest and is_one else None
+    if cheapest and is_one:
+        return cheapest[0]
+    return None
 
 
 def _is_whole(attempted: RepairPass, text: str, end: int) -> bool:

@@ -44,7 +44,9 @@ def layer_kind(text: str, at: int, end: int) -> str:
     quote = _QUOTE.match(text, at, end)
     if quote is None:
         return ""
-    return "escaped" if quote.group(1)[0] == "\\" else "html_entity"
+    if quote.group(1)[0] == "\\":
+        return "escaped"
+    return "html_entity"
 
 
 def remove_layer(text: str, at: int, kind: str) -> Layer:

@@ -246,7 +246,9 @@ class RepairState:
         """Return the position of `character`, if only blanks separate it from `at`; else -1."""
         while at and self.text[at - 1] in " \t\r\n":
             at -= 1
-        return at - 1 if at and self.text[at - 1] == character else -1
+        if at and self.text[at - 1] == character:
+            return at - 1
+        return -1
 
     def skip_stray(self, at: int) -> None:
         """Remove text that belongs to no value, up to the next structural character."""

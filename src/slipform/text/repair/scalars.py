@@ -106,7 +106,9 @@ def _complete(token: str, at: int) -> Scalar | None:
     candidates = [word for word in _WORDS if word.startswith(token)]
     if len(candidates) == 1 and candidates[0] in _LITERALS:
         return Scalar("truncated", token, _LITERALS[candidates[0]], at)
-    return Scalar("cut", token, "", at) if candidates else None
+    if candidates:
+        return Scalar("cut", token, "", at)
+    return None
 
 
 def _number(token: str) -> str:
@@ -122,7 +124,9 @@ def _number(token: str) -> str:
     digits = token.lstrip("+-")
     base = digits[:2].lower()
     if base in ("0x", "0o", "0b"):
-        return f"{sign}{int(digits, 0)}" if len(digits) > 2 and len(digits) < 1000 else ""
+        if len(digits) > 2 and len(digits) < 1000:
+            return f"{sign}{int(digits, 0)}"
+        return ""
     candidates = digits
     exponent = ""
     for mark in "eE":

@@ -100,7 +100,9 @@ def closes(text: str, at: int, end: int, where: int, depth: int) -> int:
         return STRONG
     char = text[after]
     if where == KEY:
-        return STRONG if char in ":：" or text.startswith("=>", after) else NO
+        if char in ":：" or text.startswith("=>", after):
+            return STRONG
+        return NO
     if char in ",，、､،؛;；":
         return _closes_before_comma(text, after + 1, end, where)
     if char in "}]｝］)":
@@ -132,7 +134,9 @@ def _closes_before_closer(text: str, at: int, end: int, where: int, depth: int) 
         return WEAK if depth == 1 else NO
     if where == MEMBER:
         return STRONG if char in "}｝" else WEAK
-    return WEAK if where == ITEM and char not in "]］" else STRONG
+    if where == ITEM and char not in "]］":
+        return WEAK
+    return STRONG
 
 
 def _closes_before_more(text: str, at: int, after: int, end: int, where: int) -> int:
@@ -144,7 +148,9 @@ def _closes_before_more(text: str, at: int, after: int, end: int, where: int) ->
             return STRONG
     elif where in (ITEM, TUPLE) and after > at:
         if text[after] in "\"'“{[":
-            return STRONG if newline or text[after] in "{[" else WEAK
+            if newline or text[after] in "{[":
+                return STRONG
+            return WEAK
         if _SCALAR_AHEAD.match(text, after, end):
             return WEAK
     if newline and text.find('"', after, end) < 0:
@@ -218,7 +224,9 @@ def _find_end(m: RepairState, span: QuotedSpan, where: int, skip: int, beyond: i
         if inner > MAX_INNER_QUOTES:
             return None
     m.work += end - at
-    return _end_before_closers(m, span, inner) if weak is None else weak
+    if weak is None:
+        return _end_before_closers(m, span, inner)
+    return weak
 
 
 def _end_before_closers(m: RepairState, span: QuotedSpan, inner: int) -> QuotedSpan:
@@ -234,7 +242,9 @@ def _end_before_closers(m: RepairState, span: QuotedSpan, inner: int) -> QuotedS
 
 def _path_end(text: str, body: int, stop: int) -> int:
     r"""Return `stop`, or the place of the quote before it that closes a path, as in `"C:\dir\"`."""
-    return stop - 1 if text.endswith('\\"', body, stop) and _PATH.match(text, body, stop) else stop
+    if text.endswith('\\"', body, stop) and _PATH.match(text, body, stop):
+        return stop - 1
+    return stop
 
 
 class OpenedInside:
@@ -353,7 +363,9 @@ def _read_key(m: RepairState, at: int, body: int, delimiter: str) -> QuotedSpan 
     m.work += end - position
     if truncation and text[position:end].rstrip().endswith(("}", "]")):
         return QuotedSpan(at, body, truncation.end(), truncation.end(), delimiter, True, True)
-    return QuotedSpan(at, body, end, end, delimiter, False, False) if position == body else None
+    if position == body:
+        return QuotedSpan(at, body, end, end, delimiter, False, False)
+    return None
 
 
 _SPECIAL: Final = re.compile(
@@ -512,4 +524,6 @@ def quoted(content: str) -> str:
     >>> quoted('say "hi"')
     '"say \\"hi\\""'
     """
-    return f'"{content}"' if _CLEAN.fullmatch(content) else '"' + _encode(content) + '"'
+    if _CLEAN.fullmatch(content):
+        return f'"{content}"'
+    return '"' + _encode(content) + '"'

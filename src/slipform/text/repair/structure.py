@@ -335,7 +335,9 @@ def _string_before(text: str, comma: int) -> int:
     before = at - 1
     while before > 0 and text[before] in " \t\r\n":
         before -= 1
-    return at if before > 0 and text[before] == ":" else -1
+    if before > 0 and text[before] == ":":
+        return at
+    return -1
 
 
 def _extend_string(m: RepairState) -> bool:

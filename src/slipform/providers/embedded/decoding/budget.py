@@ -96,7 +96,9 @@ class _Merging:
             return {name: self._sub(each, depth) for name, each in value.items()}
         if key in _LISTS and isinstance(value, list):
             return [self._sub(each, depth) for each in value]
-        return self._sub(value, depth) if key in CONTENTS else value
+        if key in CONTENTS:
+            return self._sub(value, depth)
+        return value
 
 
 def _is_combined(sub: Mapping[str, Any]) -> bool:
@@ -143,7 +145,9 @@ def _shared_definitions(schema: Mapping[str, Any]) -> frozenset[str]:
 
 def _partners(sub: Mapping[str, Any]) -> list[Json]:
     """The subschemas that speak of the same value as this one does."""
-    return [*_combined(sub), {REF: sub[REF]}] if REF in sub else _combined(sub)
+    if REF in sub:
+        return [*_combined(sub), {REF: sub[REF]}]
+    return _combined(sub)
 
 
 def _combined(sub: Mapping[str, Any]) -> list[Json]:
@@ -153,7 +157,9 @@ def _combined(sub: Mapping[str, Any]) -> list[Json]:
 def narrow(sub: Json, limits: TokenBounds, *, branch: bool = False) -> Json:
     """The schema with its open ends closed; `branch` inside a combination whose parent speaks of the same value."""
     if not isinstance(sub, Mapping) or sub.keys() <= ANNOTATIONS:
-        return sub if sub is False or branch else anything(limits, 1)
+        if sub is False or branch:
+            return sub
+        return anything(limits, 1)
     changed: dict[str, Any] = dict(sub)
     kinds = named_types(sub)
     if not kinds and not branch and not any(key in sub for key in (*_COMBINES, "enum", "const")):

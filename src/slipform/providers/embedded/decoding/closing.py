@@ -64,7 +64,9 @@ def closing_text(grammar: str, text: str, hints: Hints | None = None) -> str | N
     '"}'
     """
     closer = AnswerCloser.at(grammar, text, hints or Hints())
-    return closer.text if closer is not None and closer.close() else None
+    if closer is not None and closer.close():
+        return closer.text
+    return None
 
 
 @cache

@@ -91,7 +91,9 @@ class Outline:
         if not self._has_blank:
             return False
         container = self.stack[-1]
-        return self._has_colon if container.is_object else container.count > 0
+        if container.is_object:
+            return self._has_colon
+        return container.count > 0
 
     @property
     def is_in_number(self) -> bool:
@@ -251,7 +253,9 @@ def _child(node: Mapping[str, Any], container: OpenContainer, *, is_next: bool =
             return False
     first, items = tuple_parts(node)
     number = container.count if is_next else container.count - 1
-    return first[number] if 0 <= number < len(first) else items
+    if 0 <= number < len(first):
+        return first[number]
+    return items
 
 
 def _end_value(closer: AnswerCloser, outline: Outline, *, may_begin: bool = True) -> bool:
@@ -299,7 +303,9 @@ def _node(sub: Json, form: Mapping[str, Any], container: OpenContainer, depth: i
         return None
     rest = sub.keys() - ANNOTATIONS - set(DEFINITIONS)
     if reference_of(sub) is not None:
-        return _node(lookup(form, sub[REF]), form, container, depth + 1) if rest == {REF} else None
+        if rest == {REF}:
+            return _node(lookup(form, sub[REF]), form, container, depth + 1)
+        return None
     if "allOf" in sub:
         return _node(merged(sub, form), form, container, depth + 1)
     for keyword in ("anyOf", "oneOf"):

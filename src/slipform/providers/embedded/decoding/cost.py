@@ -72,7 +72,9 @@ class Costs:
             return self._reference(reference, depth)
         if branches := [*sub.get("anyOf", ()), *sub.get("oneOf", ())]:
             cost = _either([self.of(each, depth + 1) for each in branches])
-            return cost.plus(self._kinds(sub, depth)) if "properties" in sub else cost
+            if "properties" in sub:
+                return cost.plus(self._kinds(sub, depth))
+            return cost
         if every := sub.get("allOf"):
             total = self._kinds(sub, depth) if "properties" in sub else Cost(0, 0, 0)
             for each in every:
@@ -114,7 +116,9 @@ class Costs:
         most = max(needed, min(_ENTRIES, sub.get("maxItems", _ENTRIES)))
         if not most or math.isinf(item.least):
             # Seen from inside a cycle; an empty list ends it, and more is welcome.
-            return total.plus(Cost(0, 0, _OPEN_TEXT if most else 0)) if not needed else _NEVER
+            if not needed:
+                return total.plus(Cost(0, 0, _OPEN_TEXT if most else 0))
+            return _NEVER
         each = item.comfortable + _SEPARATOR
         return total.plus(Cost(_times(needed, item.least + _SEPARATOR), likely * each, most * (item.ample + 2)))
 

@@ -166,7 +166,9 @@ def _begins_otherwise(parts: list[str]) -> str | None:
 
 def _negated(part: str) -> str | None:
     if part.startswith("["):
-        return "[" + part[2:] if part.startswith("[^") else "[^" + part[1:]
+        if part.startswith("[^"):
+            return "[" + part[2:]
+        return "[^" + part[1:]
     if re.fullmatch(r"\\[dDsSwW]", part):
         return part.swapcase()
     if len(part) == 2 and part[0] == "\\" and not part[1].isalnum():
@@ -283,7 +285,9 @@ class DecodingForm:
                 if not left:
                     raise Unsatisfiable
                 properties = {**properties, name: choice(left)}
-        return {**form, "properties": properties} if several else form
+        if several:
+            return {**form, "properties": properties}
+        return form
 
     def _is_literal(self, part: Json) -> bool:
         target = lookup(self._root, part[REF]) if isinstance(part, Mapping) and REF in part else part
@@ -402,7 +406,9 @@ def merged(sub: Mapping[str, Any], root: Mapping[str, Any]) -> PlainSchema | Non
     """
     form = DecodingForm(root, apart=True)
     alternatives = form.of(sub)
-    return None if form.narrower or not alternatives or "allOf" in choice(alternatives) else choice(alternatives)
+    if form.narrower or not alternatives or "allOf" in choice(alternatives):
+        return None
+    return choice(alternatives)
 
 
 def _own(sub: Mapping[str, Any]) -> PlainSchema:

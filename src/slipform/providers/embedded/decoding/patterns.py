@@ -103,7 +103,9 @@ def grammar_problem(grammar: str) -> str | None:
     """
     checker = _checker()
     problem = checker.problem(grammar) if checker else _python_problem(grammar)
-    return None if problem is None else _EXCERPT.sub("", _PLACE.sub("", problem)).strip()
+    if problem is None:
+        return None
+    return _EXCERPT.sub("", _PLACE.sub("", problem)).strip()
 
 
 class _TokenizerInit(ctypes.Structure):
@@ -174,7 +176,9 @@ class _Checker:
                 # What is too large to decode under shows at the first token.
                 self._library.llg_matcher_compute_mask(matcher)
                 error = self._library.llg_matcher_get_error(matcher)
-            return None if error is None else str(error.decode(errors="replace"))
+            if error is None:
+                return None
+            return str(error.decode(errors="replace"))
         finally:
             self._library.llg_free_matcher(matcher)
 
@@ -282,7 +286,9 @@ def with_positive_classes(pattern: str) -> str:
     >>> with_positive_classes(r'^[^"]+\d$')
     '^[\\x{20}-\\x{21}\\x{23}-\\x{10ffff}]+\\d$'
     """
-    return "".join(map(_positive, pieces(pattern))) if "[^" in pattern else pattern
+    if "[^" in pattern:
+        return "".join(map(_positive, pieces(pattern)))
+    return pattern
 
 
 def _positive(part: str) -> str:
@@ -373,7 +379,9 @@ def without_look_around(pattern: str) -> str | None:
         else:
             remaining.append(part)
     looser = "".join(remaining)
-    return None if depth or looser == pattern else looser
+    if depth or looser == pattern:
+        return None
+    return looser
 
 
 def are_apart(one: str, other: str) -> bool:

@@ -50,7 +50,9 @@ class Rewritten:
         """Where in the schema as it was given something stands that has been spelled anew."""
         if pointer[:1] == ("$defs",) and pointer[1:2] and pointer[1] in self.origins:
             return self.origins[pointer[1]]
-        return () if self.whole and pointer[:1] and pointer[0] not in DEFINITIONS else pointer
+        if self.whole and pointer[:1] and pointer[0] not in DEFINITIONS:
+            return ()
+        return pointer
 
 
 def settle(schema: Mapping[str, Any], *, certain: bool = False) -> Rewritten:

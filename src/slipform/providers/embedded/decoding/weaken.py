@@ -261,11 +261,9 @@ def _helpful(schema: Mapping[str, Any], reason: str, certain: bool) -> list[_Edi
         if problem(edit.made(schema)) != reason:
             return [edit]
     # Equal offences in several places give equal messages: take them one at a time.
-    return (
-        edits[:1]
-        if re.match(r"Unknown format|oneOf|regex|lookaround|circular|min/max|Failed to generate", reason)
-        else []
-    )
+    if re.match(r"Unknown format|oneOf|regex|lookaround|circular|min/max|Failed to generate", reason):
+        return edits[:1]
+    return []
 
 
 def _restored(
