@@ -34,7 +34,7 @@ class Verdict:
     problem: str = ""
     """Why the proxy broke its promise; empty when it did not."""
     kinds: list[str] = field(default_factory=list)
-    """For each time it was asked: valid, call, refused or an error's status."""
+    """For each time it was asked: valid, call, refused, cut or an error's status."""
     replies: list[Reply] = field(default_factory=list)
     """What the models answered, in order."""
     raw: bytes = b""
@@ -52,6 +52,8 @@ class Heard:
     """Whether the stream tells of an error."""
     ended: bool = False
     """Whether the API's last event came."""
+    cut: bool = False
+    """Whether the API says that the model met a limit or a filter."""
 
 
 class BrokenPromiseError(AssertionError):
@@ -98,6 +100,8 @@ class Judge:
             for turn in range(case.times):
                 status, headers, verdict.raw = self._ask(case, self._number, turn)
                 verdict.kinds.append(judged(case, status, verdict.raw))
+                if verdict.kinds[-1] == "cut" and not any(reply.finish in _CUT for reply in verdict.replies):
+                    raise BrokenPromiseError("a 200 that blames a limit which no model met")
                 self.kept += headers.get("x-slipform-cache") == "hit"
                 self.fallen_back += headers.get("x-slipform-fallbacks", "0") != "0"
         except BrokenPromiseError as error:
@@ -152,10 +156,14 @@ def judged(case: Case, status: int, raw: bytes) -> str:
         for name, arguments in heard.calls:
             if name != TOOL or case.tool is None:
                 raise BrokenPromiseError(f"a call of {name!r}, which was not offered")
+            if heard.cut:
+                return "cut"
             _must_fit(arguments or "{}", case.tool, f"the arguments of {name!r}")
         return "call"
     if heard.refusal and not heard.text:
         return "refused"
+    if heard.cut:
+        return "cut"
     _must_fit(heard.text, case.schema, "the answer")
     return "valid"
 
@@ -189,10 +197,14 @@ def _is_error(caller: str, raw: bytes) -> bool:
     return told and (caller != "messages" or body["type"] == "error")
 
 
+_CUT = frozenset({"length", "content_filter", "max_tokens", "MAX_TOKENS"})
+
+
 def _chat(answer: dict[str, Any]) -> Heard:
     message = answer["choices"][0]["message"]
     calls = [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()]
-    return Heard(message["content"] or "", calls, message.get("refusal") or "", ended=True)
+    cut = answer["choices"][0].get("finish_reason") in _CUT
+    return Heard(message["content"] or "", calls, message.get("refusal") or "", ended=True, cut=cut)
 
 
 def _responses(answer: dict[str, Any]) -> Heard:
@@ -211,7 +223,8 @@ def _messages(answer: dict[str, Any]) -> Heard:
     text = "".join(block["text"] for block in blocks if block["type"] == "text")
     calls = [(block["name"], json.dumps(block["input"])) for block in blocks if block["type"] == "tool_use"]
     refused = answer["stop_reason"] == "refusal"
-    return Heard("" if refused else text, calls, text or "refusal" if refused else "", ended=True)
+    cut = answer["stop_reason"] in _CUT
+    return Heard("" if refused else text, calls, text or "refusal" if refused else "", ended=True, cut=cut)
 
 
 def _gemini(answer: dict[str, Any]) -> Heard:
@@ -222,7 +235,8 @@ def _gemini(answer: dict[str, Any]) -> Heard:
     finish = candidate.get("finishReason", "")
     text = "".join(part.get("text", "") for part in parts if not part.get("thought"))
     refused = finish in ("SAFETY", "PROHIBITED_CONTENT", "REFUSAL")
-    return Heard("" if refused else text, calls, text or finish if refused else "", ended=bool(finish))
+    cut = finish in _CUT
+    return Heard("" if refused else text, calls, text or finish if refused else "", ended=bool(finish), cut=cut)
 
 
 def _events(raw: bytes) -> Iterator[Any]:
@@ -247,6 +261,7 @@ def _chat_stream(raw: bytes) -> Heard:
             heard.text += delta.get("content") or ""
             heard.refusal += delta.get("refusal") or ""
             finished = finished or choice.get("finish_reason") is not None
+            heard.cut = heard.cut or choice.get("finish_reason") in _CUT
             for call in delta.get("tool_calls") or ():
                 said = calls.setdefault(call["index"], ["", ""])
                 said[0] += call["function"].get("name") or ""
@@ -288,6 +303,7 @@ def _messages_stream(raw: bytes) -> Heard:
             heard.calls.append((block["name"], block["said"]))
         elif block["type"] == "text":
             heard.text += block["said"]
+    heard.cut = stop in _CUT
     if stop == "refusal":
         heard.text, heard.refusal = "", heard.text or "refusal"
     return heard
@@ -304,6 +320,7 @@ def _gemini_stream(raw: bytes) -> Heard:
         heard.calls += piece.calls
         heard.refusal += piece.refusal
         heard.ended = heard.ended or piece.ended
+        heard.cut = heard.cut or piece.cut
     return heard
 
 

@@ -40,7 +40,7 @@ from slipform.errors import (
     UpstreamRequestError,
     UpstreamTimeout,
 )
-from slipform.ir import DowngradeWarning, ModelRequest, ModelResponse, ModelWarning
+from slipform.ir import DowngradeWarning, ModelRequest, ModelResponse, ModelWarning, ToolCall
 from slipform.ir.logprobs import LOGPROBS, cut_logprobs, fit_logprobs
 from slipform.ir.parts import with_content
 from slipform.ir.request import CallCount, Guard
@@ -440,9 +440,13 @@ def _as_the_vendor_ended_it(response: ModelResponse, plan: Plan) -> ModelRespons
     text = answer_text(response, plan.answer_tool)
     if response.lift is not None and response.lift.plan is not None and text.lstrip()[:1] == "{":
         text = LiftedText(response.lift.plan).feed(text.lstrip())
-    response = _without_answer_call(response, plan)
-    parts = with_content(response.parts, text, response.tool_calls) if response.parts else ()
-    return response.replace(text=text, parts=parts, lift=None)
+    calls = tuple([call for call in _without_answer_call(response, plan).tool_calls if _is_offered(call, plan)])
+    parts = with_content(response.parts, text, calls) if response.parts else ()
+    return response.replace(text=text, tool_calls=calls, parts=parts, lift=None)
+
+
+def _is_offered(call: ToolCall, plan: Plan) -> bool:
+    return plan.calls and (not plan.tools or call.name in plan.tools)
 
 
 def _failure(

@@ -345,7 +345,7 @@ def enforced_tools(request: ModelRequest, options: Options) -> dict[str, Schema[
 def requires_call(request: ModelRequest, options: Options) -> tuple[str, ...]:
     """The names of the tools of which the model must call one; empty where it may answer without a call.
 
-    Empty also where calls are not enforced: an answer without one is no failure then.
+    Empty also where calls are not enforced: an answer without one is not a failure then.
     """
     if options.tools != "enforce":
         return ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slipform.codecs.codec import refusal_text
 from slipform.enforce import Report
 from slipform.errors import EnforcementError, RefusalError, SlipformError, TruncatedError
-from slipform.ir import CompletionChunk, FinishReason, ModelResponse
+from slipform.ir import CompletionChunk, ModelResponse
 from slipform.ir.parts import with_content
 
 _REFUSES_IN_FIELD = frozenset({"openai-chat", "openai-responses"})
@@ -44,15 +44,14 @@ def closing_chunk(response: ModelResponse) -> CompletionChunk:
 
 
 def _encode_refusal(response: ModelResponse, api: str) -> ModelResponse:
-    """Return a refusal with its words where the API has them; a filter has none."""
+    """Return a refusal with its words and nothing else: a part of an answer is not one. A filter has no words."""
     if response.finish == "content_filter":
         return response
-    finish: FinishReason = "refusal"
-    is_prose = bool(response.text.strip()) and response.text.lstrip()[0] not in "{["
-    if response.refusal is None and is_prose and api in _REFUSES_IN_FIELD:
-        parts = with_content(response.parts, "", response.tool_calls) if response.parts else ()
-        return response.replace(finish=finish, refusal=response.text, text="", parts=parts)
-    response = response.replace(finish=finish)
-    if is_prose:
-        return response
-    return response.replace(refusal=refusal_text(response))
+    is_prose = response.text.lstrip()[:1] not in ("", "{", "[", "}", "]")
+    text = response.text if is_prose else ""
+    parts = with_content(response.parts, "", ()) if response.parts else ()
+    bare = response.replace(text="", tool_calls=(), parts=parts)
+    if api in _REFUSES_IN_FIELD or not text:
+        return bare.replace(finish="refusal", refusal=response.refusal or text or refusal_text(bare))
+    parts = with_content(response.parts, text, ()) if response.parts else ()
+    return bare.replace(finish="refusal", text=text, parts=parts)
