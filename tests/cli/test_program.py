@@ -198,6 +198,12 @@ def test_what_must_not_be_read_or_written_is_told(cli: Cli, folder: Path) -> Non
     assert "Permission denied, at closed/slipform.yaml" in cli("init", "closed/slipform.yaml").err
 
 
+def test_ollama_that_is_not_running_is_named(cli: Cli, folder: Path) -> None:
+    (folder / "slipform.yaml").write_text("providers: {ollama: {base_url: 'http://127.0.0.1:9'}}\n")
+    done = cli("ask", "Hi", "-m", "ollama/llama3")
+    assert (done.code, "Is Ollama running?" in done.err) == (4, True), done.err
+
+
 def test_ctrl_c_stops_the_wait_without_a_traceback(fake: Fake, folder: Path) -> None:
     vendor = fake([hang()])
     with subprocess.Popen(

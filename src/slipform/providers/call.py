@@ -333,6 +333,11 @@ _LIMIT_HINTS: dict[Limit, str] = {
     "total": "Raise `providers.{name}.timeout_seconds`, or `runtime.timeout_seconds` for all providers.",
 }
 
+_START_HINTS = {
+    "ollama": "Is Ollama running? Start it with `ollama serve`, or check `providers.ollama.base_url`.",
+}
+"""The hint for a server of this machine that cannot be reached, by provider."""
+
 
 def stream_error(prepared: PreparedCall, fault: TransportFault) -> UpstreamError:
     """Return the error for the caller about a fault of the network."""
@@ -348,9 +353,8 @@ def stream_error(prepared: PreparedCall, fault: TransportFault) -> UpstreamError
         what, hint = _HINTS[fault.reason]
         error = UpstreamError(f"{what}: {fault.message}", hint=hint, details={**details, "reason": fault.reason})
     elif fault.unsent:
-        error = UpstreamError(
-            f"Cannot connect: {fault.message}", hint="Check `base_url` and the network.", details=details
-        )
+        hint = _START_HINTS.get(prepared.provider, "Check `base_url` and the network.")
+        error = UpstreamError(f"Cannot connect: {fault.message}", hint=hint, details=details)
     else:
         error = UpstreamError(
             f"The connection broke: {fault.message}",
