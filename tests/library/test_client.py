@@ -14,7 +14,7 @@ from slipform import AsyncClient, Client
 from slipform.errors import ConfigError, TruncatedError, UnknownModelError
 from slipform.providers.embedded import LocalProvider
 from slipform.providers.router import Router
-from slipform.testing import FakeModel
+from slipform.testing import FakeModel, FakeVendor
 from tests.conftest import PERSON, router_for
 
 pytestmark = [pytest.mark.local, pytest.mark.xdist_group("local")]
@@ -99,3 +99,17 @@ def test_what_is_no_name_of_a_model_is_refused(model: Any) -> None:
     client = Client("fake/m", router=Router({"fake": FakeModel(["1"])}))
     with pytest.raises(ConfigError, match="A model is a name or a list of names"):
         client.ask(int, "x", model=model)
+
+
+def test_a_report_prints_as_a_line_for_each_attempt() -> None:
+    schema = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+    with FakeVendor(["{}", "{'age': '36'}"]) as vendor:
+        client = Client(
+            "openai/any", base_url=vendor.base_url, api_key="any", options=slipform.Options(budget=slipform.Budget(2))
+        )
+        with client:
+            report = client.ask_full(schema, "How old is Ada?").report
+    first, second = str(report).splitlines()
+    assert first.startswith("1. openai/any (")
+    assert first.endswith("violations: 1")
+    assert second.endswith(": ok, repairs: 2, patches: 1")

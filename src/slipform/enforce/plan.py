@@ -85,6 +85,12 @@ class Attempt(msgspec.Struct, frozen=True):
         return {**fields, **{name: value for name, value in optional.items() if value is not None}}
 
 
+def _summary(attempt: Attempt) -> str:
+    counts = {"repairs": attempt.repairs, "patches": attempt.patches, "violations": attempt.violations}
+    details = [f", {name}: {len(entries)}" for name, entries in counts.items() if entries]
+    return f"{attempt.model} ({attempt.strategy.value}): {attempt.outcome}{''.join(details)}"
+
+
 class Report(msgspec.Struct, frozen=True):
     """All attempts of one enforcement, what they cost, and what the caller should know."""
 
@@ -100,6 +106,10 @@ class Report(msgspec.Struct, frozen=True):
     """What is known of each value of the answer, by JSON Pointer, where evidence was asked for."""
     samples: tuple[Attempt, ...] = ()
     """The calls for further answers that the values were compared with."""
+
+    def __str__(self) -> str:
+        lines = [f"{number}. {_summary(attempt)}" for number, attempt in enumerate(self.attempts, 1)]
+        return "\n".join([*lines, *[f"Warning: {warning.message}" for warning in self.warnings]])
 
     def replace(self, **changes: Any) -> Report:
         """A copy with these fields changed."""
