@@ -16,7 +16,7 @@ SECRET_NAME = re.compile(r"key|token|secret|password|credential|authorization|co
 _SECRET_VALUE = re.compile(r"\b(sk-|pk-|gsk_|hf_|ghp_|github_pat_|xai-|AIza|AKIA|Bearer )", re.IGNORECASE)
 _VENDOR_KEY = re.compile(r"\b(?:sk-|pk-|gsk_|hf_|ghp_|github_pat_|xai-|AIza|AKIA)[\w-]{12,}")
 _SHORT = 8
-_WITHIN = re.compile(r"(:?)\$\{(\w+)(?::-[^}]*)?\}")
+_ADDRESS_VARIABLE = re.compile(r"(:?)\$\{(\w+)(?::-[^}]*)?\}")
 """An environment variable within an address, and whether it is the port."""
 _AWS = {
     "aws_access_key_id": "AWS_ACCESS_KEY_ID",
@@ -165,10 +165,8 @@ class ProviderReader:
 
     def _set_address(self, settings: dict[str, Any], address: str, place: SettingPath) -> None:
         """Set the address, with the variables in it written as slipform reads them."""
-        settings["base_url"] = _WITHIN.sub(
-            lambda match: f"{match[1]}${{{match[2]}:-{'80' if match[1] else 'unset'}}}", address
-        )
-        variables = ", ".join(variable for _, variable in _WITHIN.findall(address))
+        settings["base_url"] = _ADDRESS_VARIABLE.sub(_with_default, address)
+        variables = ", ".join(variable for _, variable in _ADDRESS_VARIABLE.findall(address))
         if variables:
             self.note("note", "litellm_params.api_base", f"the address is completed from {variables}: set it", place)
 
@@ -282,9 +280,16 @@ def _guessed(model: str) -> str:
     return next((name for start, name in beginnings.items() if model.startswith(start)), "openai")
 
 
+def _with_default(variable: re.Match[str]) -> str:
+    """The variable with a default, so that the address can be parsed where it is not set: a port must be a number."""
+    colon, name = variable.groups()
+    default = "80" if colon else "unset"
+    return f"{colon}${{{name}:-{default}}}"
+
+
 def _host(settings: dict[str, Any]) -> str:
     """The host of a provider's address; empty where it is not in the file."""
-    return urlsplit(_WITHIN.sub("", str(settings.get("base_url", "")))).hostname or ""
+    return urlsplit(_ADDRESS_VARIABLE.sub("", str(settings.get("base_url", "")))).hostname or ""
 
 
 def _slug(text: str, between: str = "-") -> str:

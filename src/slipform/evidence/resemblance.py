@@ -86,19 +86,22 @@ def shortened(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator
     """The words of a value with some of them abbreviated (Hauptstr. 12, 42 Oak Ave), or a middle name left out."""
     words = folded_words(value)
     index = source.words_by_text
-    candidates = [(len(word) == 1, len(index[word]), number) for number, word in enumerate(words) if word in index]
-    if not 2 <= len(words) <= 8 or len(candidates) < len(words) / 2 or min(candidates)[0]:
+    known_numbers = [number for number, word in enumerate(words) if word in index]
+    if not 2 <= len(words) <= 8 or len(known_numbers) < len(words) / 2:
         return
-    place = min(candidates)[2]
-    for seed in index[words[place]][:_MOST_SEEDS]:
+    # The search begins at the rarest word; initials are everywhere, so they come last.
+    rarest = min(known_numbers, key=lambda number: (len(words[number]) == 1, len(index[words[number]])))
+    if len(words[rarest]) == 1:
+        return
+    for seed in index[words[rarest]][:_MOST_SEEDS]:
         budget.spend(_SEED_WORK)
-        first = seed - place
+        first = seed - rarest
         if first < 0 or first + len(words) > len(source.words):
             continue
-        there = SourceRange(source.words[first][0], source.words[first + len(words) - 1][1])
-        is_there = all(_is_word_for(source, first + number, word) for number, word in enumerate(words))
-        if is_there and source.folded.has_word_edges(there):
-            yield Occurrence(*there, "fuzzy")
+        place = SourceRange(source.words[first][0], source.words[first + len(words) - 1][1])
+        matches = all(_is_word_for(source, first + number, word) for number, word in enumerate(words))
+        if matches and source.folded.has_word_edges(place):
+            yield Occurrence(*place, "fuzzy")
     if 3 <= len(words) <= 4 and words[0] in index and words[-1] in index:
         yield from _without_middle_names(source, words)
 
