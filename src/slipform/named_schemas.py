@@ -89,5 +89,7 @@ def _missing_file(path: Path) -> ConfigError:
     folder = path.parent
     names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
     similar = [str(folder / name) for name in difflib.get_close_matches(path.name, names, n=3)]
-    hint = f"Did you mean {', '.join(similar)}?" if similar else "Give a file, module:Class, or a registered name."
+    hint = "Give a file, module:Class, or a registered name."
+    if similar:
+        hint = f"Did you mean {', '.join(similar)}?"
     return ConfigError("The schema cannot be read: the file does not exist", where=str(path), hint=hint)

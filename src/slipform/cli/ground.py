@@ -62,7 +62,8 @@ def evidence_lines(fields: Mapping[str, FieldEvidence], text: str) -> Iterator[s
     """Yield a line for each value: its place, how it stands there, and the words around it; then how sure it is."""
     for pointer, field in fields.items():
         if not field.spans:
-            yield f"{pointer or '/'}: {'not found' if field.searched else 'not looked up: there are too many values'}"
+            finding = "not found" if field.searched else "not looked up: there are too many values"
+            yield f"{pointer or '/'}: {finding}"
         for span in field.spans:
             before = text[max(0, span.start - _AROUND) : span.start].replace("\n", " ")
             after = text[span.end : span.end + _AROUND].replace("\n", " ")

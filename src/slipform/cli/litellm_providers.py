@@ -56,7 +56,8 @@ class ProviderReader:
         for route in ROUTES.get(prefix, ()):
             upstream = upstream.removeprefix(route)
         provider = self._variant(prefix, provider, upstream)
-        upstream = upstream.removeprefix("responses/") if provider.kind == "openai-responses" else upstream
+        if provider.kind == "openai-responses":
+            upstream = upstream.removeprefix("responses/")
         if provider.kind == "bedrock" and (region := re.match(r"([a-z]{2}(?:-[a-z]+)+-\d)/", upstream)):
             params.setdefault("aws_region_name", region[1])
             upstream = upstream[region.end() :]
@@ -243,7 +244,9 @@ class ProviderReader:
     def _provider_name(self, prefix: str, provider: KnownProvider, settings: dict[str, Any]) -> str:
         """The name of a provider with these settings: one for each that differs."""
         host = _host(settings)
-        own = host if settings["kind"] == "openai-compatible" and provider.base_url is None else ""
+        own = ""
+        if settings["kind"] == "openai-compatible" and provider.base_url is None:
+            own = host
         stem = _slug(own) or _slug(prefix) or "provider"
         builtin = load_catalog().vendors
         if stem in ("local", "transformers") or (stem in builtin and stem != settings["kind"] and stem != prefix):

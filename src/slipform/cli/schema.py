@@ -78,7 +78,9 @@ def _violations(where: str, text: str | Exception, schema: Schema[Any]) -> Itera
         loaded = load(text, strict=True)
     except SlipformError as error:
         reason = str(error.details.get("reason", error.message)).removesuffix(" (strict mode repairs nothing)")
-        place = f"line {error.details['line']}, column {error.details['column']}: " if "line" in error.details else ""
+        place = ""
+        if "line" in error.details:
+            place = f"line {error.details['line']}, column {error.details['column']}: "
         yield {"path": None, "keyword": None, "message": f"not JSON: {place}{reason}"}
         return
     for warning in loaded.warnings:
@@ -125,7 +127,9 @@ def show(
     size = len(json_text(shape.document, 0))
     breaches = len(strict_findings(shape.document))
     plural = "breach" if breaches == 1 else "breaches"
-    strict = f"{breaches} {plural} of the strict rules" if breaches else "meets the strict rules"
+    strict = "meets the strict rules"
+    if breaches:
+        strict = f"{breaches} {plural} of the strict rules"
     print_message(f"{shape.name}: {size:,} characters, {len(short.text):,} in prompts; {strict}", dim=True)
     if short.note:
         print_message(short.note)

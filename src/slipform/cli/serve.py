@@ -159,7 +159,9 @@ def list_keys(file: _FileOption = None, config: ConfigOption = None) -> None:
     spent = _spending_lines(settings, [key for key in read_keys(path).values() if key.budget is not None])
     for key in read_keys(path).values():
         models = ",".join(key.models) if key.models is not None else "all models"
-        rate = f"{key.requests_per_minute}/min" if key.requests_per_minute else "no limit of its own"
+        rate = "no limit of its own"
+        if key.requests_per_minute:
+            rate = f"{key.requests_per_minute}/min"
         expiry_word = "expired" if key.is_expired(time.time()) else "expires"
         end = f"{expiry_word} {key.expires}" if key.expires else ""
         flags = ["operator" if key.operator else "", "disabled" if key.disabled else "", end, spent.get(key.id, "")]
@@ -283,7 +285,9 @@ class _Servers:
         """Return the message for the user, or the error that a server has not loaded the change."""
         from slipform.errors import ConfigError
 
-        processes = f" ({', '.join(_process_name(each) for each in self._processes)})" if self._processes else ""
+        processes = ""
+        if self._processes:
+            processes = f" ({', '.join(_process_name(each) for each in self._processes)})"
         if self._status != "not taken":
             return _OUTCOMES[self._status].format(processes)
         status = path.stat()

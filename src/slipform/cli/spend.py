@@ -86,8 +86,12 @@ def _query(groups: list[str]) -> str:
     """The sums of the calls between two moments; every word of it stands in this file."""
     columns = [f"{_GROUPS[each]} AS {each}" for each in groups]
     sums = [f"{expression} AS {name}" for name, expression in _SUMS.items()]
-    grouped = f" GROUP BY {', '.join(map(str, range(1, len(groups) + 1)))}" if groups else ""
-    ordered = f" ORDER BY {', '.join(map(str, range(1, len(groups) + 1)))}" if groups else ""
+    grouped = ""
+    if groups:
+        grouped = f" GROUP BY {', '.join(map(str, range(1, len(groups) + 1)))}"
+    ordered = ""
+    if groups:
+        ordered = f" ORDER BY {', '.join(map(str, range(1, len(groups) + 1)))}"
     return f"SELECT {', '.join([*columns, *sums])} FROM calls WHERE at >= ? AND at < ?{grouped}{ordered}"  # noqa: S608
 
 

@@ -95,7 +95,9 @@ def grammar_field(data: Mapping[str, Any]) -> str | None:
 def _text_format(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the shape that a request asks for in the field of the Responses API."""
     text_options = data.get("text")
-    text_format = text_options.get("format") if isinstance(text_options, Mapping) else None
+    text_format = None
+    if isinstance(text_options, Mapping):
+        text_format = text_options.get("format")
     is_shape = isinstance(text_format, Mapping) and text_format.get("type") in ("json_schema", "json_object")
     return text_format if is_shape else None
 
@@ -156,7 +158,9 @@ class _Reader:
         response_format = data.get(where)
         if self._api == "openai-responses":
             text_options = data.get("text")
-            inner = text_options.get("format") if isinstance(text_options, Mapping) else None
+            inner = None
+            if isinstance(text_options, Mapping):
+                inner = text_options.get("format")
             if isinstance(inner, Mapping) and inner.get("type") == "json_schema":
                 yield _Shape("text.format", mapping(inner.get("schema"), "text.format.schema"), is_own=True)
         elif isinstance(response_format, Mapping) and _is_own(response_format):

@@ -494,8 +494,11 @@ class Encoding:
 
     def reject_media(self, media: Media, path: str, place: str = "") -> NoReturn:
         """Raise `RequestError` for an image, sound or file that this API cannot carry: the model would answer blind."""
-        source = f" at {media.url[:100]}" if media.data is None and media.url else ""
-        source = f" with the id {media.file_id}" if media.file_id is not None else source
+        source = ""
+        if media.data is None and media.url:
+            source = f" at {media.url[:100]}"
+        if media.file_id is not None:
+            source = f" with the id {media.file_id}"
         raise RequestError(
             f"The API of this model ({self.codec}) does not take the {media.kind}{source}{place}",
             where=path.partition("[")[0],  # a prompt that shows the schema shifts the turns, so their number misleads

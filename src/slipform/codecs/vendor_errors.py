@@ -230,7 +230,9 @@ def _bad_request(fault: VendorFault, names: str) -> str:
 
 
 def _moderated(fault: VendorFault) -> bool:
-    metadata = fault.raw.get("metadata") if isinstance(fault.raw, Mapping) else None
+    metadata = None
+    if isinstance(fault.raw, Mapping):
+        metadata = fault.raw.get("metadata")
     return isinstance(metadata, Mapping) and ("reasons" in metadata or "flagged_input" in metadata)
 
 

@@ -116,7 +116,9 @@ def _lowered(
         if loss.action in ("dropped", "approximated"):
             message = f"`{loss.keyword}` was {loss.action} for the {name} dialect; it is checked here instead."
             losses.append(LossyEncode("lossy_encode", message, loss.pointer, loss.action))
-    breach = _breach(lowered.schema) if strict and rule != "always" else None
+    breach = None
+    if strict and rule != "always":
+        breach = _breach(lowered.schema)
     if breach is not None and not (rule == "closed" and isinstance(breach, RequiredMissingProperties)):
         message = f"Sent without strict mode: {breach}."
         losses.append(LossyEncode("lossy_encode", message, breach.path, "approximated"))

@@ -423,7 +423,9 @@ class CompiledUnion:
     def __init__(self, branches: list[Any], holder: Any, document: Mapping[str, Any]) -> None:
         self._branches = branches
         self._document = document
-        discriminator = holder.get("discriminator") if isinstance(holder, Mapping) else None
+        discriminator = None
+        if isinstance(holder, Mapping):
+            discriminator = holder.get("discriminator")
         self._discriminator = discriminator.get("propertyName") if isinstance(discriminator, Mapping) else None
         self._schemas: dict[int, Schema[Any]] = {}
 

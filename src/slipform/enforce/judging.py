@@ -604,7 +604,9 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
             wrong[call.id] = violations
             mended.append(call)
     violations = tuple(violation for each in wrong.values() for violation in each)
-    error = violation_error(violations, what="A tool call's arguments are") if violations else None
+    error = None
+    if violations:
+        error = violation_error(violations, what="A tool call's arguments are")
     cut = response.finish == "length" and error is not None
     return Verdict(
         candidate=response.text,

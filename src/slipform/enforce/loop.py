@@ -344,7 +344,9 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
     if parts := _parts(verdict, plan):
         return _Turn(parts_request(base, verdict.candidate, parts, verdict.violations), strategy, parts)
     # A server may have ignored the schema that its native mode was given: the model is told in words.
-    unseen = plan.schema if strategy is OutputStrategy.NATIVE and request.response_format is not None else None
+    unseen = None
+    if strategy is OutputStrategy.NATIVE and request.response_format is not None:
+        unseen = plan.schema
     return _Turn(reask_request(base, verdict.candidate, verdict.violations, unseen, plan.wording), strategy)
 
 

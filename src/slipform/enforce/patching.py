@@ -139,7 +139,9 @@ def _is_optional(violation: Violation, document: Mapping[str, Any]) -> bool:
     path = violation.schema_path.rpartition("/")[0]
     around, _, last = path.rpartition("/properties/")
     name = split_pointer("/" + last)
-    holder = locate(document, around) if last and len(name) == 1 else None
+    holder = None
+    if last and len(name) == 1:
+        holder = locate(document, around)
     if not isinstance(holder, Mapping):
         return True  # reached by a reference or a union: leaving it out is tried, and kept only if that validates
     return name[0] not in holder.get("required", ())
@@ -269,9 +271,9 @@ def patch_for_type(value: Any, schema: Schema[Any], violations: Sequence[Violati
     edits = []
     for violation in violations:
         current = at(value, violation.steps or ())
-        plain = (
-            without_grouping(current) if isinstance(current, str) and violation.keyword.startswith("decimal") else None
-        )
+        plain = None
+        if isinstance(current, str) and violation.keyword.startswith("decimal"):
+            plain = without_grouping(current)
         if plain is None:
             return None
         edits.append(PatchEdit("replace", violation.steps or (), "grouped digits as number", "medium", plain))

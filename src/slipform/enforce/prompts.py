@@ -85,7 +85,9 @@ def _place(violation: Violation, value: Any, document: Mapping[str, Any]) -> tup
         return None  # a type or a validator found it, and the schema has nothing to say there
     if violation.keyword == "required":
         missing = [name for name in holder.get("required", ()) if f'"{name}"' in (violation.expected or "")]
-        shape = (holder.get("properties") or {}).get(missing[0]) if len(missing) == 1 else None
+        shape = None
+        if len(missing) == 1:
+            shape = (holder.get("properties") or {}).get(missing[0])
         if shape is not None and is_portable(shape):
             return ((*steps, missing[0]), shape)
         return None
@@ -102,7 +104,9 @@ def parts_request(first: ModelRequest, answer: str, parts: Parts, violations: Se
         f"Parts of that JSON are not valid:\n{wrong}\n"
         f"Return one JSON object with only the corrected values, under the keys {names}. No prose. No code fences."
     )
-    response_format = None if first.response_format is None else parts.format(first.response_format)
+    response_format = None
+    if first.response_format is not None:
+        response_format = parts.format(first.response_format)
     return first.replace(
         messages=(*first.messages, Message.assistant(answer), Message.user(question)), response_format=response_format
     )
@@ -151,7 +155,9 @@ def repeats_prompt(value: Any, messages: Sequence[Message]) -> Sequence[Violatio
     """
     answer = json.dumps(value, ensure_ascii=False).casefold()
     words = [word for word in _THEIR_WORDS if word in answer]
-    prompt_text = "".join(message.text for message in messages).casefold() if words else ""
+    prompt_text = ""
+    if words:
+        prompt_text = "".join(message.text for message in messages).casefold()
     word = next((word for word in words if word not in prompt_text), None)
     if word is None:
         return ()
@@ -282,7 +288,9 @@ def first_request(request: ModelRequest, strategy: OutputStrategy, wording: Word
     """The request with what the model must be told about the shape, for this strategy."""
     if wording.shown:
         return Worded(request.replace(tells_schema=True))
-    schema = request.response_format.json_schema.schema if request.response_format else None
+    schema = None
+    if request.response_format:
+        schema = request.response_format.json_schema.schema
     if strategy is OutputStrategy.PROMPTED and (schema is not None or request.json_mode):
         return _prompted(request, schema, wording)
     if wording.schema_in_prompt and schema is not None and strategy is OutputStrategy.NATIVE:
@@ -327,7 +335,9 @@ def ending_request(base: ModelRequest) -> ModelRequest:
 
 def ask_plainly(request: ModelRequest, wording: Wording) -> ModelRequest:
     """The question once more for a small model, without the schema: what it made of that was no good."""
-    schema = request.response_format.json_schema.schema if request.response_format else None
+    schema = None
+    if request.response_format:
+        schema = request.response_format.json_schema.schema
     if schema is None:
         return first_request(request, OutputStrategy.PROMPTED, wording).request
     return _for_a_small_model(request, schema, FIRST_WITHOUT_SCHEMA)
@@ -402,7 +412,9 @@ def _short_example(schema: Mapping[str, Any]) -> str | None:
     text = _EXAMPLES.get(key)
     if text is None:
         made = example(schema)
-        text = made.text if made is not None and len(made.text) <= _LONGEST_EXAMPLE else ""
+        text = ""
+        if made is not None and len(made.text) <= _LONGEST_EXAMPLE:
+            text = made.text
         _EXAMPLES.put(key, text, len(key) + len(text))
     return text or None
 

@@ -376,7 +376,9 @@ class ReleaseGate:
         ends_in_key = scanner.stopped_in == COLON or (ends_in_text and scanner.in_key)
         tracks = self._tracker.tracks
         containers = frozenset([path[:depth] for depth in range(len(tracks))])
-        member = (*path[: len(tracks) - 1], tracks[-1].key) if ends_in_key and tracks else None
+        member = None
+        if ends_in_key and tracks:
+            member = (*path[: len(tracks) - 1], tracks[-1].key)
         text = path if ends_in_text and not ends_in_key else None
         return StopPoint(path, fault.message, containers, text, member, call_id)
 

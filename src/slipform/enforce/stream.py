@@ -180,7 +180,9 @@ class EnforcedStream:
 
     def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
         """`push`, for chunks that are only text, or arguments of one call."""
-        live = self._calls.begun(call) if call >= 0 and self._leads and self._calls is not None else None
+        live = None
+        if call >= 0 and self._leads and self._calls is not None:
+            live = self._calls.begun(call)
         pieces: list[str] | None = None
         if live is not None:
             pieces = self._grown_arguments(texts, call, live)
@@ -218,7 +220,9 @@ class EnforcedStream:
         return pieces
 
     def _observed(self, received: str, released: str) -> None:
-        waiting = self._gate.held if self._leads and self._gate is not None and not self._prose else 0
+        waiting = 0
+        if self._leads and self._gate is not None and not self._prose:
+            waiting = self._gate.held
         if self.watch.tell is not None and (received or released):
             self.watch.tell(self.attempts, received, released, waiting)
 

@@ -230,7 +230,9 @@ def _transport(
             raise ConfigError(f"The proxy cannot be used: {error}", where=f"providers.{name}.proxy") from error
     sender = HttpTransport(tls=tls, proxy=provider_settings.proxy, max_answer_bytes=provider_settings.max_answer_bytes)
     limits = MinuteLimits(provider_settings.requests_per_minute, provider_settings.tokens_per_minute)
-    shared = None if redis is None else SharedBudget(redis.url, redis.prefix, name, limits)
+    shared = None
+    if redis is not None:
+        shared = SharedBudget(redis.url, redis.prefix, name, limits)
     budget = None if shared is None and limits == MinuteLimits() else VendorBudget(limits, shared, api)
     return throttled(sender, provider_settings.max_concurrent, budget)
 

@@ -48,7 +48,9 @@ class ReviewSource:
         """Find the input of a batch by its journal, where none is named."""
         job = job_of(results.with_name(f"{results.name}.journal")) or {}
         named = Path(job["input"]) if "input" in job else None
-        template = Template(tuple(job["prompt"][0]), tuple(job["prompt"][1])) if "prompt" in job else None
+        template = None
+        if "prompt" in job:
+            template = Template(tuple(job["prompt"][0]), tuple(job["prompt"][1]))
         return cls(data or named, template, column or job.get("source"))
 
     def texts(self, row: Row) -> tuple[str, str | None]:

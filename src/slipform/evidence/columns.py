@@ -46,7 +46,9 @@ class TableHeads:
         end -= self._starts[line]
         if row.kind >= 0:
             column = next((at for at, (low, high) in enumerate(row.cells) if low <= start <= high), None)
-            cell = head.cells[column] if column is not None and column < len(head.cells) else None
+            cell = None
+            if column is not None and column < len(head.cells):
+                cell = head.cells[column]
         else:
             cell = max(head.cells, key=lambda each: (min(end, each[1]) - max(start, each[0]), -abs(each[1] - end)))
         if cell is None:

@@ -178,7 +178,9 @@ def _is_negation(word: str) -> bool:
 
 def _negation_count(text: str) -> int:
     spaced = sum([_is_negation(word) for word in folded_words(text)])
-    unspaced = 0 if text.isascii() else sum([text.count(sign) for sign in _UNSPACED_NEGATIONS])
+    unspaced = 0
+    if not text.isascii():
+        unspaced = sum([text.count(sign) for sign in _UNSPACED_NEGATIONS])
     # French says "ne … pas", Spanish "no … nunca": two words, and one negation.
     return bool(spaced) + unspaced
 

@@ -36,7 +36,9 @@ def tokens_of(logprobs: Any) -> list[Token] | None:
     if not entries:
         return None
     tokens = []
-    name = ADMITTED if all(isinstance(entry, Mapping) and ADMITTED in entry for entry in entries) else "logprob"
+    name = "logprob"
+    if all(isinstance(entry, Mapping) and ADMITTED in entry for entry in entries):
+        name = ADMITTED
     for entry in entries:
         data = _bytes_of(entry)
         if data is None or not isinstance(entry.get(name), int | float):

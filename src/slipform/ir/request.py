@@ -375,7 +375,9 @@ def is_heavy(request: ModelRequest) -> bool:
 
 def schema_text(request: ModelRequest) -> bytes:
     """Return the JSON text of a request's schemas, one after the other."""
-    spec = None if request.response_format is None else request.response_format.json_schema
+    spec = None
+    if request.response_format is not None:
+        spec = request.response_format.json_schema
     text = b"" if spec is None else spec.text or json_text(spec.schema)
     if request.tools:
         return b"".join([text, *[json_text(tool.parameters) for tool in request.tools]])

@@ -225,7 +225,9 @@ def set_up(
 def _endpoint_router(model: Models, base_url: str | None, api_key: str | None, http: Transport | None) -> Router:
     """Return a router with one provider: the vendor that the model's name begins with, else an OpenAI-like server."""
     prefix, slash, _ = first_of(model).partition("/")
-    vendor = prefix if slash and prefix in load_catalog().vendors else None
+    vendor = None
+    if slash and prefix in load_catalog().vendors:
+        vendor = prefix
     if vendor is None and base_url is None:
         raise ConfigError(
             f"It is not clear whose key this is: {first_of(model)!r} names no vendor",

@@ -197,7 +197,9 @@ def conversation(
             models = [attempted[-1], *(name for name in router.candidates(models) if name not in attempted)]
         if spent := _exhausted_limit(options, report, clock() - started):
             raise _loop_error(f"The budget of {spent} is spent", step, calls, report, "Allow more of it.")
-        seconds = None if options.budget.seconds is None else options.budget.seconds - (clock() - started)
+        seconds = None
+        if options.budget.seconds is not None:
+            seconds = options.budget.seconds - (clock() - started)
         done: tuple[ToolRun, ...] = yield RunEffect(calls, step, seconds)
         runs = (*runs, *done)
         report = report.replace(warnings=(*report.warnings, *_warnings(done)))

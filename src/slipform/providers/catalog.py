@@ -151,7 +151,9 @@ class Vendor:
         blank = self.fields.get(name, UrlField())
         value = settings.get(name) or next((os.environ[key] for key in blank.env if os.environ.get(key)), blank.default)
         if value is None:
-            alternative = f" or the environment variable {' or '.join(blank.env)}" if blank.env else ""
+            alternative = ""
+            if blank.env:
+                alternative = f" or the environment variable {' or '.join(blank.env)}"
             raise ConfigError(
                 f"The provider {self.name!r} needs to know its {name}",
                 where=f"providers.{self.name}.{name}",

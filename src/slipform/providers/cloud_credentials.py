@@ -71,7 +71,9 @@ class AwsCredentials:
                 raise _not_installed("aws") from None
             try:
                 self._source = self._source or _aws_source(self._settings)
-                frozen = None if self._source is None else self._source.get_frozen_credentials()
+                frozen = None
+                if self._source is not None:
+                    frozen = self._source.get_frozen_credentials()
             except (BotoCoreError, ClientError) as error:
                 raise AuthenticationError(
                     f"AWS gave no credentials: {error}", hint="Check the profile or the role of `settings`."

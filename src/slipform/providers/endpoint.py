@@ -326,7 +326,9 @@ class Endpoint:
         logger.warning("%s/%s: schema ignored, the prompt shows it from now on", self.name, request.model)
 
     def _record_downgrade(self, downgrade: retry.DowngradeName, request: ModelRequest, *, about_schema: bool) -> None:
-        key = retry.schema_key(self.url(), request.model, request.response_format) if about_schema else None
+        key = None
+        if about_schema:
+            key = retry.schema_key(self.url(), request.model, request.response_format)
         about_model = retry.model_key(self.url(), request.model)
         self.store.add(key or about_model, downgrade)
         if key:

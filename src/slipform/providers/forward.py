@@ -141,7 +141,9 @@ async def open_forward(
     timeouts = endpoint.timeouts
     if isinstance(body, Upload) or route.max_answer_bytes is not None:
         timeouts = replace(timeouts, total=None)  # what takes long here is the file, not the vendor
-    deadline = None if timeouts.total is None else endpoint.clock() + timeouts.total
+    deadline = None
+    if timeouts.total is not None:
+        deadline = endpoint.clock() + timeouts.total
     attempt = 0
     if endpoint.waits_for_credentials:
         await asyncio.to_thread(endpoint.refresh_credentials)

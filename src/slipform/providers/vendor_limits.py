@@ -385,7 +385,9 @@ class VendorBudget:
             await asyncio.to_thread(self.heed, status, headers)
 
     def _requested_pause(self, status: int, headers: Mapping[str, str]) -> float:
-        seconds = requested_wait(headers) if status == 429 or status < 300 else None
+        seconds = None
+        if status == 429 or status < 300:
+            seconds = requested_wait(headers)
         return min(seconds or 0.0, _LONGEST_PAUSE)
 
     def close(self) -> None:

@@ -111,7 +111,9 @@ class _HttpCall(msgspec.Struct):
             _log.warning("%s", error)  # with the place of the file, which callers are not told
         if self.out.complete or self.out.head_sent:  # an answer that has begun is left visibly unfinished
             return
-        shown = {FIELD: record.report.to_dict()} if record.report_asked and record.report is not None else None
+        shown = None
+        if record.report_asked and record.report is not None:
+            shown = {FIELD: record.report.to_dict()}
         record.status, body = self.api.encode_error(error, shown)
         await send_bytes(self.out, record.status, body, [*record.headers(), *error_headers(error)])
 

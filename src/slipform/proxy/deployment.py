@@ -99,7 +99,9 @@ def load(
 
 def client_of(settings: Settings) -> AsyncClient:
     """The client that these settings describe."""
-    downgrades = remembered_downgrades(downgrade_file()) if settings.runtime.remember_downgrades else None
+    downgrades = None
+    if settings.runtime.remember_downgrades:
+        downgrades = remembered_downgrades(downgrade_file())
     return AsyncClient(options=options_of(settings), router=router_of(settings, downgrades=downgrades))
 
 
@@ -124,7 +126,9 @@ def check_not_weaker(old: ConfigReading, new: ConfigReading) -> None:
     Traceback (most recent call last):
     slipform.errors.ConfigError: The new config says nothing. Put it back as it was, or restart if you mean it.
     """
-    where = str(new.path or old.path) if new.path or old.path else None
+    where = None
+    if new.path or old.path:
+        where = str(new.path or old.path)
     undo = "Put it back as it was, or restart if you mean it."
     if old.path is not None and new.path is None:
         raise ConfigError("The config is gone", where=where, hint=undo)

@@ -249,7 +249,9 @@ def _with_entries(job: BatchJob, entries: Iterator[JournalEntry]) -> Iterator[tu
     next_entry = next(entries, None)
     number = 0
     for number, row in job.rows():
-        entry = next_entry if next_entry is not None and next_entry.row == number else None
+        entry = None
+        if next_entry is not None and next_entry.row == number:
+            entry = next_entry
         if entry is not None or keys is not None:
             key = job.key_of(number, row)
             if keys is not None and not keys.add(key):

@@ -451,7 +451,9 @@ def to_text(schema: Mapping[str, Any]) -> bytes:
             "utf-8", "strict"
         )
     except (TypeError, ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        reason = "it is nested too deeply"
+        if not isinstance(error, RecursionError):
+            reason = str(error)
         raise SchemaError(f"This schema cannot be written as JSON: {reason}", hint="Give plain JSON values.") from error
 
 

@@ -330,7 +330,9 @@ def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps
         if name in declared or any(walk.work.matches(pattern, name) for pattern in patterns):
             continue
         if rule.node is False:
-            allowed = f"; the keys are {wording.alternatives(list(declared))}" if declared else ""
+            allowed = ""
+            if declared:
+                allowed = f"; the keys are {wording.alternatives(list(declared))}"
             message = f"the key {shown(name)} is not allowed{allowed}"
             walk.add(
                 _violation(place, join_pointer([keyword]), keyword, (*steps, name), message, found=shown(value[name]))

@@ -289,7 +289,9 @@ def _violation(problem: Any, value: Any) -> Violation:
 
 
 def _validation_error(name: str, violations: list[Violation]) -> SchemaViolationError:
-    first = f": {violations[0].json_path}: {violations[0].message}" if violations else ""
+    first = ""
+    if violations:
+        first = f": {violations[0].json_path}: {violations[0].message}"
     more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
     return SchemaViolationError(
         f"The value is no {name}{first}{more}", details={"violations": [one.to_dict() for one in violations]}

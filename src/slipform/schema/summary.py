@@ -232,7 +232,9 @@ def _inlined(schema: dict[str, Any], once: set[str]) -> dict[str, Any]:
             return node
         reference = reference_of(node)
         if reference is not None and len(node) == 1 and reference in once and reference not in open_now:
-            target = lookup(schema, reference) if len(reference_steps(reference) or ()) == 2 else None
+            target = None
+            if len(reference_steps(reference) or ()) == 2:
+                target = lookup(schema, reference)
             if isinstance(target, Mapping):
                 open_now.append(reference)
                 done = place(target)

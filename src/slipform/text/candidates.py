@@ -449,7 +449,9 @@ def _quoted_alone(text: str, at: int) -> int:
     if closing != "`":
         return -1
     end = text.find("`", at)
-    inside = text[at:end] if end >= 0 and "\n" not in text[at:end] else ""
+    inside = ""
+    if end >= 0 and "\n" not in text[at:end]:
+        inside = text[at:end]
     is_open = sum(map(inside.count, "{[")) > sum(map(inside.count, "}]"))
     return end + 1 if is_open else -1
 

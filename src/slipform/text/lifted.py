@@ -181,7 +181,9 @@ class LiftedText(ScanListener):
         """Follow one value; `begin` is called before anything of it is written, and never for an absent one."""
         while isinstance(plan, Ref) and plan.target is not None:
             plan = plan.target
-        steps = self._active_steps(plan, first, begin) if id(plan) in self._active else None
+        steps = None
+        if id(plan) in self._active:
+            steps = self._active_steps(plan, first, begin)
         if steps is None:
             begin()
             steps = self._copy_value(first)
@@ -350,7 +352,9 @@ class LiftedText(ScanListener):
             if event.value == "key":
                 captured: list[Any] = []
                 yield from self._read_scalar(value, captured)
-                key = captured[0] if captured and isinstance(captured[0], str) else None
+                key = None
+                if captured and isinstance(captured[0], str):
+                    key = captured[0]
             elif event.value != "value":
                 yield from self._skip(value)
             elif key is not None and key not in container.keys and key not in listed:

@@ -121,7 +121,9 @@ def _load_first(text: str, matches: Candidates, nan: NanPolicy) -> Loaded:
             repaired = repair_at(matches.source, *repaired.parts[0], nan=nan, many=False)
         elif first.kind in _IN_PROSE and (text[: repaired.start] + text[repaired.end :]).strip():
             raise not_json(text, CannotRepair(repaired.parts[1][0], CONTINUED))
-    several = f"The text holds {count} pieces of JSON; this is the first." if count > 1 else ""
+    several = ""
+    if count > 1:
+        several = f"The text holds {count} pieces of JSON; this is the first."
     if not several and 0 <= matches.skipped < repaired.start:
         several = "The text holds a list of numbers, or an empty value, before this JSON."
     notes = _notes(first, repaired)

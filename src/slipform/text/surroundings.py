@@ -100,7 +100,9 @@ def _key_outside(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
     if loaded.notes and any(note.kind == "several_candidates" for note in loaded.notes):
         # The other pieces have keys of their own; a key may still lead to one of them.
         opening = OPENING_BRACKET.search(text, loaded.end)
-        key = None if opening is None else _KEY_OUTSIDE.search(text, loaded.end, opening.end())
+        key = None
+        if opening is not None:
+            key = _KEY_OUTSIDE.search(text, loaded.end, opening.end())
         if key is not None:
             yield _key_warning(key)
         return

@@ -308,7 +308,9 @@ class Tracker(ScanListener):
         if self._changes is not None and self._changes.of_number(allowed):
             return True
         any_number = any(may_be_number(node, False) for node in self._nodes)
-        message = "is outside its limits" if any_number else kind_message("number", allowed)
+        message = "is outside its limits"
+        if not any_number:
+            message = kind_message("number", allowed)
         return self._report_mismatch(message, False)
 
     def text(self, text: str) -> bool:

@@ -95,7 +95,9 @@ def _format(fields: Fields) -> ResponseFormat:
         raise RequestError(f"Unknown format {kind!r}", where=fields.place("type"), hint="Use json_schema.")
     schema = fields.get("schema")
     title = mapping(schema, fields.place("schema")).get("title")
-    name = title if isinstance(title, str) and title.strip() else "answer"
+    name = "answer"
+    if isinstance(title, str) and title.strip():
+        name = title
     return fields.response_format(name, schema, strict=True)
 
 

@@ -269,7 +269,9 @@ class AnthropicStreamEncoder:
         call.add(delta)
         out = b""
         if call is self._current:
-            out = self._delta({"type": "input_json_delta", "partial_json": delta.arguments}) if delta.arguments else b""
+            out = b""
+            if delta.arguments:
+                out = self._delta({"type": "input_json_delta", "partial_json": delta.arguments})
         elif call.name is not None and call.position not in self._sent and not self._is_in_call():
             out = self._start_call(call)
         if delta.done and call is self._current:

@@ -204,7 +204,9 @@ def _rest(candidate: Mapping[str, Any]) -> dict[str, Any]:
     """What else is said of a candidate; the probabilities of its tokens in the one form that answers have them in."""
     rest = rest_of(candidate, _CANDIDATE)
     result = rest.pop("logprobsResult", None)
-    chosen = result.get("chosenCandidates") if isinstance(result, Mapping) else None
+    chosen = None
+    if isinstance(result, Mapping):
+        chosen = result.get("chosenCandidates")
     if isinstance(result, Mapping) and isinstance(chosen, list):
         tops = result.get("topCandidates") or [{}] * len(chosen)
         rest[LOGPROBS] = {

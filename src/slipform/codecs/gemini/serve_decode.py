@@ -210,7 +210,9 @@ def _format(config: Fields) -> tuple[ResponseFormat | None, bool]:
     if schema is None:
         return None, json_mode
     title = schema.get("title") if isinstance(schema, Mapping) else None
-    name = title if isinstance(title, str) and title.strip() else "answer"
+    name = "answer"
+    if isinstance(title, str) and title.strip():
+        name = title
     return Fields({}, config.place("responseJsonSchema")).response_format(name, schema, strict=True), False
 
 

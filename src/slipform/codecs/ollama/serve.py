@@ -222,7 +222,9 @@ class OllamaStreamEncoder:
     def finish(self) -> bytes:
         """The calls, and the last line."""
         calls = [_call(call.name, self._arguments.get(call.position, "")) for call in self._table.calls]
-        out = self._line({**_message_fields(self._is_chat, "", calls=calls), "done": False}) if calls else b""
+        out = b""
+        if calls:
+            out = self._line({**_message_fields(self._is_chat, "", calls=calls), "done": False})
         return out + self._line({**_message_fields(self._is_chat, ""), **_end(self._finish, self._usage), **self.extra})
 
     def fail(self, error: SlipformError) -> bytes:

@@ -284,7 +284,8 @@ class ChatEvents:
             content, reasoning, calls = self._read_delta(delta, index)
             if not _MESSAGE.issuperset(delta):
                 message_fields = rest_of(delta, _MESSAGE)
-                extra = {**extra, **message_fields, NAME: message_fields} if message_fields else extra
+                if message_fields:
+                    extra = {**extra, **message_fields, NAME: message_fields}
         if choice.get("logprobs"):
             extra = {**extra, "logprobs": choice["logprobs"]}
         if choice.get("error"):

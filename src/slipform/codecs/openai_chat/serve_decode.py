@@ -248,7 +248,9 @@ def read_message(turn: Fields) -> Message:
         identity = text(identity, turn.place("tool_call_id"))
         return Message("tool", (ToolResult(identity, content, name=name, extra=tagged(NAME, extra)),), name)
     if role == "assistant":
-        refusal = turn.optional_text("refusal") if turn.data.get("refusal") and not parts else None
+        refusal = None
+        if turn.data.get("refusal") and not parts:
+            refusal = turn.optional_text("refusal")
         if refusal is not None:
             parts = [Text(refusal, {NAME: {"type": "refusal"}})]
         parts = [*_thought(turn), *parts, *map(_call, turn.objects("tool_calls"))]

@@ -71,7 +71,9 @@ def finish_words(data: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """
     details = data.get("incomplete_details")
     status = data.get("status")
-    reason = details.get("reason") if isinstance(details, Mapping) and status == "incomplete" else None
+    reason = None
+    if isinstance(details, Mapping) and status == "incomplete":
+        reason = details.get("reason")
     if reason:
         return (f"{status}:{reason}", reason)
     return (status, status)

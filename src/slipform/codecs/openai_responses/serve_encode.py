@@ -339,7 +339,9 @@ class ResponsesStreamEncoder:
 
     def _message_id(self, chunk: CompletionChunk) -> str:
         """The id of the message that a chunk begins, where its vendor has one and stores it; else empty."""
-        identity = str(chunk.extra.get(NAME, {}).get(ITEM_ID) or "") if chunk.extra and not self._own_id else ""
+        identity = ""
+        if chunk.extra and not self._own_id:
+            identity = str(chunk.extra.get(NAME, {}).get(ITEM_ID) or "")
         if any(item["id"] == identity for item in self._items):
             return ""
         return identity
@@ -439,12 +441,13 @@ class ResponsesStreamEncoder:
         identity = f"{item_id('fc', self._id)}_{call.position}"
         call_id = _call_id(call.known_id(self._answer_id), self._served)
         item = {**call_item(identity, call_id, call.name or "", ""), **_namespace(call.name, self._served), **own}
-        at, event = self._add({**item, "status": "in_progress"}, item)
-        self._at[call.position] = at
-        buffered = "".join(call.pieces)
+        index, announcement = self._add({**item, "status": "in_progress"}, item)
+        self._at[call.position] = index
+        buffered = "".join(call.pieces)  # what arrived before the call was announced
         if not buffered:
-            return [event]
-        return [event, self._event("response.function_call_arguments.delta", {**self._where(at), "delta": buffered})]
+            return [announcement]
+        delta = {**self._where(index), "delta": buffered}
+        return [announcement, self._event("response.function_call_arguments.delta", delta)]
 
     def _end_item(self, at: int) -> list[bytes]:
         """Close an item, once."""

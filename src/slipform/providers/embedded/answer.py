@@ -249,7 +249,9 @@ def _logprobs(choice: Mapping[str, Any], raw: str, text: str) -> Mapping[str, An
     if text == raw:
         return {LOGPROBS: logprobs}
     at = raw.find(text) if text else -1
-    remaining = cut_logprobs(logprobs, raw, at, at + len(text)) if at >= 0 else None
+    remaining = None
+    if at >= 0:
+        remaining = cut_logprobs(logprobs, raw, at, at + len(text))
     return {} if remaining is None else {LOGPROBS: remaining}
 
 
@@ -353,7 +355,8 @@ def must_call(request: ModelRequest) -> bool:
 
 def tools_prompt(request: ModelRequest, tools: Sequence[Tool]) -> str:
     """Return the part of the system message that describes the tools."""
-    opening = f"{_MUST_CALL if must_call(request) else _MAY_CALL} {_CALL_FORMAT}. The tools:"
+    rule = _MUST_CALL if must_call(request) else _MAY_CALL
+    opening = f"{rule} {_CALL_FORMAT}. The tools:"
     return "\n".join([opening, *(f"- {_signature(tool)}" for tool in tools)])
 
 

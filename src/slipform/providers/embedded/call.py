@@ -152,7 +152,9 @@ def _decoding(request: ModelRequest, options: Guard, stop_hook: HookFactory | No
             return _Decoding(grammar, hook=partial(stop_hook, options), may_stop=True)
         if options.response_format_fail_hard:
             return _fail_hard(grammar, options, response_format.json_schema)
-        check = _raw_text_check(response_format.json_schema) if request.calls is None else None
+        check = None
+        if request.calls is None:
+            check = _raw_text_check(response_format.json_schema)
         return _Decoding(grammar, may_stop=options.watches, check=check)
     constraint = _constraint(request)
     if tools:

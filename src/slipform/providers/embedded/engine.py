@@ -162,7 +162,9 @@ class Engines:
     def get(self, name: str) -> InferenceEngine:
         """Return the engine of a model, loaded if needed; fetching one model does not block others."""
         name = name or DEFAULT
-        path = _resolved_path(name) if is_served(name) and name not in KNOWN else None
+        path = None
+        if is_served(name) and name not in KNOWN:
+            path = _resolved_path(name)
         key = name if path is None else str(path)
         with self._lock:
             loading = self._loading.setdefault(key, threading.Lock())

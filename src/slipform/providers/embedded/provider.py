@@ -240,7 +240,9 @@ def _run_once(
 
 async def _run_async(engine: InferenceEngine, call: Call) -> AsyncGenerator[CompletionChunk, None]:
     answer = call.answer()
-    deadline = None if call.seconds is None else asyncio.get_running_loop().time() + call.seconds
+    deadline = None
+    if call.seconds is not None:
+        deadline = asyncio.get_running_loop().time() + call.seconds
     body: dict[str, Any] | None = call.body
     while body is not None:
         async with contextlib.aclosing(_run_once_async(engine, body, answer, deadline)) as chunks:

@@ -224,7 +224,9 @@ def budget_refusal(limit: str, budget: KeyBudget, standing: Standing, need: Call
         hint = "Try again in a moment: what calls under way do not use is released when they end."
         return BudgetExceeded(message, hint=hint, retry_after=1, headers=headers)
     end = period_end(budget.period, now)
-    when = f"The next {budget.period} begins at {end:%Y-%m-%dT%H:%MZ}. " if end is not None else ""
+    when = ""
+    if end is not None:
+        when = f"The next {budget.period} begins at {end:%Y-%m-%dT%H:%MZ}. "
     return BudgetExceeded(
         message,
         hint=f"{when}Allow fewer tokens (`max_tokens`), or ask who runs this server for a larger budget.",

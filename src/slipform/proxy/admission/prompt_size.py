@@ -74,7 +74,9 @@ def _media_of(name: str, fields: Mapping[str, Any]) -> Iterator[tuple[int, int]]
         value = fields[field]
         if not isinstance(value, str):
             continue
-        kind = value[5:100].partition(";base64,")[0] if value.startswith("data:") else ""
+        kind = ""
+        if value.startswith("data:"):
+            kind = value[5:100].partition(";base64,")[0]
         if kind and field in _URL_FIELDS:
             yield from _inline(kind, value)
         elif refers and not kind:

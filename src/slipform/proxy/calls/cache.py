@@ -125,7 +125,10 @@ class AnswerCache:
             or (call.served.stream and call.stream_mode == "reject")
             or call.switches.evidence is not None  # it comes with the model's tokens, which are not kept
         )
-        key = None if skipped else self._key(call, models, "" if self._for_all else caller)
+        key = None
+        if not skipped:
+            owner = "" if self._for_all else caller
+            key = self._key(call, models, owner)
         if key is None:
             await work()
             return

@@ -228,7 +228,9 @@ class EndpointForwarder:
         forwarded = ForwardedCall(row.usage, target.provider, route, target.body, self._request_headers(call, target))
         calls = CallCount(self._max_calls)
         change = partial(self._changed, call, target) if _has_ids(row) else None
-        price = model_price(self._prices, target.provider, target.model) if row.usage else None
+        price = None
+        if row.usage:
+            price = model_price(self._prices, target.provider, target.model)
         cost = None if price is None else partial(record.add_cost, price)
         rewrite: Rewrite | None = None
         if row.owner_kind() == "response" and target.streamed:
@@ -508,7 +510,9 @@ class EndpointForwarder:
             path = model_route.path.removesuffix(":generateContent") + (row.upstream or {})[codec]
         else:
             path = upstream_path(row, codec, segments, query)
-        limit = self._settings.server.max_file_bytes if row.answered == "bytes" else None
+        limit = None
+        if row.answered == "bytes":
+            limit = self._settings.server.max_file_bytes
         route = Route(target.model, path, {}, row.model == "body", target.streamed, row.method, limit)
         if is_constant:
             if len(self._routes) >= _MAX_KNOWN:

@@ -178,7 +178,9 @@ async def _forward_response(
     fail = call.api.encode_stream(call.served).fail if call.served.stream else None
     price = model_price(options.prices, forwarded.provider, record.upstream_model)
     cost = None if price is None else partial(record.add_cost, price)
-    change = None if call.id_markers is None else partial(_rewrite_ids, call.id_markers)
+    change = None
+    if call.id_markers is not None:
+        change = partial(_rewrite_ids, call.id_markers)
     rewrite: Rewrite | None = None if call.id_markers is None else call.id_markers.feed
     if spending is not None:
         rewrite = spending.meter_stream(forwarded.api, rewrite)
@@ -239,7 +241,9 @@ async def _choice(
     try:
         outcome = await run_async(request, await route.plan_async(request, options), model)
     except SlipformError as error:
-        response = incomplete_answer(error, call.api.name) if options.on_incomplete == "respond" else None
+        response = None
+        if options.on_incomplete == "respond":
+            response = incomplete_answer(error, call.api.name)
         if response is None:
             raise
         return _Choice(response, error.report if isinstance(error.report, Report) else None)

@@ -322,19 +322,27 @@ async def pass_through(
                 if spent is not None and (price := cost(spent)) is not None:
                     head.append((b"x-slipform-cost", cost_text(price)))
             await send_whole(send, status, head, data)
-            usage = find_usage(partial(usage_in, call.api, data), len(data)) if call.api else None
+            usage = None
+            if call.api:
+                usage = find_usage(partial(usage_in, call.api, data), len(data))
             return ForwardResult(status, "ok", usage)
         length = response_headers.get("content-length", "")
         is_unchanged = "content-encoding" not in response_headers and rewrite is None
-        known_length = int(length) if length.isdigit() and is_unchanged else None
+        known_length = None
+        if length.isdigit() and is_unchanged:
+            known_length = int(length)
         head += _NO_BUFFERING if known_length is None else ((b"content-length", length.encode()),)
         data = await answer.read()
         await send({"type": "http.response.start", "status": status, "headers": head})
         events = "text/event-stream" in response_headers.get("content-type", "")
-        annotate = partial(_with_cost, call.api, cost) if cost is not None and events and call.api else None
+        annotate = None
+        if cost is not None and events and call.api:
+            annotate = partial(_with_cost, call.api, cost)
         relay = ByteRelay(send, known_length, annotate, rewrite)
         outcome = await relay.run(answer, data, fail if events else None)
-        usage = find_usage(partial(relay.tail.usage, call.api), relay.tail.size) if call.api else None
+        usage = None
+        if call.api:
+            usage = find_usage(partial(relay.tail.usage, call.api), relay.tail.size)
         return ForwardResult(status, outcome, usage)
     finally:
         await answer.close()

@@ -88,7 +88,9 @@ def form_type(boundary: bytes) -> str:
     ('multipart/form-data; boundary=abc', 'multipart/form-data; boundary="a:b"')
     """
     text = boundary.decode("ascii")
-    return f"multipart/form-data; boundary={text if _TOKEN.fullmatch(boundary) else chr(34) + text + chr(34)}"
+    if _TOKEN.fullmatch(boundary) is None:
+        text = f'"{text}"'
+    return f"multipart/form-data; boundary={text}"
 
 
 def _parameters(text: bytes) -> dict[bytes, bytes] | None:

@@ -56,7 +56,9 @@ async def count_tokens(
         inner = data.get("generateContentRequest")
         data = inner if isinstance(inner, Mapping) else data
     request = _read(family, data, model)
-    counted = await _count_at_provider(request, provider, calls) if isinstance(provider, HttpProvider) else None
+    counted = None
+    if isinstance(provider, HttpProvider):
+        counted = await _count_at_provider(request, provider, calls)
     if counted is None:
         return TokenCount(estimate(dumps(data)), True)
     return TokenCount(counted, False)
@@ -101,7 +103,9 @@ async def _count_at_provider(request: ModelRequest, provider: HttpProvider, call
         route = Route(request.model, path, model_route.headers, model_route.in_body, False)
         answer = await provider.forward_async(route, dumps(body), {}, calls)
         try:
-            reply = orjson.loads(await answer.read_whole()) if answer.status == 200 else None
+            reply = None
+            if answer.status == 200:
+                reply = orjson.loads(await answer.read_whole())
         finally:
             await answer.close()
     except (SlipformError, orjson.JSONDecodeError):

@@ -125,8 +125,12 @@ def _names_in(answer: Mapping[str, Any]) -> Iterable[str]:
     """
     entries = answer.get("data") or answer.get("models")
     for entry in entries if isinstance(entries, list) else ():
-        name = entry.get("id") or entry.get("model") or entry.get("name") if isinstance(entry, dict) else None
-        methods = entry.get("supportedGenerationMethods") if isinstance(entry, dict) else None
+        name = None
+        if isinstance(entry, dict):
+            name = entry.get("id") or entry.get("model") or entry.get("name")
+        methods = None
+        if isinstance(entry, dict):
+            methods = entry.get("supportedGenerationMethods")
         if not isinstance(name, str) or (isinstance(methods, list) and "generateContent" not in methods):
             continue
         try:

@@ -224,7 +224,9 @@ class CallHistory:
         """One call by its id, with its words if they are kept; of a call under way, as far as it has come."""
         if (record := self._under_way.get(identity)) is not None:
             row = named(row_of(record, identity, under_way=True))
-            trace = record.trace if record.trace is not None and record.trace.only is None else None
+            trace = None
+            if record.trace is not None and record.trace.only is None:
+                trace = record.trace
             row["trace"] = orjson.loads(_packed(trace, record)) if trace is not None else None
             return row
         if (entry := self._lookup(identity)) is None:

@@ -200,7 +200,9 @@ def _busy(provider: Provider) -> dict[str, Any]:
     loaded = provider.loaded_models()
     limit = sum(each.slots or 0 for each in loaded)
     running = sum(each.running or 0 for each in loaded)
-    slots_of = {"limit": limit, "used": min(limit, running), "waiting": max(0, running - limit)} if limit else None
+    slots_of = None
+    if limit:
+        slots_of = {"limit": limit, "used": min(limit, running), "waiting": max(0, running - limit)}
     memory = {each.name: each.memory or 0 for each in loaded}
     return {"loaded": memory, **({"slots": slots_of} if slots_of else {})}
 

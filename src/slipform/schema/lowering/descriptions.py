@@ -43,7 +43,9 @@ def describe(
 def note(bound: Bound) -> str:
     """One constraint in a few words."""
     text = json.dumps(bound.value, ensure_ascii=False)
-    return f"{bound.keyword}: {text if len(text) <= _MAX_NOTE else text[:_MAX_NOTE] + '…'}"
+    if len(text) > _MAX_NOTE:
+        text = text[:_MAX_NOTE] + "…"
+    return f"{bound.keyword}: {text}"
 
 
 def constraints(

@@ -222,7 +222,9 @@ def document(
     root: dict[str, Any], defs: Mapping[str, dict[str, Any]], root_name: str | None, dialect: Dialect
 ) -> dict[str, Any]:
     """One document: the root, and the definitions it leads to."""
-    itself = root_name if root_name is not None and dialect.refs == "root" and defs.get(root_name) is root else None
+    itself = None
+    if root_name is not None and dialect.refs == "root" and defs.get(root_name) is root:
+        itself = root_name
     used = _used_definitions(root, defs)
     if itself is not None:
         used.pop(itself, None)

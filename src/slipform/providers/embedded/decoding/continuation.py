@@ -213,7 +213,9 @@ def continuation(
     closer = AnswerCloser.at(grammar, text, Hints.of(form))
     outline = Outline()
     outline.feed(text[len(opening) :])
-    is_open = None if closer is None else _text_goes_on(closer, form, outline, is_stuck=is_stuck)
+    is_open = None
+    if closer is not None:
+        is_open = _text_goes_on(closer, form, outline, is_stuck=is_stuck)
     if closer is None or is_open is None:
         return None
     rests = _rests(form, outline.stack)

@@ -148,7 +148,9 @@ class _Fitting:
     def _together(self, sub: Mapping[str, Any], at: Pointer, tokens: float) -> dict[str, Any]:
         """What several schemas say of one value, in one schema if there is one."""
         self.merges += 1
-        one = merged(sub, self.root) if self.merges <= _MOST_MERGES and self.nested < _DEEPEST_MERGE else None
+        one = None
+        if self.merges <= _MOST_MERGES and self.nested < _DEEPEST_MERGE:
+            one = merged(sub, self.root)
         if one is None:
             return self._as_it_is(sub, tokens)
         self.nested += 1

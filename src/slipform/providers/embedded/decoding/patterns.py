@@ -413,12 +413,16 @@ def bounded(pattern: str, most: int) -> str:
     opened = parts[:1] == ["^"]
     closed = parts[-1:] == ["$"]
     loose = not closed and not (parts and parts[-1].startswith("{"))
-    return f"{'' if opened else '^'}{''.join(parts)}{f'.{{0,{most}}}' if loose else ''}{'' if closed else '$'}"
+    start = "" if opened else "^"
+    end = "" if closed else "$"
+    filler = f".{{0,{most}}}" if loose else ""
+    return f"{start}{''.join(parts)}{filler}{end}"
 
 
 def _ended(part: str, most: int) -> str:
     if part in "+*" and part:
-        return f"{{{1 if part == '+' else 0},{most}}}"
+        least = 1 if part == "+" else 0
+        return f"{{{least},{most}}}"
     if match := _REPEATED.fullmatch(part):
         least = int(match[1])
         own = int(match[2] or most)
