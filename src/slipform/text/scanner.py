@@ -364,7 +364,7 @@ class JsonScanner:
             self.stop()
 
     def close(self) -> None:
-        """The innermost container closes; nothing new to see in that."""
+        """Close the innermost container and add it to the one around it; `version` stays, as no value is new."""
         frame = self.top
         parent = frame.parent
         if parent is not None:

@@ -143,6 +143,7 @@ def _instructed(request: ModelRequest, response_format: ResponseFormat) -> Model
 
 
 def _decoding(request: ModelRequest, options: Guard, stop_hook: HookFactory | None) -> _Decoding:
+    """How an answer is decoded: watched only where the schema is in the prompt, else under a grammar, or free."""
     tools = callable_tools(request)
     response_format = request.response_format
     if response_format is not None and response_format.strategy is OutputStrategy.PROMPTED and not tools:

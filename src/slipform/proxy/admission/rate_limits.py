@@ -144,10 +144,11 @@ class SharedRates:
 
     def _refill(self, lease: _Lease, name: str, limit: int) -> asyncio.Task[None]:
         if lease.refill is None:
-            lease.refill = asyncio.create_task(self._filled(lease, name, limit))
+            lease.refill = asyncio.create_task(self._take_permits(lease, name, limit))
         return lease.refill
 
-    async def _filled(self, lease: _Lease, name: str, limit: int) -> None:
+    async def _take_permits(self, lease: _Lease, name: str, limit: int) -> None:
+        """Take more permits from Redis for this process, or note until when it refuses or counts alone."""
         try:
             permits = await self._shared.permits(name, limit, lease_size(limit))
             now = self._clock()
@@ -156,7 +157,9 @@ class SharedRates:
                 return
             granted, lease.remaining, wait = permits
             if granted:
-                lease.left = granted + (lease.left if now <= lease.until else 0)
+                if now > lease.until:
+                    lease.left = 0
+                lease.left += granted
                 lease.until = now + _LEASE_SECONDS
             elif lease.left <= 0 or now > lease.until:
                 lease.left = 0

@@ -155,7 +155,10 @@ def _combined(sub: Mapping[str, Any]) -> list[Json]:
 
 
 def narrow(sub: Json, limits: TokenBounds, *, branch: bool = False) -> Json:
-    """The schema with its open ends closed; `branch` inside a combination whose parent speaks of the same value."""
+    """The schema with a limit for everything that could go on without end, so that an answer fits its tokens.
+
+    `branch` is for a schema inside `anyOf` and the like: the schema around it applies to the same value, and types it.
+    """
     if not isinstance(sub, Mapping) or sub.keys() <= ANNOTATIONS:
         if sub is False or branch:
             return sub
