@@ -239,6 +239,26 @@ def test_every_face_reads_a_text_alike(faces: Faces) -> None:
     assert left <= MOST_THAT_HAVE_LEFT
 
 
+@pytest.mark.parametrize("api", ["chat", "responses", "messages", "gemini", "ollama"])
+def test_a_streamed_draft_that_a_later_answer_supersedes_is_never_a_success(faces: Faces, api: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "temp": {"type": "number"}},
+        "required": ["city", "temp"],
+    }
+    draft = '{"city":"Bergen","temp":9}'
+    final = '{"city":"Oslo","temp":-3.5}'
+    wrong: list[Any] = []
+    for between in (20, 90, 2_000):
+        prose = ("I looked at the source again. " * 70)[:between]
+        case = Text(f"{between} characters", f"{draft}\n\n{prose}\nFinal answer:\n{final}", schema)
+        whole = faces.proxy(case, api)
+        streamed = faces.proxy(case, api, stream=True)
+        if whole.value != json.loads(final) or (streamed.error is None and streamed.value != whole.value):
+            wrong.append((between, whole, streamed))
+    assert wrong == []
+
+
 @pytest.mark.slow
 def test_every_face_reads_every_text_of_the_corpus_alike(faces: Faces) -> None:
     found, left = differences(faces, TEXTS)

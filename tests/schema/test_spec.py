@@ -50,6 +50,20 @@ def test_reading_a_serialised_spec_checks_nothing() -> None:
     assert (unchecked.name, unchecked.schema) == ("", 3)
 
 
+@pytest.mark.parametrize(
+    ("read", "serialised", "place"),
+    [
+        (JsonSchemaSpec.from_dict, {}, "name"),
+        (JsonSchemaSpec.from_dict, {"name": "user"}, "schema"),
+        (ResponseFormat.from_dict, {}, "json_schema"),
+        (ResponseFormat.from_dict, {"json_schema": {"name": "user", "schema": {}}, "strategy": "zzz"}, "strategy"),
+    ],
+)
+def test_a_serialised_record_that_cannot_be_read_names_the_field(read: Any, serialised: Any, place: str) -> None:
+    with pytest.raises(ConfigError, match=f"at {place}\\b"):
+        read(serialised)
+
+
 @pytest.mark.covers("S4-12", "S4-21")
 def test_the_strategies_are_spelt_in_snake_case() -> None:
     assert [strategy.value for strategy in OutputStrategy] == ["auto", "native", "tool", "prompted"]
