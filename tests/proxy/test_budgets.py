@@ -343,8 +343,11 @@ def test_an_enforced_stream_tells_its_cost_and_is_counted_with_all_attempts(tmp_
         page = settled(address, headers)
     usage = reply.events()[-2]["usage"]
     assert len(model.requests) == 2
-    assert page["spent"]["cost"] >= 2 * COST - 1e-9  # the first may have been stopped before it told its tokens
-    assert usage["cost"] == pytest.approx(COST) or usage["cost"] == pytest.approx(2 * COST)
+    # The first answer may have been stopped before it told its tokens; they are estimated then.
+    assert page["spent"]["cost"] >= 2 * COST - 1e-9
+    assert usage["cost"] > COST
+    assert usage["prompt_tokens"] > 40
+    assert usage["completion_tokens"] > 50
 
 
 def test_an_answer_without_usage_counts_by_its_text(tmp_path: Path) -> None:

@@ -334,6 +334,23 @@ async def test_the_line_of_a_request_names_its_warnings(logging_to: Start) -> No
     assert "several_candidates" in json.loads(line)["warnings"]
 
 
+async def test_the_line_of_a_request_says_that_its_answer_was_repaired_or_patched(logging_to: Start) -> None:
+    stream = logging_to("json")
+    answers = ['{"name": "Ada", "age": 36}', "{'name': 'Ada', 'age': 36}", '{"name": "Ada", "age": "36"}']
+    app = app_for(*answers, *answers)
+    headers: list[str] = []
+    for streaming in (False, True):
+        for _ in answers:
+            asked = {**ASK, "response_format": WANTED, "stream": streaming}
+            reply = await post(app, "/v1/chat/completions", asked)
+            if not streaming:
+                told = {reply.headers["x-slipform-repaired"], reply.headers["x-slipform-patched"]}
+                headers.append("yes" if "true" in told else "no")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert headers == ["no", "yes", "yes"]
+    assert [line["repair_attempted"] for line in lines] == headers * 2
+
+
 def test_the_line_of_a_librarys_call_has_every_field_once(caplog: pytest.LogCaptureFixture) -> None:
     client = Client(router=Router({"fake": FakeModel(['{"a": 1}'], models=("m",))}))
     with caplog.at_level(logging.INFO, logger="slipform.calls"):

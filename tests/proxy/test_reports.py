@@ -61,6 +61,16 @@ def test_with_require_json_every_answer_is_json_or_an_error() -> None:
     assert model.requests[0].json_mode
 
 
+def test_without_a_schema_an_error_speaks_of_json_and_not_of_a_schema() -> None:
+    wrong: list[Any] = []
+    for answer in ("42", "null", '"text"', "nothing"):
+        with proxied({"fake": FakeModel([answer] * 2, models=("m",))}, {"output": {"require_json": True}}) as address:
+            reply = chat(address, response_format=None)
+        if reply.status != 422 or "schema" in reply.json["error"]["message"]:
+            wrong.append((answer, reply.status, reply.json))
+    assert wrong == []
+
+
 def test_the_count_of_warnings_leaves_out_what_is_only_noted() -> None:
     with proxied({"fake": FakeModel(["Sure: " + ADA], models=("m",))}) as address:
         reply = chat(address, slipform={"report": True})

@@ -228,6 +228,13 @@ def test_enforced_calls_fail_hard_as_with_any_provider_after_their_attempts_and_
     assert [attempt.usage.output for attempt in report.attempts] == [1, 8]
 
 
+def test_guards_in_camel_case_are_followed_and_not_called_unsupported() -> None:
+    engine = Scripted('{"name": "Ada", "age": 36}')
+    answer = LocalProvider(lambda _: engine).complete(asked(forceJsonStart=True, stopAfterJson=True))
+    assert engine.body["grammar"]
+    assert answer.warnings == ()
+
+
 @pytest.mark.covers("S0-47")
 @pytest.mark.parametrize("provider_class", [LocalProvider, TransformersProvider])
 def test_enforced_calls_force_the_start_wherever_the_engine_can(
