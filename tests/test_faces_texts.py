@@ -259,6 +259,45 @@ def test_a_streamed_draft_that_a_later_answer_supersedes_is_never_a_success(face
     assert wrong == []
 
 
+def closed(**properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+STRING: dict[str, Any] = {"type": "string"}
+INTEGER: dict[str, Any] = {"type": "integer"}
+STREAMED_AS_WHOLE = [
+    Text("unescaped quotes", '{"say": "he said "hi" to me", "n": 1}', closed(say=STRING, n=INTEGER)),
+    Text("a formula", '{"tex": "\\frac{1}{2}", "n": 1}', closed(tex=STRING, n=INTEGER)),
+    Text("the wrapper of a call", '{"name":"output","arguments":{"n":1}}', closed(n=INTEGER)),
+    Text("a bare word of an enum", "positive", {"enum": ["positive", "negative"]}),
+    Text("a bare word", "Oslo", STRING),
+]
+STREAMED_OR_REFUSED = [
+    Text("a key twice", '{"say": "x", "say": "y"}', closed(say=STRING)),
+    Text("a list of one", '{"level":["high"]}', closed(level={"enum": ["high", "low"]})),
+    Text("a list of one number in quotes", '{"x":["5"]}', closed(x=INTEGER)),
+    Text("a placeholder, then the answer", '{"x":"TODO"}\n{"x":3}', closed(x=INTEGER)),
+    Text("a key after the end", '{"a": 1}, "b": 2}', closed(a=INTEGER, b=INTEGER)),
+    Text("no first bracket", '"a": 1, "b": 2}', closed(a=INTEGER, b=INTEGER)),
+]
+
+
+def test_a_stream_returns_what_the_plain_call_returns_or_an_error(faces: Faces) -> None:
+    wrong: list[Any] = []
+    for case in (*STREAMED_AS_WHOLE, *STREAMED_OR_REFUSED):
+        plain = faces.proxy(case)
+        streamed = faces.proxy(case, stream=True)
+        may_fail = case in STREAMED_OR_REFUSED and streamed.error is not None
+        if plain.error or not (may_fail or streamed.value == plain.value):
+            wrong.append((case.name, plain, streamed))
+    assert wrong == []
+
+
 @pytest.mark.slow
 def test_every_face_reads_every_text_of_the_corpus_alike(faces: Faces) -> None:
     found, left = differences(faces, TEXTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from typing import Any
 
@@ -15,9 +16,11 @@ from slipform.ir import CompletionChunk, ModelRequest
 from slipform.proxy.calls.stream_writer import StreamWriter
 from slipform.proxy.http_server.asgi import RecordingSend
 from slipform.proxy.observability.call_record import CallRecord
-from slipform.testing import Answer, FakeVendor
+from slipform.schema.lowering import lower
+from slipform.testing import Answer, Api, FakeVendor
 from tests.conftest import PERSON
 from tests.proxy.wire import before, post
+from tests.schema.lowering_encode import encode
 from tests.waiting import DEADLINE, steady_async, until_async
 
 CHAT = "/v1/chat/completions"
@@ -102,6 +105,40 @@ def test_every_channel_is_live(strategy: str, mode: str, lead: str) -> None:
     ]
     assert content(reply.events()) == COMPACT
     assert len(pieces) > 1 or strategy == "tool"
+
+
+PLACE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "note": {"type": "string"}},
+    "required": ["city"],
+}
+PLACED = {"city": "Oslo by the fjord", "note": "seen from the ferry"}
+LOWERED: dict[str, tuple[dict[str, Any], Any]] = {
+    "an optional property": ({**PLACE, "additionalProperties": False}, PLACED),
+    "an open object": (PLACE, PLACED),
+    "a list at the root": ({"type": "array", "items": {"type": "string"}}, list(PLACED.values())),
+}
+VENDORS: dict[Api, str] = {
+    "openai": "gpt-6-luna",
+    "anthropic": "claude-opus-5-5",
+    "gemini": "gemini-3-pro",
+}
+
+
+@pytest.mark.parametrize("api", VENDORS)
+def test_answers_in_a_vendors_own_shape_are_live(api: Api) -> None:
+    model = VENDORS[api]
+    wrong: list[Any] = []
+    for case, (schema, value) in LOWERED.items():
+        written = json.dumps(encode(lower(schema, api, open_objects="auto"), value))
+        wanted = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema, "strict": True}}
+        asked = {**ASK, "model": f"up/{model}", "response_format": wanted, "slipform": {"stream_mode": "live"}}
+        with FakeVendor([written], api=api) as vendor, before(vendor, api) as address:
+            events = post(address, CHAT, asked).events()
+        pieces = [content([event]) for event in events]
+        if json.loads(content(events)) != value or sum(map(bool, pieces)) < 4:
+            wrong.append((case, written, pieces))
+    assert wrong == []
 
 
 REASONED = {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import urllib.request
+
 import pytest
 
 from slipform.providers.http import HttpProvider
@@ -47,4 +50,8 @@ def test_only_slipforms_own_time_is_overhead(name: str, model: str | list[str]) 
         settings = {"default_model": "slow/m", "model_aliases": {"listed": model}}
         with proxied(providers, settings) as address:
             reply = chat(address, model="listed")
+            with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
+                metrics = answer.read().decode()
+    (total,) = re.findall(r"^slipform_overhead_seconds_sum\{.*\} (.*)$", metrics, re.MULTILINE)
+    assert float(total) < 0.5 * WAIT, (name, total)
     assert float(reply.headers["x-slipform-overhead-ms"]) < 500 * WAIT, (name, reply.headers)
