@@ -87,6 +87,9 @@ def test_a_value_out_of_unfinished_reasoning_is_never_an_answer(
     model = FakeModel([thought, OSLO])
     assert asked(model, 3).value == {"city": "Oslo"}
     assert len(model.requests) == 2
+    client = Client("fake/m", router=Router({"fake": FakeModel([thought, OSLO])}))
+    with client.stream(CITY, "Where?", max_attempts=3) as stream:
+        assert stream.result.value == {"city": "Oslo"}
     with pytest.raises(error):
         asked(FakeModel([thought]), 1)
     with pytest.raises(JsonEnforcementError, match="still reasoning"):

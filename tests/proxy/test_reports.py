@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from slipform.ir import ModelResponse
 from slipform.testing import FakeModel
 from tests.proxy.proxying import ADA, call, chat, proxied
 
@@ -59,6 +60,20 @@ def test_with_require_json_every_answer_is_json_or_an_error() -> None:
     assert bad.status == 422
     assert "JSON" in model.requests[0].messages[0].text
     assert model.requests[0].json_mode
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_value_in_unfinished_reasoning_is_not_taken_out_of_it(stream: bool) -> None:
+    text = f"<think>Maybe {ADA}? Let me check"
+    cut = ModelResponse(text=text, finish="length")
+    with proxied({"fake": FakeModel([cut], models=("m",))}) as address:
+        reply = chat(address, stream=stream)
+    assert json.dumps(text)[1:-1] in reply.body.decode(), "the text as it was cut off, which is not JSON"
+    assert b'"finish_reason":"length"' in reply.body
+    raising = {"enforcement": {"on_incomplete": "raise"}}
+    with proxied({"fake": FakeModel([cut] * 2, models=("m",))}, raising) as address:
+        reply = chat(address, stream=stream)
+    assert (reply.status, reply.json["error"]["code"]) == (422, "truncated")
 
 
 def test_without_a_schema_an_error_speaks_of_json_and_not_of_a_schema() -> None:
