@@ -12,6 +12,7 @@ from pydantic import BaseModel
 import slipform
 from slipform import AsyncClient, Client
 from slipform.errors import ConfigError, TruncatedError, UnknownModelError
+from slipform.ir import ModelResponse
 from slipform.providers.embedded import LocalProvider
 from slipform.providers.router import Router
 from slipform.testing import FakeModel, FakeVendor
@@ -113,3 +114,23 @@ def test_a_report_prints_as_a_line_for_each_attempt() -> None:
     assert first.startswith("1. openai/any (")
     assert first.endswith("violations: 1")
     assert second.endswith(": ok, repairs: 2, patches: 1")
+
+
+def _ask(client: Client, schema: Any) -> Any:
+    return client.ask(schema, "All rows.", max_attempts=1)
+
+
+def _stream(client: Client, schema: Any) -> Any:
+    with client.stream(schema, "All rows.", max_attempts=1) as stream:
+        return stream.result
+
+
+@pytest.mark.parametrize("call", [_ask, _stream])
+def test_what_was_written_before_the_token_limit_is_on_the_error(call: Any) -> None:
+    schema = {"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]}
+    cut = '{"rows":[' + ",".join(f'{{"n":{number}}}' for number in range(300)) + ',{"n":'
+    model = FakeModel([ModelResponse(text=cut, finish="length")])
+    with pytest.raises(TruncatedError) as caught:
+        call(Client("fake/m", router=Router({"fake": model})), schema)
+    assert caught.value.partial.text == cut
+    assert slipform.loads_report(cut).value["rows"][:300] == [{"n": number} for number in range(300)]
