@@ -131,10 +131,10 @@ def test_answers_in_a_vendors_own_shape_are_live(api: Api) -> None:
     wrong: list[Any] = []
     for case, (schema, value) in LOWERED.items():
         written = json.dumps(encode(lower(schema, api, open_objects="auto"), value))
-        wanted = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema, "strict": True}}
-        asked = {**ASK, "model": f"up/{model}", "response_format": wanted, "slipform": {"stream_mode": "live"}}
+        shape = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema, "strict": True}}
+        body = {**ASK, "model": f"up/{model}", "response_format": shape, "slipform": {"stream_mode": "live"}}
         with FakeVendor([written], api=api) as vendor, before(vendor, api) as address:
-            events = post(address, CHAT, asked).events()
+            events = post(address, CHAT, body).events()
         pieces = [content([event]) for event in events]
         if json.loads(content(events)) != value or sum(map(bool, pieces)) < 4:
             wrong.append((case, written, pieces))

@@ -341,11 +341,11 @@ async def test_the_line_of_a_request_says_that_its_answer_was_repaired_or_patche
     headers: list[str] = []
     for streaming in (False, True):
         for _ in answers:
-            asked = {**ASK, "response_format": WANTED, "stream": streaming}
-            reply = await post(app, "/v1/chat/completions", asked)
+            body = {**ASK, "response_format": WANTED, "stream": streaming}
+            reply = await post(app, "/v1/chat/completions", body)
             if not streaming:
-                told = {reply.headers["x-slipform-repaired"], reply.headers["x-slipform-patched"]}
-                headers.append("yes" if "true" in told else "no")
+                flags = {reply.headers["x-slipform-repaired"], reply.headers["x-slipform-patched"]}
+                headers.append("yes" if "true" in flags else "no")
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert headers == ["no", "yes", "yes"]
     assert [line["repair_attempted"] for line in lines] == headers * 2
