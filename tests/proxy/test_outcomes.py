@@ -241,7 +241,7 @@ def expected_end(name: str, served_api: str, vendor: Api, *, stream: bool) -> En
     if name == "length":
         return End("length", CUT)
     if served_api == "gemini" and name in ("refusal", "filter"):  # its SDK does not show the words of a refusal
-        return End("filter", NO if name == "refusal" and vendor == "anthropic" else "")
+        return End("filter", "")
     if name == "filter" or (name == "refusal" and vendor == "gemini"):
         return _filtered(served_api, vendor)
     if name == "refusal":

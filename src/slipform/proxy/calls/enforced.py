@@ -17,7 +17,7 @@ from slipform.engine.drive import AsyncModel, run_async, run_stream
 from slipform.engine.fallback import FallbackList, joined, run_first_async
 from slipform.engine.planning import ModelRoute, model_price
 from slipform.engine.setup import Options
-from slipform.errors import RequestError, SlipformError, UpstreamError
+from slipform.errors import RefusalError, RequestError, SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import CallCount
 from slipform.ir.response import ChunkSink
@@ -92,6 +92,8 @@ async def answer(
         await run_first_async(fallback, ask, may_ask_next)
     except Exception as error:
         incomplete = _incomplete_answer(call, error, options)
+        if stream is not None and stream.has_begun and isinstance(error, RefusalError):
+            incomplete = None  # half an answer has left, which a refusal does not end
         if incomplete is not None:
             await _write_incomplete(call, incomplete, send, stream)
         elif stream is not None and stream.writer.started:
@@ -356,14 +358,18 @@ class _Stream:
             await self._keep_ids(self._answer)
         await writer.finish()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether some of the answer has left."""
+        reader = self._opened.reader
+        return self.writer.started or (reader is not None and reader.has_shown)
+
     async def end(self, response: ModelResponse) -> None:
         """Write an answer that was refused or truncated; of one that has begun, its end."""
         record = self._call.record
         if record.report_asked and record.report is not None:
             self.writer.add({FIELD: record.report.to_dict()})
-        reader = self._opened.reader
-        has_begun = self.writer.started or (reader is not None and reader.has_shown)
-        await self.writer.write([closing_chunk(response)] if has_begun else list(as_chunks(response)))
+        await self.writer.write([closing_chunk(response)] if self.has_begun else list(as_chunks(response)))
         await self.writer.finish()
 
     async def fail(self, error: Exception) -> None:

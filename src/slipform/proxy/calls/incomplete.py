@@ -8,7 +8,7 @@ from slipform.errors import EnforcementError, RefusalError, SlipformError, Trunc
 from slipform.ir import CompletionChunk, ModelResponse
 from slipform.ir.parts import with_content
 
-_REFUSES_IN_FIELD = frozenset({"openai-chat", "openai-responses"})
+_REFUSES_IN_FIELD = frozenset({"openai-chat", "openai-responses", "gemini"})
 """APIs in which a refusal has a field of its own, beside the text."""
 
 
@@ -45,12 +45,12 @@ def closing_chunk(response: ModelResponse) -> CompletionChunk:
 
 def _encode_refusal(response: ModelResponse, api: str) -> ModelResponse:
     """Return a refusal with its words and nothing else: a part of an answer is not one. A filter has no words."""
-    if response.finish == "content_filter":
-        return response
     is_prose = response.text.lstrip()[:1] not in ("", "{", "[", "}", "]")
-    text = response.text if is_prose else ""
+    text = response.text if is_prose and response.refusal is None else ""
     parts = with_content(response.parts, "", ()) if response.parts else ()
     bare = response.replace(text="", tool_calls=(), parts=parts)
+    if response.finish == "content_filter":
+        return bare
     if api in _REFUSES_IN_FIELD or not text:
         return bare.replace(finish="refusal", refusal=response.refusal or text or refusal_text(bare))
     parts = with_content(response.parts, text, ()) if response.parts else ()
