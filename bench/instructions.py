@@ -70,9 +70,9 @@ def under_callgrind(target: Target, folder: Path) -> Iterator[int]:
 def count_window(tool: Path, target: Target, case: Case, calls: int, pid: int, dump: Path) -> float:
     """Return the instructions of one call, over a window of so many."""
     control(pid, "--zero")
-    seen = load(tool, target, case, _LOAD_SECONDS, calls)
-    if seen.get("count") != calls or seen["wrong"] or seen["lost"]:
-        sys.exit(f"{target.name}, {case.name}: {seen}")
+    result = load(tool, target, case, _LOAD_SECONDS, calls)
+    if result.get("count") != calls or result["wrong"] or result["lost"]:
+        sys.exit(f"{target.name}, {case.name}: {result}")
     for old in dump.parent.glob(f"{dump.name}.*"):
         old.unlink()
     control(pid, "--dump")

@@ -107,8 +107,8 @@ def test_make_run_says_what_it_does_before_each_step(tmp_path: Path) -> None:
     printed = recipe(tmp_path / "none", "run").splitlines()
     lines = [line for line in printed if not line.startswith("make[")]  # which a make inside another says of itself
     steps = [index for index, line in enumerate(lines) if line.startswith('echo "')]
-    said = [lines[index].split()[1].strip('"') for index in steps]
-    assert said == ["Creating", "Compiling", "Installing", "Starting"]
+    first_words = [lines[index].split()[1].strip('"') for index in steps]
+    assert first_words == ["Creating", "Compiling", "Installing", "Starting"]
     assert steps[0] == 0
     assert "minute" in lines[steps[1]]
 

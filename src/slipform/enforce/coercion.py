@@ -526,11 +526,11 @@ def branch_fixes(
     union = reader.union(violation.schema_path)
     if current is ABSENT or union is None:
         return
-    mended = _patched_alternative(current, union, switches, patch)
-    if mended is not None and mended.edits:
+    patched = _patched_alternative(current, union, switches, patch)
+    if patched is not None and patched.edits:
         yield tuple(
             dataclasses.replace(edit, steps=(*steps, *edit.steps), source=(*steps, *edit.source) if edit.source else ())
-            for edit in mended.edits
+            for edit in patched.edits
         )
 
 
@@ -550,11 +550,11 @@ def _patched_alternative(
     best: tuple[int, int] | None = None
     values: list[Patched] = []
     for distance, number in sorted(distances)[:_MOST_TRIED]:
-        mended = patch(value, union.schema(number), switches)
-        rank = (distance, len(mended.edits))
-        if mended.violations or (best is not None and rank > best):
+        patched = patch(value, union.schema(number), switches)
+        rank = (distance, len(patched.edits))
+        if patched.violations or (best is not None and rank > best):
             continue
-        values = [mended] if best is None or rank < best else [*values, mended]
+        values = [patched] if best is None or rank < best else [*values, patched]
         best = rank
     if values and all(each.value == values[0].value for each in values):
         return values[0]

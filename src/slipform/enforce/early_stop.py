@@ -45,7 +45,7 @@ class EarlyStop:
         self._cache = ResolveCache()
         self._length = 0
         self._next_look: int | None = None
-        """Once the resolver has seen a fault that can be mended it says no more: at which length to look again."""
+        """Once the resolver has seen a fault that can be patched it says no more: at which length to look again."""
 
     def feed(self, text: str) -> bool:
         """Take the next piece of text; whether to stop here."""
@@ -117,7 +117,7 @@ class EarlyStop:
             self._look(schema)
 
     def _look(self, schema: Schema[Any]) -> None:
-        """Whether something that is finished is wrong and cannot be mended."""
+        """Whether something that is finished is wrong and cannot be patched."""
         self._next_look = 2 * self._length  # the text must double before the whole is looked at again
         value = self._parser.value
         open_path = self._parser.open_path

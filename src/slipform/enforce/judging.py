@@ -178,7 +178,7 @@ class Verdict(msgspec.Struct, frozen=True):
     hopeless: bool = False
     """Whether asking again is pointless: it was refused."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """The model's calls of the caller's tools, with their arguments mended."""
+    """The model's calls of the caller's tools, with their arguments patched."""
     wrong_calls: Mapping[str, tuple[Violation, ...]] = msgspec.field(default_factory=dict)
     """What is wrong with the arguments of which call."""
     doubtful_calls: Mapping[str, tuple[Violation, ...]] = msgspec.field(default_factory=dict)
@@ -579,14 +579,14 @@ def _own_checks(value: Any, typed: Any, standard: Requirement) -> list[Violation
 
 def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: Requirement) -> Verdict:
     """Arguments of the caller's own tools are repaired, validated and patched like any other answer."""
-    mended: list[ToolCall] = []
+    patched_calls: list[ToolCall] = []
     wrong: dict[str, tuple[Violation, ...]] = {}
     doubtful: dict[str, tuple[Violation, ...]] = {}
     warnings: tuple[ModelWarning, ...] = ()
     repairs: tuple[RepairEdit, ...] = ()
     for call in calls:
         if call.name not in standard.tools:
-            mended.append(call)
+            patched_calls.append(call)
             if standard.tools and not standard.loads_tools:
                 names = ", ".join(standard.tools)
                 wrong[call.id] = (Violation("", "", "tool", f"unknown tool {call.name!r}; the tools are {names}"),)
@@ -598,11 +598,13 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
             warnings += tuple([warning for warning in verdict.warnings if not warning.informs])
             if verdict.doubt is not None:
                 doubtful[call.id] = (verdict.doubt,)
-            mended.append(dataclasses.replace(call, arguments=verdict.candidate, arguments_resolved=verdict.value))
+            patched_calls.append(
+                dataclasses.replace(call, arguments=verdict.candidate, arguments_resolved=verdict.value)
+            )
         else:
             violations = verdict.violations or (Violation("", "", "json", str(verdict.error), steps=()),)
             wrong[call.id] = violations
-            mended.append(call)
+            patched_calls.append(call)
     violations = tuple(violation for each in wrong.values() for violation in each)
     error = None
     if violations:
@@ -615,7 +617,7 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
         warnings=warnings,
         error=was_truncated() if cut else error,
         doubt=next(iter(doubtful.values()))[0] if doubtful and error is None else None,
-        tool_calls=tuple(mended),
+        tool_calls=tuple(patched_calls),
         wrong_calls=wrong,
         doubtful_calls=doubtful,
     )

@@ -77,10 +77,10 @@ def loads(text: str, schema: Any = None, *, strict: bool = False, nan: Literal["
     log_doubts("loads", [(note.kind, note.message) for note in report.warnings if note.is_doubt])
     value = report.value
     _, type_violations = target.read(value, encode_answer(value).encode()) if not strict else (None, ())
-    mended = None
+    patched = None
     if type_violations:
-        mended = patch_for_type(value, target, type_violations)
-    return target.to_python(value if mended is None else mended.value)
+        patched = patch_for_type(value, target, type_violations)
+    return target.to_python(value if patched is None else patched.value)
 
 
 def loads_report(

@@ -184,7 +184,7 @@ class Patched(msgspec.Struct, frozen=True):
 
 
 def patch(value: Any, schema: Schema[Any], switches: Switches | None = None) -> Patched:
-    """Mend what can be mended mechanically.
+    """Patch what can be patched mechanically.
 
     An edit counts if it lowers the number of violations. One that only moves a violation deeper, where the next edit
     may reach it (a key renamed, whose value is a number written as text), counts if the whole then becomes valid. What
@@ -277,9 +277,9 @@ def patch_for_type(value: Any, schema: Schema[Any], violations: Sequence[Violati
         if plain is None:
             return None
         edits.append(PatchEdit("replace", violation.steps or (), "grouped digits as number", "medium", plain))
-    mended, made = apply(value, edits)
-    if schema.fits(mended):
-        return Patched(mended, made)
+    edited, made = apply(value, edits)
+    if schema.fits(edited):
+        return Patched(edited, made)
     return None
 
 
@@ -304,10 +304,10 @@ def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches, wrapped: int)
     edit = PatchEdit("replace", (), f"the whole answer stood under the key {key!r}", "medium", inner, (key,))
     if not violations:
         return Patched(inner, (edit,))
-    mended = _patch_invalid(Patched(inner, (), tuple(violations)), schema, allowed, wrapped + 1)
-    if mended.violations:
+    patched = _patch_invalid(Patched(inner, (), tuple(violations)), schema, allowed, wrapped + 1)
+    if patched.violations:
         return None
-    return Patched(mended.value, (edit, *mended.edits))
+    return Patched(patched.value, (edit, *patched.edits))
 
 
 def _try_fixes(trials: _Trials, reader: SchemaReader, allowed: Switches) -> bool:

@@ -287,7 +287,7 @@ class Plan:
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """A valid value, its compact JSON, and the way there; `response` is the last answer, its tool calls mended."""
+    """A valid value, its compact JSON, and the way there; `response` is the last answer, its tool calls patched."""
 
     value: Any
     text: str

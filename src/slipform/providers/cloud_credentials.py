@@ -30,26 +30,33 @@ _CHECK_SECONDS: Final = 30.0
 """How long credentials are used before it is looked whether they are still the same."""
 
 
-class AwsCredentials:
-    """The credentials that `botocore` resolves, for a profile or a role if the settings name one."""
+class _RefreshedCredentials:
+    """Credentials of a library's source, with the time until which they need not be refreshed."""
 
-    def __init__(self, settings: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: Mapping[str, str], clock: Callable[[], float]) -> None:
         self._settings = settings
         self._clock = clock
         self._lock = threading.Lock()
         self._source: Any = None
-        self._keys: AwsKeys | None = None
         self._until = float("-inf")
-
-    @property
-    def is_installed(self) -> bool:
-        """Whether the library that looks for credentials is here."""
-        return find_spec("botocore") is not None
 
     @property
     def is_current(self) -> bool:
         """Whether the next call need not wait for credentials."""
         return self._clock() < self._until
+
+
+class AwsCredentials(_RefreshedCredentials):
+    """The credentials that `botocore` resolves, for a profile or a role if the settings name one."""
+
+    def __init__(self, settings: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(settings, clock)
+        self._keys: AwsKeys | None = None
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the library that looks for credentials is here."""
+        return find_spec("botocore") is not None
 
     @property
     def keys(self) -> AwsKeys:
@@ -107,26 +114,17 @@ def _aws_source(settings: Mapping[str, str]) -> Any:
     return DeferredRefreshableCredentials(method="assume-role", refresh_using=fetcher.fetch_credentials)
 
 
-class GoogleCredentials:
+class GoogleCredentials(_RefreshedCredentials):
     """Application Default Credentials, or those of the file that the settings name."""
 
     def __init__(self, settings: Mapping[str, str], clock: Callable[[], float] = time.time) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._source: Any = None
+        super().__init__(settings, clock)
         self._token: Secret | None = None
-        self._until = float("-inf")
 
     @property
     def is_installed(self) -> bool:
         """Whether the library that looks for credentials is here."""
         return find_spec("google") is not None and find_spec("google.auth") is not None
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the next call need not wait for credentials."""
-        return self._clock() < self._until
 
     @property
     def token(self) -> Secret:
