@@ -108,14 +108,16 @@ def test_an_event_by_the_name_of_an_error_is_one_whatever_it_holds() -> None:
 
 def read_as_text(pieces: list[bytes], one: StreamDecoder) -> list[CompletionChunk]:
     """What is given where all that can be is read as text alone, as a chunk by who spoke last."""
-    found: list[CompletionChunk] = []
-    for data in pieces:
-        run = one.texts(data)
-        if run is None:
-            found += one.feed(data)
-        else:
-            found += [chunk._replace(model=found[-1].model, id=found[-1].id) for chunk in plain_chunks(*run)]
-    return found
+    chunks: list[CompletionChunk] = []
+    for piece in pieces:
+        data = piece
+        plain = one.texts(data)
+        if plain is not None:
+            texts, call, data = plain
+            chunks += [chunk._replace(model=chunks[-1].model, id=chunks[-1].id) for chunk in plain_chunks(texts, call)]
+        if data:
+            chunks += one.feed(data)
+    return chunks
 
 
 def arguments(index: int, text: str) -> dict[str, Any]:
@@ -154,16 +156,24 @@ def test_bytes_read_as_text_alone_give_what_they_would_give_as_chunks(
     assert read_as_text(pieces, reader()) == [chunk for data in pieces for chunk in one.feed(data)]
 
 
+def test_the_framing_of_texts_is_learned_from_events_that_arrive_together() -> None:
+    one = reader()
+    first = event({"role": "assistant"})
+    events = [b"data: " + data + b"\n\n" for data in (first, *[event({"content": text}) for text in "abcd"])]
+    one.feed(b"".join(events[:3]))
+    assert one.texts(b"".join(events[3:])) == (["c", "d"], -1, b"")
+
+
 def test_one_more_piece_of_text_needs_no_chunk_and_anything_else_does() -> None:
     one = reader()
     pieces = [b"data: " + event({"content": text}) + b"\n\n" for text in ("a", "b", 'c"\u00e9', "d")]
     assert [one.texts(data) for data in pieces] == [None] * 4, "nothing is known of the first events"
     assert [chunk.text for data in pieces[:2] for chunk in one.feed(data)] == ["a", "b"]
-    assert one.texts(pieces[2]) == (['c"\u00e9'], -1)
-    assert one.texts(pieces[0] + pieces[1] + pieces[3]) == (["a", "b", "d"], -1)
+    assert one.texts(pieces[2]) == (['c"\u00e9'], -1, b"")
+    assert one.texts(pieces[0] + pieces[1] + pieces[3]) == (["a", "b", "d"], -1, b"")
+    for rest in (pieces[0][:40], pieces[3][:-1], pieces[1].replace(b"c1", b"c2"), b"data: [DONE]\n\n"):
+        assert one.texts(pieces[0] + pieces[1] + rest) == (["a", "b"], -1, rest)
     for other in (
-        pieces[0] + pieces[1] + pieces[0][:40],
-        pieces[0] + pieces[1].replace(b"c1", b"c2"),
         pieces[0][:-1],
         pieces[0][:40],
         pieces[0].replace(b'"a"', b'"a"\n'),
@@ -174,19 +184,21 @@ def test_one_more_piece_of_text_needs_no_chunk_and_anything_else_does() -> None:
         b"",
     ):
         assert one.texts(other) is None, other
-    assert one.texts(pieces[3]) == (["d"], -1)
+    assert one.texts(pieces[3]) == (["d"], -1, b"")
     one.feed(pieces[0][:40])
     assert one.texts(pieces[3]) is None, "an event is open"
     one.feed(pieces[0][40:])
-    assert one.texts(pieces[3]) == (["d"], -1)
+    assert one.texts(pieces[3]) == (["d"], -1, b"")
     one.feed(b"data: " + event({"content": "x"}, id="c2") + b"\n\n")
     assert one.texts(pieces[3]) is None, "somebody else has spoken"
 
 
-@pytest.mark.parametrize("api", APIS)
-def test_text_alone_is_written_as_a_chunk_of_it_is(api: str) -> None:
+@pytest.mark.parametrize(
+    ("api", "options"), [*[(api, {}) for api in APIS], ("openai-chat", {"functions": True})], ids=str
+)
+def test_text_alone_is_written_as_a_chunk_of_it_is(api: str, options: dict[str, Any]) -> None:
     stamp = Stamp(now=lambda: 7.0, new_id=lambda: "i")
-    served = ServedRequest(ModelRequest("m", ()), stream=True)
+    served = ServedRequest(ModelRequest("m", ()), stream=True, options=options)
     record = replace(find_api(api), stamp=stamp)
     as_chunks, as_text = record.encode_stream(served), record.encode_stream(served)
     for text in ("a", "", 'b"\n\u00e9'):

@@ -228,7 +228,12 @@ class ChatStreamEncoder:
         return before + separator, after.removeprefix(b"null")
 
     def _arguments_event(self, index: int) -> tuple[bytes, bytes] | None:
-        """The same for an event with nothing but arguments of the call with this index, once the call has begun."""
+        """The same for an event with nothing but arguments of the call with this index, once the call has begun.
+
+        None for a client that has offered `functions`: its arguments are written under another key.
+        """
+        if self._has_functions:
+            return None
         call, _ = self._calls.setdefault(0, CallTable()).place(ToolDelta(index))
         if (0, call.position) not in self._started_calls:
             return None
