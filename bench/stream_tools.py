@@ -139,7 +139,9 @@ async def run(rounds: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "slipform.yaml"
         row = {"kind": "openai", "api_key_env": "BENCH_KEY", "base_url": f"http://127.0.0.1:{upstream}/v1"}
-        config.write_text(json.dumps({"default_model": "up/gpt-6-luna", "providers": {"up": row}}))
+        config.write_text(
+            json.dumps({"default_model": "up/gpt-6-luna", "providers": {"up": row}, "server": {"traces": "off"}})
+        )
         command = [sys.executable, "-c", "from slipform.cli import main; main()", "serve"]
         env = {**os.environ, "BENCH_KEY": KEY, "PYTHONPATH": os.environ.get("PYTHONPATH") or str(HERE / "src")}
         proxy = subprocess.Popen(  # noqa: ASYNC220 — nothing else runs yet

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -71,18 +72,24 @@ TEXTS = list(texts())
 
 
 class Faces:
-    """All faces over one scripted model, which answers each call with `text`."""
+    """All faces over one scripted model, which answers each call with `text`, and a retry with `then`."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Options = OPTIONS) -> None:
         self.text = ""
-        model = FakeModel(lambda _: self.text, capabilities=Capabilities(native=True))
+        self.then = ""
+        model = FakeModel(lambda _: self._answer(), capabilities=Capabilities(native=True))
         router = Router({"fake": model}, default="fake/m")
-        self._client = Client("fake/m", router=router, options=OPTIONS)
-        self._app = App(AsyncClient(router=router, options=OPTIONS), Settings())
+        self._client = Client("fake/m", router=router, options=options)
+        self._app = App(AsyncClient(router=router, options=options), Settings())
         self._loop = asyncio.new_event_loop()
 
     def close(self) -> None:
         self._loop.close()
+
+    def _answer(self) -> str:
+        answer = self.text
+        self.text = self.then or answer
+        return answer
 
     def ask(self, case: Text) -> Seen:
         def work() -> tuple[Any, Report]:
@@ -106,8 +113,9 @@ class Faces:
             return Seen(error=error.code)
         return Seen(value, warnings=frozenset(warning.code for warning in report.warnings))
 
-    def proxy(self, case: Text, api: str = "chat", *, stream: bool = False) -> Seen:
+    def proxy(self, case: Text, api: str = "chat", *, stream: bool = False, then: str = "") -> Seen:
         self.text = case.text
+        self.then = then
         path, body = request_of(api, case.schema, stream=stream)
         path, _, query = path.partition("?")
         headers = {"content-type": "application/json", "x-slipform-report": "true"}
@@ -180,8 +188,13 @@ MODEL_IS_ASKED = (
     "a text that breaks off is read as far as it goes by `loads`; where there is a model, it is asked again"
 )
 HAS_LEFT = "a part of a live stream had left before the rest of the text showed how to read it"
-MOST_THAT_HAVE_LEFT = 145
-"""How many texts of the corpus a live stream may fail for that; fewer are better."""
+LATER_ANSWER = "a later answer, or the end of reasoning, replaces the JSON"
+KEY_TWICE = "a key is written twice"
+BRACKETS = "a bracket is missing, extra or wrong in the middle"
+QUOTES = "a quote in a string looks like its end"
+LIST_OF_ONE = "a value is in a list where none is allowed"
+MOST_THAT_HAVE_LEFT = {LATER_ANSWER: 50, KEY_TWICE: 7, BRACKETS: 7, QUOTES: 2, LIST_OF_ONE: 2}
+"""How many texts of the corpus a live stream may fail for that, by cause; docs/proxy.md lists them."""
 STOPS_EARLIER = "an error all the same, found before the text was whole, or named for its being cut"
 STREAM_ERRORS = ("not_json", "schema_violation")
 
@@ -197,6 +210,21 @@ def intended(face: str, case: Text, expected: Seen, seen: Seen) -> str:
     return ""
 
 
+def cause(case: Text) -> str:
+    """Return why a live stream of a text has to change what has left; empty for any other cause."""
+    report = loads_report(case.text, case.schema)
+    kinds = {edit.kind for edit in report.edits} | {warning.kind for warning in report.warnings}
+    if "several_candidates" in kinds or "</think>" in case.text:
+        return LATER_ANSWER
+    if "duplicate_key" in kinds:
+        return KEY_TWICE
+    if kinds & {"missing_bracket", "extra_bracket", "wrong_bracket"}:
+        return BRACKETS
+    if "unescaped_quote" in kinds:
+        return QUOTES
+    return "" if kinds else LIST_OF_ONE
+
+
 def breaks_off(case: Text) -> bool:
     kinds = {edit.kind for edit in loads_report(case.text, case.schema).edits}
     return "truncated" in kinds or ("missing_bracket" in kinds and case.text[-1:].isdigit())
@@ -207,10 +235,10 @@ def is_valid(case: Text) -> bool:
     return by_loads(case).warnings == frozenset() and is_valid_as_written(case.text, Schema.of(case.schema))
 
 
-def differences(faces: Faces, cases: list[Text]) -> tuple[list[Any], int]:
-    """What differs and is not meant, and how many texts a live stream fails for."""
+def differences(faces: Faces, cases: list[Text]) -> tuple[list[Any], Counter[str]]:
+    """What differs and is not meant, and how many texts a live stream fails for, by cause."""
     found: list[Any] = []
-    left = 0
+    left: Counter[str] = Counter()
     for number, case in enumerate(cases):
         expected = by_loads(case)
         answers = {
@@ -224,7 +252,8 @@ def differences(faces: Faces, cases: list[Text]) -> tuple[list[Any], int]:
             answers[f"{api} stream"] = faces.proxy(case, api, stream=True)
         for face, seen in answers.items():
             reason = "" if seen == expected else intended(face, case, expected, seen)
-            left += reason is HAS_LEFT and face == "chat stream"
+            if reason is HAS_LEFT and face == "chat stream":
+                left[cause(case)] += 1
             if seen != expected and not reason:
                 found.append((face, case.name, case.text, expected, seen))
     return found, left
@@ -236,7 +265,7 @@ def test_every_face_reads_a_text_alike(faces: Faces) -> None:
     assert len(cases) >= 400
     found, left = differences(faces, cases)
     assert found == []
-    assert left <= MOST_THAT_HAVE_LEFT
+    assert left <= Counter(MOST_THAT_HAVE_LEFT)
 
 
 @pytest.mark.parametrize("api", ["chat", "responses", "messages", "gemini", "ollama"])
@@ -276,14 +305,35 @@ STREAMED_AS_WHOLE = [
     Text("the wrapper of a call", '{"name":"output","arguments":{"n":1}}', closed(n=INTEGER)),
     Text("a bare word of an enum", "positive", {"enum": ["positive", "negative"]}),
     Text("a bare word", "Oslo", STRING),
+    Text("no closing quote, then a key", '{"say": "one, "n": 1}', closed(say=STRING, n=INTEGER)),
+    Text("no closing quote, then the end", '{"n": 1, "say": "one}', closed(n=INTEGER, say=STRING)),
+    Text(
+        "another closing quote", '{"n": 1, "say": "one\N{RIGHT DOUBLE QUOTATION MARK}}', closed(n=INTEGER, say=STRING)
+    ),
+    Text("formulas", '{"tex": "\\frac{1}{2} \\leq x", "n": 1}', closed(tex=STRING, n=INTEGER)),
+    Text("a path", '{"path": "C:\\new\\Users", "n": 1}', closed(path=STRING, n=INTEGER)),
+    Text("a number with words", '{"price": 10 USD, "n": 1}', {"type": "object"}),
+    Text("a key in a list", '{"a": [{"x": 1}, {"x": 2}, "b": 3}', {"type": "object"}),
+    Text("a key after the end", '{"say": "x"}, "n": 2}', closed(say=STRING, n=INTEGER)),
+    Text("no first bracket", '"a": 1, "b": 2}', closed(a=INTEGER, b=INTEGER)),
+    Text(
+        "a call as text",
+        '{"name": "f", "arguments": {"n": 1}}',
+        {"type": "object", "properties": {"n": INTEGER}, "required": ["n"]},
+    ),
+    Text("a tagged call", '<tool_call>{"name": "f", "arguments": {"n": 1}}</tool_call>', closed(n=INTEGER)),
+    Text("a struck draft", '~~{"say": "x"}~~\n{"say": "y"}', closed(say=STRING)),
+    Text("a quoted draft", '> {"say": "x"}\n\n{"say": "y"}', closed(say=STRING)),
+    Text("a folded draft", '<details>\n{"say": "x"}\n</details>\n{"say": "y"}', closed(say=STRING)),
+    Text("a removed line", '```diff\n-{"say": "x"}\n+{"say": "y"}\n```', closed(say=STRING)),
+    Text("a draft with its number", 'V1: {"say": "x"}\n\nV2: {"say": "y"}', closed(say=STRING)),
+    Text("a negative zero", '{"n": -0,}', closed(n=INTEGER)),
 ]
 STREAMED_OR_REFUSED = [
     Text("a key twice", '{"say": "x", "say": "y"}', closed(say=STRING)),
     Text("a list of one", '{"level":["high"]}', closed(level={"enum": ["high", "low"]})),
     Text("a list of one number in quotes", '{"x":["5"]}', closed(x=INTEGER)),
     Text("a placeholder, then the answer", '{"x":"TODO"}\n{"x":3}', closed(x=INTEGER)),
-    Text("a key after the end", '{"a": 1}, "b": 2}', closed(a=INTEGER, b=INTEGER)),
-    Text("no first bracket", '"a": 1, "b": 2}', closed(a=INTEGER, b=INTEGER)),
 ]
 
 
@@ -298,11 +348,31 @@ def test_a_stream_returns_what_the_plain_call_returns_or_an_error(faces: Faces) 
     assert wrong == []
 
 
+CORRECTED = [
+    ('{"say": "x", "n": 1}\n\nFinal answer:\n{"say": "y", "n": 2}', '{"say": "x", "n": 3}', {"say": "x", "n": 3}),
+    ('{"say": "x", "say": "y", "n": 1}', '{"n": 1, "say": "x"}', {"say": "x", "n": 1}),
+    ('{"say": ["x"], "n": 1}', '{"say": "x", "n": 1}', {"say": "x", "n": 1}),
+]
+
+
+@pytest.mark.parametrize("api", ["chat", "responses", "messages", "gemini", "ollama"])
+def test_a_stream_that_has_to_change_what_has_left_retries_while_attempts_remain(api: str) -> None:
+    wrong: list[Any] = []
+    for first, second, expected in CORRECTED:
+        running = Faces(Options(budget=Budget(Settings().enforcement.max_attempts)))
+        case = Text("", first, closed(say=STRING, n=INTEGER))
+        streamed = running.proxy(case, api, stream=True, then=second)
+        running.close()
+        if streamed.value != expected:
+            wrong.append((first, streamed))
+    assert wrong == []
+
+
 @pytest.mark.slow
 def test_every_face_reads_every_text_of_the_corpus_alike(faces: Faces) -> None:
     found, left = differences(faces, TEXTS)
     assert found == []
-    assert left <= MOST_THAT_HAVE_LEFT
+    assert left <= Counter(MOST_THAT_HAVE_LEFT)
 
 
 def test_a_batch_reads_texts_as_loads_does(tmp_path: Path) -> None:

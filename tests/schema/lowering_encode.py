@@ -15,7 +15,7 @@ from slipform.schema.lowering.lift_plan import (
     LiftPlan,
     NullBox,
     Pairs,
-    Record,
+    RecordPlan,
     Ref,
     TextPlan,
     Tuple,
@@ -70,7 +70,7 @@ class Encoder:
         match plan:
             case TextPlan():
                 return json.dumps(value, ensure_ascii=False)
-            case Record():
+            case RecordPlan():
                 return self._record(plan, value)
             case Items():
                 return self._items(plan, value)
@@ -96,7 +96,7 @@ class Encoder:
         inner = self.encode(entry.plan, value)
         return [inner] if entry.mode == "box" else inner
 
-    def _record(self, plan: Record, value: Any) -> Any:
+    def _record(self, plan: RecordPlan, value: Any) -> Any:
         value = _as_object(value)
         out: dict[str, Any] = {}
         for name, entry in plan.fields.items():

@@ -41,6 +41,7 @@ OWN_PATTERNS = {
     ("evidence/columns.py", "_row_of"): "the sign between the cells of a table, escaped",
     ("evidence/dates.py", "_months_in"): "our own table of months, escaped",
     ("evidence/folding.py", "_longer_or_shorter"): "characters of the source in a class, escaped",
+    ("addons/records/coverage.py", "_pattern"): "forms of values in the source, escaped",
     ("evidence/folding.py", "_run_of"): "characters of the source in a class, escaped",
     ("evidence/occurrences.py", "_written_otherwise"): "a web address, escaped",
 }

@@ -15,7 +15,7 @@ from slipform.ir.response import StopPoint, StreamFault, StreamFigures
 from slipform.schema import Schema
 from slipform.schema.lowering.lift_plan import LiftPlan
 from slipform.schema.violations import json_path
-from slipform.text.fence import StartFinder
+from slipform.text.fence import StartFinder, is_set_aside
 from slipform.text.lifted import LiftedText
 from slipform.text.parser import chain_of
 from slipform.text.resolve_plan import form_of
@@ -141,6 +141,8 @@ def _remaining_text(scanner: JsonScanner, value: Any) -> str:
     prefix = ""
     if scanner.state == NUMBER:
         prefix = "".join(scanner.digits)
+        if prefix == "-0" and text == "0":
+            return ""
     elif scanner.state == LITERAL:
         prefix = scanner.word[: scanner.matched]
     _require(text.startswith(prefix))
@@ -168,6 +170,13 @@ def _require(fact: bool) -> None:
 _PROSE = re.compile(r"[^\s`]")
 _FENCE_LABEL = re.compile(r"[A-Za-z]++\s*+\Z")
 _OPENING_TAG = re.compile(r"<(\w++)[^>]*+>")
+_NUMBER_LIST = re.compile(r"\[\s*+-?\d")
+_DIGITS = tuple("0123456789")
+_AROUND_TEXT = ",[]{} \t\N{RIGHT DOUBLE QUOTATION MARK}"
+"""What follows a string in JSON: at the end of a string whose closing quote is missing, it is not text."""
+_LIKE_KEY = re.compile(r"[A-Za-z0-9_$-]{0,40}+")
+_MISREAD_ESCAPE = re.compile(r"\\\\|(?P<escape>\\[bf])|[A-Za-z]:(?P<path>\\[bfnrt])")
+"""An escape that is rarely meant: of a control character nobody writes, or after the letter of a drive."""
 _PIECES_HELD = 2
 """How many pieces of a call may pass before its opening bracket leaves, and with it the news that there is a call."""
 
@@ -199,8 +208,9 @@ def prose_before(before: str) -> str:
 
 _LEAD_IN = 300
 _NOT_THE_ANSWER = re.compile(
-    r"\b(?:examples?|e\.g\.|for instance|such as|sample|template|draft|first|initial\w*|attempt|input|schema|think"
-    r"|maybe|perhaps|step|old|original|previous|wrong|instead|not|tool|call)\b|\n\s*\n.*\n\s*\n",
+    r"\b(?:examples?|e\.g\.|for instance|such as|sample|template|draft|first|initial\w*|attempt|input|schema"
+    r"|think(?:ing)?|maybe|perhaps|step|old|original|previous|before|v(?:ersion)?\W?\d+|wrong|instead|not|tool|call)\b"
+    r"|\Aanalysis|\n\s*\n.*\n\s*\n",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -250,7 +260,12 @@ class ReleaseGate:
         self._received = 0
         self._json_at = 0
         self._added = 0
-        self._ends_quoted = False
+        self._tail = ""
+        """The last characters of the text without blanks, as many as `_certain` looks at."""
+        self._loose = 0
+        """How many characters at the end of the open string may belong to the JSON around it, its quote missing."""
+        self._doubtful_from = -1
+        """Where the open string has an escape that may be a backslash; -1 without one."""
         self._lifted: LiftedText | None = None
 
     def lift_with(self, plan: LiftPlan | None) -> None:
@@ -337,8 +352,8 @@ class ReleaseGate:
             scanner.blanks = []
         if added:
             self._pieces.append(added)
-            self._ends_quoted = added[-1] == '"' and self._tracker.shows_text and not self._call
-        self._added += len(added)
+            self._added += len(added)
+            self._look_at_end(added)
         if scanner.stopped or scanner.error is not None or scanner.notes:
             self._stopped()
             return ""
@@ -364,6 +379,11 @@ class ReleaseGate:
                 return True
         self.give_up()
         return False
+
+    @property
+    def may_be_read_whole(self) -> bool:
+        """Whether the whole may be valid in spite of the fault: keys or another answer may follow the last bracket."""
+        return self._scanner.complete
 
     def stop_point(self, call_id: str | None = None) -> StopPoint | None:
         """Where the answer can no longer become valid, and what is unfinished there; None without a fault."""
@@ -428,8 +448,10 @@ class ReleaseGate:
             return None
         prose = prose_before(self._finder.text)
         self._direct = not prose
+        before = self._finder.text
         self._finder = None
-        if not self._after_prose and not is_lead_in(prose):
+        is_cited = not self._direct and _NUMBER_LIST.match(start) is not None
+        if is_cited or is_set_aside(before) or not (self._after_prose or is_lead_in(prose)):
             self.give_up()
             return None
         return start
@@ -467,13 +489,61 @@ class ReleaseGate:
             return undecided or self._bracket()
         length = scanner.offset - scanner.blank_count
         if self._tracker.in_text and not self._tracker.follows_text:
-            return length - half_escape(scanner)
+            return self._certain_text(length)
         if scanner.complete:
             return length - 1
+        member = scanner.member or self._bracket()
+        shows_text = self._tracker.shows_text and not self._call
         if scanner.state == AFTER:
+            if self._tail[-1:] in _DIGITS or self._may_be_key():
+                return member
             # The quote may belong to the text, unescaped: what follows it tells.
-            return length - self._ends_quoted
-        return scanner.member or self._bracket()
+            return length - (1 + self._loose if shows_text and self._tail[-1:] == '"' else 0)
+        return member
+
+    def _look_at_end(self, added: str) -> None:
+        """Note how a piece ends that has been added to the text."""
+        if self._doubtful_from >= 0 and _has_quote(added):
+            self._doubtful_from = -1
+        if "\\" in added:
+            self._look_for_backslash(self._tail + added)
+        last = added[-1]
+        if last == '"' or last in _AROUND_TEXT:
+            body = added[:-1] if last == '"' else added
+            text = body.rstrip(_AROUND_TEXT)
+            end = body[len(text) :]
+            self._loose = self._loose + len(end) if self._loose and not text else len(end.lstrip())
+        else:
+            self._loose = 0
+        self._tail = added[-3:] if len(added) > 2 else (self._tail + added)[-3:]
+
+    def _look_for_backslash(self, text: str) -> None:
+        """Note an escape in the open string that is a backslash if another one of that string is not an escape."""
+        for escape in _MISREAD_ESCAPE.finditer(text) if self._doubtful_from < 0 else ():
+            if escape.lastgroup and not _has_quote(text[escape.end() :]):
+                self._doubtful_from = self._added - len(text) + escape.start(escape.lastgroup)
+                return
+
+    def _certain_text(self, length: int) -> int:
+        """How much is certain while a string is open that may be anything."""
+        if self._doubtful_from >= 0:
+            return self._doubtful_from
+        if self._may_be_key():
+            return self._scanner.member or self._bracket()
+        return length - (min(self._loose, self._scanner.length) or half_escape(self._scanner))
+
+    def _may_be_key(self) -> bool:
+        """Whether a string after other items of a list may be a key, a bracket before it missing: a colon will tell."""
+        scanner = self._scanner
+        frame = scanner.top
+        if frame.is_object or scanner.depth == 0:
+            return False
+        is_open = scanner.in_text()
+        before = frame.count - (1 if is_open else 2)
+        if before < 0 or isinstance(frame.child(before), str):
+            return False
+        text = scanner.open_text() if is_open else frame.child(before + 1)
+        return isinstance(text, str) and _LIKE_KEY.fullmatch(text) is not None
 
     def _bracket(self) -> int:
         """Whether the opening bracket of a call may leave although nothing inside is certain yet."""
@@ -481,6 +551,11 @@ class ReleaseGate:
         if self._call and self._fed > _PIECES_HELD and tracks and tracks[0].certain:
             return 1
         return 0
+
+
+def _has_quote(text: str) -> bool:
+    """Whether a string may end in this text."""
+    return '"' in text and '"' in text.replace('\\"', "")
 
 
 def compacted(text: str, blanks: list[int]) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from slipform.text.fence import FOLD, STRUCK_BEFORE, is_folded
 from slipform.text.reasoning import QUOTE_PAIRS, Block, block_at, closing_at
 from slipform.text.repair import NanPolicy, Repaired, RepairSource, repair_at
 from slipform.text.repair.machine import CannotRepair
@@ -159,7 +160,7 @@ class _Search:
         self.given_up: list[GivenUp] = []
         self.failures = 0
         self.skipped = -1
-        self.has_folds = _FOLD.search(text) is not None
+        self.has_folds = FOLD.search(text) is not None
         self.wordless = _WORD.search(text) is None
         self.first = len(text) - len(text.lstrip())
         self.is_final = False
@@ -278,8 +279,8 @@ class _Search:
                 return after
             if _is_bare_words(repaired) or _is_placeholder(repaired):
                 kind = "weak"
-        is_folded = self.has_folds and _is_folded(text, at)
-        if kind in ("bare", "tagged") and (is_folded or _is_struck(text, at, repaired.end)):
+        in_fold = self.has_folds and is_folded(text, at)
+        if kind in ("bare", "tagged") and (in_fold or _is_struck(text, at, repaired.end)):
             return self._add_struck(at, repaired)
         self._add("sequence" if repaired.parts and kind == "bare" else kind, repaired)
         return max(repaired.end, at + 1)
@@ -385,7 +386,7 @@ class _Search:
         if isinstance(repaired, CannotRepair):
             return self._give_up(start, repaired)
         kind = "lines" if label in _LINES_LABELS else "fenced"
-        self._add("struck" if self.has_folds and _is_folded(text, start) else kind, repaired)
+        self._add("struck" if self.has_folds and is_folded(text, start) else kind, repaired)
         closing = text.find(marker[:3], repaired.end)
         if closing < 0 or text[repaired.end : closing].strip():
             return repaired.end
@@ -401,26 +402,16 @@ class _Search:
 _LEAD_BLANK: Final = re.compile(r"\s*+")
 _FIRST_KEY: Final = re.compile(r"[\[\s]*+\{\s*+(\"[^\"\\\n]{1,60}+\")\s*+:")
 _BEGINS_LINE: Final = re.compile(r"\n\s*+(?:```\w*+\s*+)?+(\[?+\s*+\{\s*+(\"[^\"\\\n]{1,60}+\")\s*+:)")
-_STRUCK_BEFORE: Final = re.compile(r"(?:~~|<(?:del|s|strike)>)\s*+\Z")
 _STRUCK_AFTER: Final = re.compile(r"\s*+(?:~~|</(?:del|s|strike)>)")
-_FOLD: Final = re.compile(r"<(/?)details\b", re.IGNORECASE)
-_MAX_FOLD: Final = 4_000
-"""Characters before a candidate in which the beginning of a folded block is looked for."""
 
 
 def _is_struck(text: str, at: int, end: int) -> bool:
     """Whether JSON is struck out, quoted from elsewhere, or removed in a diff."""
-    if _STRUCK_BEFORE.search(text[max(0, at - 20) : at]):
+    if STRUCK_BEFORE.search(text[max(0, at - 20) : at]):
         return _STRUCK_AFTER.match(text, end) is not None
     line = text[max(0, at - 20) : at].rpartition("\n")[2].strip()
     is_quoted = line != "" and line.strip("> ") == ""
     return is_quoted or (line == "-" and text.find("\n+", end) >= 0)
-
-
-def _is_folded(text: str, at: int) -> bool:
-    """Whether a position is in a block that readers unfold."""
-    folds = [match.group(1) for match in _FOLD.finditer(text, max(0, at - _MAX_FOLD), at)]
-    return bool(folds) and not folds[-1]
 
 
 def _restart(text: str, at: int, repaired: Repaired) -> int:

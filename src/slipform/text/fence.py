@@ -39,6 +39,34 @@ _CDATA: Final = "<![CDATA"
 _QUOTED_KEY: Final = re.compile(r'"[^"\n]*"\s*:')
 _QUOTED_KEY_SO_FAR: Final = re.compile(r'"[^"\n]*(?:"\s*)?\Z')
 _BODY: Final = re.compile(r'[^"\\{}\[\]]*')
+STRUCK_BEFORE: Final = re.compile(r"(?:~~|<(?:del|s|strike)>)\s*+\Z")
+_CALL_BEFORE: Final = re.compile(r"<\|?(?:tool_?calls?|function_?calls?|python_tag)\|?>\s*+\Z", re.IGNORECASE)
+FOLD: Final = re.compile(r"<(/?)details\b", re.IGNORECASE)
+_MAX_FOLD: Final = 4_000
+"""Characters before a candidate in which the beginning of a folded block is looked for."""
+
+
+def is_set_aside(before: str) -> bool:
+    r"""Whether JSON after this text may be struck out, quoted, removed in a diff, folded away or a tool call.
+
+    >>> is_set_aside("> "), is_set_aside("<details>\n"), is_set_aside("Sure:\n")
+    (True, True, False)
+    """
+    end = before[-20:]
+    line = end.rpartition("\n")[2].strip()
+    is_marked = line != "" and line.strip("> -") == ""
+    return (
+        is_marked
+        or STRUCK_BEFORE.search(end) is not None
+        or _CALL_BEFORE.search(end) is not None
+        or is_folded(before, len(before))
+    )
+
+
+def is_folded(text: str, at: int) -> bool:
+    """Whether a position is in a block that readers unfold."""
+    folds = [match.group(1) for match in FOLD.finditer(text, max(0, at - _MAX_FOLD), at)]
+    return bool(folds) and not folds[-1]
 
 
 class FencePhase(StrEnum):

@@ -22,7 +22,7 @@ from slipform.schema.lowering.lift_plan import (
     LiftPlan,
     NullBox,
     Pairs,
-    Record,
+    RecordPlan,
     Ref,
     Table,
     Test,
@@ -62,6 +62,8 @@ ValueSteps: TypeAlias = Generator[None, ScanEvent, None]
 Begin: TypeAlias = Callable[[], None]
 """Writes what stands before a value: its comma and its key."""
 _OPENED: Final = ScanEvent(OBJECT)
+_ARRAY_OPENED: Final = ScanEvent(ARRAY)
+_TEXT_OPENED: Final = ScanEvent(TEXT_OPENED)
 _CLOSED: Final = ScanEvent(CLOSED)
 
 
@@ -77,6 +79,16 @@ class _Container:
     def __init__(self) -> None:
         self.count = 0
         self.keys: set[str] = set()
+
+
+class _Copied:
+    """An open container that stands for itself: its text is copied without a generator."""
+
+    __slots__ = ("count", "is_object")
+
+    def __init__(self, is_object: bool) -> None:
+        self.count = 0
+        self.is_object = is_object
 
 
 class LiftedText(ScanListener):
@@ -101,6 +113,10 @@ class LiftedText(ScanListener):
         """Where text is written to: what leaves, or what waits."""
         self._waiting: deque[ScanEvent] = deque()
         """Events that were read ahead, to be followed again."""
+        self._copied = -1
+        """How many characters of the open string have been copied; -1 where no string is copied."""
+        self._copies: list[_Copied] = []
+        """The open containers that stand for themselves, the innermost last."""
         self._steps = self._root(plan.root)
         next(self._steps)
 
@@ -120,8 +136,9 @@ class LiftedText(ScanListener):
         self._scanner.blanks.clear()
         if self._scanner.error is not None or self._scanner.notes:
             self.failed = True
-        written = "".join(self._written)
-        self._written.clear()
+        pieces = self._written
+        written = pieces[0] if len(pieces) == 1 else "".join(pieces)
+        pieces.clear()
         return "" if self.failed else written
 
     # Called by the scanner.
@@ -129,50 +146,98 @@ class LiftedText(ScanListener):
     def opened(self, is_object: bool, start: int) -> bool:
         """Follow the bracket that opens a container."""
         del start
-        return self._send(_OPENED if is_object else ScanEvent(ARRAY))
+        if self._copies:
+            self._begin_copy()
+            self._open_copy(is_object)
+            return True
+        return self._send(_OPENED if is_object else _ARRAY_OPENED)
 
     def key(self, key: str) -> bool:
         """Follow a key."""
-        return self._send(ScanEvent(KEY, key))
+        if not self._copies:
+            return self._send(ScanEvent(KEY, key))
+        copied = self._copies[-1]
+        self._sink.append(f"{',' if copied.count else ''}{compact_json(key)}:")
+        copied.count += 1
+        return True
 
     def text_opened(self) -> bool:
         """Follow the quote that opens a string."""
-        return self._send(ScanEvent(TEXT_OPENED))
+        if not self._copies:
+            return self._send(_TEXT_OPENED)
+        self._begin_copy()
+        self._sink.append('"')
+        self._copied = 0
+        return True
 
     def text(self, text: str) -> bool:
         """Follow what an open string has grown to."""
-        return self._send(ScanEvent(TEXT, text))
+        if self._copied < 0:
+            return self._send(ScanEvent(TEXT, text))
+        if len(text) > self._copied:
+            self._copy_text(text)
+        return True
 
     def scalar(self, value: Any) -> bool:
         """Follow the end of a string, number or literal."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return self._send(ScanEvent(SCALAR, value, "".join(self._scanner.digits) if is_number else ""))
+        spelling = "".join(self._scanner.digits) if is_number else ""
+        if not self._copies:
+            return self._send(ScanEvent(SCALAR, value, spelling))
+        if self._copied < 0:
+            self._begin_copy()
+            self._sink.append(spelling or compact_json(value))
+            return True
+        if len(value) > self._copied:
+            self._copy_text(value)
+        self._copied = -1
+        self._sink.append('"')
+        return True
 
     def closed(self, container: Any) -> bool:
         """Follow the bracket that closes a container."""
         del container
+        if self._copies:
+            self._sink.append("}" if self._copies.pop().is_object else "]")
+            if self._copies:
+                return True
         return self._send(_CLOSED)
 
     def _send(self, event: ScanEvent) -> bool:
         try:
             self._steps.send(event)
+            while self._waiting:
+                self._steps.send(self._waiting.popleft())
         except StopIteration:
             return True
         except (_NotLiftable, RecursionError):
             self.failed = True
         return not self.failed
 
+    # What copies a value that stands for itself, as the scanner reads it.
+
+    def _open_copy(self, is_object: bool) -> None:
+        self._sink.append("{" if is_object else "[")
+        self._copies.append(_Copied(is_object))
+
+    def _begin_copy(self) -> None:
+        """Write the comma before an item; that of a member is written with its key."""
+        copied = self._copies[-1]
+        if not copied.is_object:
+            if copied.count:
+                self._sink.append(",")
+            copied.count += 1
+
+    def _copy_text(self, text: str) -> None:
+        """Write what the string that is copied has grown by."""
+        self._sink.append(compact_json(text[self._copied :])[1:-1])
+        self._copied = len(text)
+
     # What follows the parts of the text.
 
     def _root(self, plan: ValuePlan) -> ValueSteps:
-        first = yield from self._next()
+        first = yield
         yield from self._value(plan, first, _write_nothing)
-
-    def _next(self) -> Generator[None, ScanEvent, ScanEvent]:
-        """Return the next event: one that waits to be followed again, else the next of the text."""
-        if self._waiting:
-            return self._waiting.popleft()
-        return (yield)
 
     def _write(self, text: str) -> None:
         self._sink.append(text)
@@ -196,7 +261,7 @@ class LiftedText(ScanListener):
                 return self._union(table, first, begin)
             case TextPlan(), '"':
                 return self._json_in_text(begin)
-            case Record(), "{":
+            case RecordPlan(), "{":
                 return self._record(plan, begin)
             case Wrapped(), "{":
                 return self._wrapped(plan, begin)
@@ -220,6 +285,9 @@ class LiftedText(ScanListener):
             self._write(first.spelling or compact_json(first.value))
         elif kind == TEXT_OPENED:
             yield from self._string()
+        elif not self._waiting and kind in (OBJECT, ARRAY):
+            self._open_copy(kind == OBJECT)
+            yield  # until its closing bracket
         elif kind == OBJECT:
             yield from self._record(_ANY_RECORD, _write_nothing)
         elif kind == ARRAY:
@@ -228,13 +296,13 @@ class LiftedText(ScanListener):
     def _string(self) -> ValueSteps:
         """Copy a string as it grows."""
         self._write('"')
-        length = 0
+        self._copied = 0
         while True:
-            event = yield from self._next()
-            if len(event.value) > length:
-                self._write(compact_json(event.value[length:])[1:-1])
-                length = len(event.value)
+            event = yield
+            if len(event.value) > self._copied:
+                self._copy_text(event.value)
             if event.kind == SCALAR:
+                self._copied = -1
                 self._write('"')
                 return
 
@@ -243,7 +311,7 @@ class LiftedText(ScanListener):
         length = 0
         is_growing = False
         while True:
-            event = yield from self._next()
+            event = yield
             text: str = event.value
             if not is_growing and text.lstrip()[:1] in _JSON_IN_TEXT:
                 is_growing = True
@@ -258,15 +326,15 @@ class LiftedText(ScanListener):
             if event.kind == SCALAR:
                 return
 
-    def _record(self, plan: Record, begin: Begin) -> ValueSteps:
+    def _record(self, plan: RecordPlan, begin: Begin) -> ValueSteps:
         begin()
         self._write("{")
         container = _Container()
         waiting: dict[str, str] = {}
         others = plan.values if plan.extra is None else SAME
-        while (event := (yield from self._next())) is not _CLOSED:
+        while (event := (yield)) is not _CLOSED:
             name: str = event.value
-            first = yield from self._next()
+            first = yield
             if name == plan.extra and first.kind == ARRAY:
                 yield from self._extra_pairs(plan, container, waiting)
                 continue
@@ -308,7 +376,7 @@ class LiftedText(ScanListener):
         if entry.mode == "null" and first.kind == SCALAR and first.value is None:
             return
         if entry.mode in ("empty", "box") and first.kind == ARRAY:
-            item = yield from self._next()
+            item = yield
             if item is _CLOSED:
                 return
             if entry.mode == "box":
@@ -318,17 +386,17 @@ class LiftedText(ScanListener):
             self._waiting.appendleft(item)
         yield from self._value(entry.plan, first, begin)
 
-    def _extra_pairs(self, plan: Record, container: _Container, waiting: dict[str, str]) -> ValueSteps:
+    def _extra_pairs(self, plan: RecordPlan, container: _Container, waiting: dict[str, str]) -> ValueSteps:
         """Write pairs as members of the object they belong to; one that names a listed property waits for the end."""
         listed = {plan.names.get(name, name) for name in plan.fields}
-        while (event := (yield from self._next())) is not _CLOSED:
+        while (event := (yield)) is not _CLOSED:
             yield from self._pair(plan.values, event, container, listed, waiting)
 
     def _pairs(self, plan: Pairs, begin: Begin) -> ValueSteps:
         begin()
         self._write("{")
         container = _Container()
-        while (event := (yield from self._next())) is not _CLOSED:
+        while (event := (yield)) is not _CLOSED:
             yield from self._pair(plan.value, event, container, frozenset(), {})
         self._write("}")
 
@@ -347,8 +415,8 @@ class LiftedText(ScanListener):
         key: str | None = None
         text: str | None = None
         is_written = False
-        while (event := (yield from self._next())) is not _CLOSED:
-            value = yield from self._next()
+        while (event := (yield)) is not _CLOSED:
+            value = yield
             if event.value == "key":
                 captured: list[Any] = []
                 yield from self._read_scalar(value, captured)
@@ -377,7 +445,7 @@ class LiftedText(ScanListener):
         self._write("[")
         container = _Container()
         item = self._item(container)
-        while (event := (yield from self._next())) is not _CLOSED:
+        while (event := (yield)) is not _CLOSED:
             at = container.count
             yield from self._value(plan.prefix[at] if at < len(plan.prefix) else plan.rest, event, item)
         self._write("]")
@@ -393,9 +461,9 @@ class LiftedText(ScanListener):
             names.append(plan.rest_key)
         waiting: dict[str, str | None] = {}
         at = 0
-        while (event := (yield from self._next())) is not _CLOSED:
+        while (event := (yield)) is not _CLOSED:
             name: str = event.value
-            first = yield from self._next()
+            first = yield
             if at < len(names) and name == names[at]:
                 count = container.count
                 yield from self._place(plan, name, first, item)
@@ -417,15 +485,15 @@ class LiftedText(ScanListener):
         if entry is not None:
             yield from self._field(entry, first, begin)
         elif name == plan.rest_key and first.kind == ARRAY:
-            while (event := (yield from self._next())) is not _CLOSED:
+            while (event := (yield)) is not _CLOSED:
                 yield from self._value(plan.rest, event, begin)
         else:
             yield from self._skip(first)
 
     def _wrapped(self, plan: Wrapped, begin: Begin) -> ValueSteps:
         is_written = False
-        while (event := (yield from self._next())) is not _CLOSED:
-            first = yield from self._next()
+        while (event := (yield)) is not _CLOSED:
+            first = yield
             if event.value == plan.key:
                 is_written = True
                 yield from self._value(plan.plan, first, begin)
@@ -435,7 +503,7 @@ class LiftedText(ScanListener):
             raise _NotLiftable
 
     def _null_box(self, plan: NullBox, begin: Begin) -> ValueSteps:
-        first = yield from self._next()
+        first = yield
         if first is _CLOSED:
             begin()
             self._write("null")
@@ -446,13 +514,13 @@ class LiftedText(ScanListener):
     def _choice(self, plan: ChoicePlan, begin: Begin) -> ValueSteps:
         """Write the first item of the first alternative that holds one; null where none does."""
         is_written = False
-        while (event := (yield from self._next())) is not _CLOSED:
-            first = yield from self._next()
+        while (event := (yield)) is not _CLOSED:
+            first = yield
             option = plan.options.get(event.value)
             if is_written or option is None or first.kind != ARRAY:
                 yield from self._skip(first)
                 continue
-            item = yield from self._next()
+            item = yield
             if item is not _CLOSED:
                 is_written = True
                 yield from self._value(option[0], item, begin)
@@ -480,7 +548,7 @@ class LiftedText(ScanListener):
             decided, plan = _alternative(table, members, open_key)
             if decided:
                 break
-            event = yield from self._next()
+            event = yield
             read.append(event)
             if depth == 0 and event is _CLOSED:
                 plan = next((plan for tests, plan in table.objects if holds(tests, members)), None)
@@ -507,7 +575,7 @@ class LiftedText(ScanListener):
 
     def _skip_rest(self) -> ValueSteps:
         """Read past the remaining items of an array."""
-        while (event := (yield from self._next())) is not _CLOSED:
+        while (event := (yield)) is not _CLOSED:
             yield from self._skip(event)
 
     def _read_scalar(self, first: ScanEvent, captured: list[Any]) -> ValueSteps:
@@ -515,7 +583,7 @@ class LiftedText(ScanListener):
         event = first
         if first.kind == TEXT_OPENED:
             while event.kind != SCALAR:
-                event = yield from self._next()
+                event = yield
         if event.kind == SCALAR:
             captured.append(event.value)
         else:
@@ -537,7 +605,7 @@ def _write_nothing() -> None:
     """Write nothing before the root, or before what is written elsewhere."""
 
 
-_ANY_RECORD: Final = Record({})
+_ANY_RECORD: Final = RecordPlan({})
 _ANY_ITEMS: Final = Items((), SAME)
 _PLACEHOLDERS: Final[Mapping[str, Any]] = {OBJECT: {}, ARRAY: [], TEXT_OPENED: ""}
 

@@ -1,4 +1,4 @@
-"""Choose among the JSON candidates of a text: by the hint if there is one, else the first.
+"""Choose among the JSON candidates of a text: by the hint if there is one, then by corrections, else the first.
 
 A module of its own because it loads the repair, whose regular expressions take longer to compile than programs run.
 """
@@ -100,36 +100,60 @@ def search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     if first.kind == "thought":
         raise not_json(text, CannotRepair(first.repaired.start, UNFINISHED_REASONING))
     if hint is None:
-        return _load_first(text, matches, nan)
+        return _load_without_hint(text, matches, nan)
     return _choose(text, matches, hint, nan)
 
 
-def _load_first(text: str, matches: Candidates, nan: NanPolicy) -> Loaded:
-    """Return the first candidate; of several values in a row the first, unless they are written as a list."""
+def _load_without_hint(text: str, matches: Candidates, nan: NanPolicy) -> Loaded:
+    """Return the candidate after a correction, else the first; of values in a row one, unless they are a list."""
     candidates = matches.found
     given_up = matches.given_up
-    first = candidates[0]
-    repaired = first.repaired
+    cues = _corrections(text, candidates)
+    best = _after_correction(candidates, cues)
+    repaired = best.repaired
+    start, end, cue = _piece(best, cues)
     count = _count(candidates) + len(given_up)
-    is_doubt = any(each.repaired.value != repaired.value for each in candidates[1:] if _class(each) == _class(first))
-    if given_up and first.kind in _IN_PROSE and given_up[0].start < repaired.start:
+    is_doubt = _has_equal(best, candidates, cues)
+    if given_up and best.kind in _IN_PROSE and given_up[0].start < repaired.start:
         raise not_json(text, given_up[0].error)
-    if repaired.parts and first.kind != "lines":
+    if repaired.parts and best.kind != "lines":
         if not _is_joined(repaired):
             count += len(repaired.parts) - 1
-            is_doubt = True
-            repaired = repair_at(matches.source, *repaired.parts[0], nan=nan, many=False)
-        elif first.kind in _IN_PROSE and (text[: repaired.start] + text[repaired.end :]).strip():
+            is_doubt = is_doubt or cue <= 0
+            repaired = repair_at(matches.source, start, end, nan=nan, many=False)
+        elif best.kind in _IN_PROSE and (text[: repaired.start] + text[repaired.end :]).strip():
             raise not_json(text, CannotRepair(repaired.parts[1][0], CONTINUED))
     several = ""
     if count > 1:
-        several = f"The text holds {count} pieces of JSON; this is the first."
+        which = "follows a correction" if cue > 0 else "is the first"
+        several = f"The text holds {count} pieces of JSON; this one {which}."
     if not several and 0 <= matches.skipped < repaired.start:
         several = "The text holds a list of numbers, or an empty value, before this JSON."
-    notes = _notes(first, repaired)
+    notes = _notes(best, repaired)
     if several:
         notes = (LoadWarning("several_candidates", repaired.start, several, is_doubt), *notes)
     return _loaded(repaired, notes + _unreadable(given_up) if given_up else notes)
+
+
+def _after_correction(candidates: list[RepairedCandidate], cues: dict[int, int]) -> RepairedCandidate:
+    """Return the candidate that most corrections precede, the first of equals; weak ones only while all are weak."""
+    place = max(_CLASSES["bare"], _class(candidates[0]))
+    return min([each for each in candidates if _class(each) <= place], key=lambda each: -_piece(each, cues)[2])
+
+
+def _piece(candidate: RepairedCandidate, cues: dict[int, int]) -> tuple[int, int, int]:
+    """Return where the piece of a candidate begins and ends that most corrections precede, and how many do."""
+    pieces = [(start, end, cues.get(start, 0)) for start, end, _ in _pieces([candidate])]
+    return min(pieces, key=lambda each: -each[2])
+
+
+def _has_equal(best: RepairedCandidate, candidates: list[RepairedCandidate], cues: dict[int, int]) -> bool:
+    """Whether a candidate has another value, and neither its place nor the words around it decide."""
+    cue = _piece(best, cues)[2]
+    return any(
+        each.repaired.value != best.repaired.value and _class(each) == _class(best) and _piece(each, cues)[2] == cue
+        for each in candidates
+    )
 
 
 def _class(candidate: RepairedCandidate) -> int:
@@ -250,6 +274,8 @@ def _rank(value: Any, hint: Hint, order: int) -> tuple[int, ...]:
 def _corrections(text: str, candidates: list[RepairedCandidate]) -> dict[int, int]:
     """Return for the start of each piece of JSON how many corrections precede it; an example or a draft has less."""
     counts: dict[int, int] = {}
+    if len(candidates) == 1 and not candidates[0].repaired.parts:
+        return counts
     corrected = 0
     last = 0
     label = ""

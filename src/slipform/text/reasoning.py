@@ -195,6 +195,8 @@ def _canonical(token: str) -> str:
 
 
 _ARGUMENTS: Final = ("arguments", "parameters", "input", "args")
+CALL_KEYS: Final = frozenset({*_ARGUMENTS, "name", "type", "function", "tool_calls", "id"})
+"""The keys of a tool call that was written as text."""
 _MAX_WRAPPED: Final = 8
 
 

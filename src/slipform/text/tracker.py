@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 from slipform.schema.patterns import TextMatcher, matcher_for
+from slipform.text.reasoning import CALL_KEYS
 from slipform.text.resolve_plan import Alternative, Node, NormalForm
 from slipform.text.scanner import ScanListener
 from slipform.text.tracker_facts import (
@@ -158,7 +159,7 @@ class Tracker(ScanListener):
         self._matched: int = 0
         self._held_from: int = -1
         self._may_be_wrapped: bool = False
-        """Whether the one key so far is not declared: all of the answer may stand under it."""
+        """Whether all of the answer may be under a key: the one so far is not declared, or all are those of a call."""
 
     @property
     def undecided_from(self) -> int:
@@ -238,7 +239,8 @@ class Tracker(ScanListener):
         top = self.tracks[-1]
         top.key = key
         if self._may_be_wrapped and len(self.tracks) == 1:
-            self._may_be_wrapped = False  # a second key stands beside the first
+            # A second key is beside the first: only a call has two.
+            self._may_be_wrapped = key in CALL_KEYS and top.keys[0] in CALL_KEYS and self._is_undeclared(top, key)
         if not top.limited and len(top.threads) == 1:  # the usual case
             alternative = top.threads[0].alternative
             only = alternative.property(key)
@@ -272,7 +274,7 @@ class Tracker(ScanListener):
         if self._changes is not None and self._is_undeclared(top, key):
             if self._changes.of_spelling(key, self._missing_keys(top)):
                 return self._report_mismatch("may be another spelling of a key", True)
-            self._may_be_wrapped = len(self.tracks) == 1 and not top.keys
+            self._may_be_wrapped = len(self.tracks) == 1 and (not top.keys or self._may_be_wrapped)
         if full or self._changes is not None:
             top.keys.append(key)
         return True
@@ -324,7 +326,11 @@ class Tracker(ScanListener):
         if not remaining:
             strings = any(node.strings for node in self._nodes)
             message = "begins like none of the allowed values"
-            return self._report_mismatch(message if strings else kind_message("string", self._alternatives()), False)
+            # At the root, all of the answer may be in the string, or its first bracket be missing.
+            patchable = self._changes is not None and not self.tracks and not strings
+            if not strings:
+                message = kind_message("string", self._alternatives())
+            return self._report_mismatch(message, patchable)
         self._keep(remaining)
         return True
 
@@ -334,7 +340,7 @@ class Tracker(ScanListener):
             self.in_text = self.follows_text = False
         elif not self._enter():
             return False
-        if self._may_be_wrapped and len(self.tracks) == 1:
+        if self._may_be_wrapped and len(self.tracks) == 1 and self.tracks[0].key not in CALL_KEYS:
             self._may_be_wrapped = False  # an answer that stands under a key is an object or an array
         kind = kind_of(value)
         nodes = self._nodes

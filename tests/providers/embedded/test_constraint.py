@@ -193,6 +193,7 @@ def test_a_bound_that_the_engine_cannot_count_to_is_dropped_alone(keyword: str, 
     assert '"name": {"type": "string"' in constraint.rule
 
 
+@pytest.mark.slow
 def test_a_schema_too_deep_for_the_engine_still_gives_json_of_the_right_kind() -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(80):

@@ -180,6 +180,7 @@ def test_a_forked_child_starts_a_worker_of_its_own(engine: WorkerEngine) -> None
     assert gone(ours)
 
 
+@pytest.mark.slow
 def test_kills_under_load_lose_nothing(
     engine: WorkerEngine, provider: LocalProvider, generated: list[GenerationEvent]
 ) -> None:

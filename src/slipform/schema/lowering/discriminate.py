@@ -17,7 +17,7 @@ from slipform.schema.lowering.lift_plan import (
     FieldPlan,
     Items,
     Pairs,
-    Record,
+    RecordPlan,
     Ref,
     Table,
     Test,
@@ -274,7 +274,7 @@ class _Settler:
 
     def _merge_plans(self, one: ValuePlan, other: ValuePlan, depth: int) -> ValuePlan | None:
         match one, other:
-            case Record(), Record():
+            case RecordPlan(), RecordPlan():
                 return self._merged_records(one, other, depth)
             case Items(), Items():
                 return self._merged_items(one, other, depth)
@@ -290,14 +290,14 @@ class _Settler:
         rest = self._merged(one.rest, other.rest, depth + 1)
         return None if rest is None else Items((), rest)
 
-    def _merged_extra_values(self, one: Record, other: Record, depth: int) -> ValuePlan | None:
+    def _merged_extra_values(self, one: RecordPlan, other: RecordPlan, depth: int) -> ValuePlan | None:
         if one.extra is None and other.extra is None:
             return SAME
         if one.extra is not None and other.extra is not None:
             return self._merged(one.values, other.values, depth + 1)
         return (one if one.extra else other).values
 
-    def _merged_records(self, one: Record, other: Record, depth: int) -> Record | None:
+    def _merged_records(self, one: RecordPlan, other: RecordPlan, depth: int) -> RecordPlan | None:
         if one.extra is not None and other.extra is not None and one.extra != other.extra:
             return None
         if not (self.closed or (one.closed and other.closed)):
@@ -314,7 +314,7 @@ class _Settler:
         shared = one.fields.keys() & other.fields.keys()
         if any(one.names.get(name) != other.names.get(name) for name in shared):
             return None
-        return Record(fields, one.extra or other.extra, values, names={**one.names, **other.names})
+        return RecordPlan(fields, one.extra or other.extra, values, names={**one.names, **other.names})
 
     def _merged_fields(self, one: FieldPlan, other: FieldPlan, depth: int) -> FieldPlan | None:
         plan = self._merged(one.plan, other.plan, depth + 1)

@@ -15,7 +15,7 @@ from slipform.schema.lowering.lift_plan import (
     Items,
     NullBox,
     Pairs,
-    Record,
+    RecordPlan,
     Ref,
     Test,
     TextPlan,
@@ -71,7 +71,7 @@ class Lifter:
         match plan:
             case TextPlan():
                 return parse_text
-            case Record():
+            case RecordPlan():
                 return self._record(plan)
             case Items():
                 return self._items(plan)
@@ -104,7 +104,7 @@ class Lifter:
             return lambda value: PENDING if value == [] else lift(value)
         return _absent_box(lift)
 
-    def _record(self, plan: Record) -> LiftFunction:
+    def _record(self, plan: RecordPlan) -> LiftFunction:
         made = {name: self.entry(entry) for name, entry in plan.fields.items()}
         fields = {name: lift for name, lift in made.items() if lift is not None}
         others = self.of(plan.values)
@@ -197,7 +197,7 @@ def _record(fields: Mapping[str, LiftFunction], names: Mapping[str, str]) -> Lif
     return lift
 
 
-def _record_with_others(fields: Mapping[str, LiftFunction], plan: Record, others: LiftFunction) -> LiftFunction:
+def _record_with_others(fields: Mapping[str, LiftFunction], plan: RecordPlan, others: LiftFunction) -> LiftFunction:
     every = {name: fields.get(name, same) for name in plan.fields}
     names = plan.names
 
@@ -348,7 +348,7 @@ def _steps(plan: ValuePlan, value: Any) -> LiftSteps:
             return (yield plan.plan, value[plan.key])
         case NullBox() if isinstance(value, list):
             return (yield plan.plan, value[0]) if value else None
-        case Record() if isinstance(value, dict):
+        case RecordPlan() if isinstance(value, dict):
             return (yield from _record_at_depth(plan, value))
         case Items() if isinstance(value, list):
             return (yield from _items_at_depth(plan, value))
@@ -378,7 +378,7 @@ def _field(entry: FieldPlan, value: Any) -> LiftSteps:
     return (yield entry.plan, value)
 
 
-def _record_at_depth(plan: Record, value: dict[str, Any]) -> LiftSteps:
+def _record_at_depth(plan: RecordPlan, value: dict[str, Any]) -> LiftSteps:
     out = {}
     for name, each in value.items():
         entry = plan.fields.get(name)

@@ -31,7 +31,7 @@ class FieldPlan:
 
 
 @dataclass(slots=True, eq=False)
-class Record:
+class RecordPlan:
     """An object that stands for an object."""
 
     fields: dict[str, FieldPlan]
@@ -118,7 +118,7 @@ class Ref:
 
 
 ValuePlan: TypeAlias = (
-    Same | TextPlan | Record | Items | Pairs | Tuple | Wrapped | NullBox | ChoicePlan | UnionPlan | Ref
+    Same | TextPlan | RecordPlan | Items | Pairs | Tuple | Wrapped | NullBox | ChoicePlan | UnionPlan | Ref
 )
 
 Test: TypeAlias = tuple[Literal["has", "lacks", "in", "out", "kind", "other_kind"], str, frozenset[str]]
@@ -172,7 +172,7 @@ PENDING: Any = object()
 def children(plan: ValuePlan, *, tables: bool = True) -> Iterator[ValuePlan]:
     """The plans a plan leads to, those in the tables of unions too if asked."""
     match plan:
-        case Record():
+        case RecordPlan():
             yield from (entry.plan for entry in plan.fields.values())
             yield plan.values
         case Tuple():
@@ -202,7 +202,7 @@ def children(plan: ValuePlan, *, tables: bool = True) -> Iterator[ValuePlan]:
 def encodes(plan: ValuePlan) -> bool:
     """Whether a plan changes the value by itself, whatever stands below it."""
     match plan:
-        case Record():
+        case RecordPlan():
             odd = any(entry.mode not in ("plain", "native") for entry in plan.fields.values())
             return odd or plan.extra is not None or bool(plan.names)
         case UnionPlan():

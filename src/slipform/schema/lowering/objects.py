@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipform.schema.document import REF
 from slipform.schema.lowering.descriptions import describe, note, takes_pattern
-from slipform.schema.lowering.lift_plan import SAME, TEXT, AbsenceMode, FieldPlan, Out, Pairs, Record, TextPlan
+from slipform.schema.lowering.lift_plan import SAME, TEXT, AbsenceMode, FieldPlan, Out, Pairs, RecordPlan, TextPlan
 from slipform.schema.lowering.unions import box, closed_object, nullable_scalar, union
 from slipform.schema.normal_form import Bound, Conjunction, SourceNode
 from slipform.schema.normal_views import ObjectView, object_view
@@ -48,22 +48,27 @@ def emit_object(emitter: Emitter, shape: Conjunction, loosened: list[SourceNode]
             _place(emitter, draft, name, emitter.free((), None), [], required=False)
         return _open(emitter, shape, view, draft)
     keeps = _keeps_open(emitter, shape, view)
-    carried = keeps and view.openness != "closed"  # among the other keys
-    for name, variants in ({} if carried else view.loose).items():
-        loose = _any_of(emitter, variants)
-        if loose is not None:
-            _place(emitter, draft, name, loose, variants, required=False)
+    if not keeps or view.openness == "closed":  # else the place for other keys has these, too
+        for name, variants in view.loose.items():
+            loose = _any_of(emitter, variants)
+            if loose is not None:
+                _place(emitter, draft, name, loose, variants, required=False)
     return _emit_closed(emitter, shape, view, draft, keeps=keeps)
 
 
 def _keeps_open(emitter: Emitter, shape: Conjunction, view: ObjectView) -> bool:
-    """Whether an object that says nothing of other keys keeps a place for them."""
+    """Return whether an object keeps a place for other keys.
+
+    With `open_objects: auto`, one whose schema says nothing of them does if it has optional properties, and notes it:
+    where a schema has too many such objects, the policy closes the deepest.
+    """
     if view.openness != "implicit" or emitter.open_objects != "auto":
         return emitter.open_objects != "closed"
-    site = shape.parts[0].pointer if shape.parts else ""
-    if site in emitter.policy.shut or view.required.keys() >= view.properties.keys():
+    pointer = shape.parts[0].pointer if shape.parts else ""
+    has_only_required = view.required.keys() >= view.properties.keys()
+    if pointer in emitter.policy.shut or has_only_required:
         return False
-    emitter.opened.append((emitter.depth, site))
+    emitter.opened.append((emitter.depth, pointer))
     return True
 
 
@@ -188,7 +193,7 @@ def _emit_closed(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: 
             view.openness = "true"
         else:
             emitter.report.add(f"{pointer}/additionalProperties", "additionalProperties", None, "closed")
-    plan = Record(draft.fields, names=draft.names)
+    plan = RecordPlan(draft.fields, names=draft.names)
     if view.patterns or view.openness in ("schema", "true"):
         value = _other_values(emitter, view)
         if value is not None:
@@ -275,7 +280,7 @@ def _open(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft)
         schema["properties"] = draft.properties
     if draft.required:
         schema["required"] = draft.required
-    plan = Record(draft.fields, closed=view.openness == "closed" and not view.patterns, names=draft.names)
+    plan = RecordPlan(draft.fields, closed=view.openness == "closed" and not view.patterns, names=draft.names)
     notes: list[str] = []
     for part in view.names:
         emitter.report.add(part.pointer, "propertyNames", part.schema, "dropped")

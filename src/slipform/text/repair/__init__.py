@@ -23,7 +23,14 @@ from slipform.text.repair.continuation import (
 )
 from slipform.text.repair.layers import Layer, layer_kind, remove_layer
 from slipform.text.repair.machine import CannotRepair, RepairState
-from slipform.text.repair.tokens import GOES_ON, QUOTED_KEY_AHEAD, SPACE, RepairEdit, apply_edits
+from slipform.text.repair.tokens import (
+    GOES_ON,
+    QUOTED_KEY_AHEAD,
+    SPACE,
+    RepairEdit,
+    apply_edits,
+    outside_strings,
+)
 from slipform.text.repair.values import read
 from slipform.text.strict import parse
 from slipform.text.work import bounded_work, current_budget, spend
@@ -34,6 +41,9 @@ Check = Callable[[Any], int]
 """Counts the violations of a value; 0 when it is valid."""
 MAX_READINGS: Final = 24
 """How many ambiguous places of a text are tried in other readings."""
+_MORE: Final = re.compile(r"\s*+[,}\]]")
+_MAX_AHEAD: Final = 2_000
+"""Characters after a document in which its closing brackets are counted."""
 _MAX_BRACKETS: Final = 6
 """How many brackets of a text are tried in their other reading."""
 _MAX_COUNTED: Final = 3_000
@@ -139,8 +149,8 @@ def repair_at(
 
     def read_changed(changed: str) -> RepairPass:
         m = read(changed, begin, end, many=False, nan=nan, braceless=braceless)
-        found = _build(source, changed, begin, m)
-        return RepairPass(found.value, found.edits, found.start, found.end, m.roots[0][1], len(m.roots))
+        repaired = _build(source, changed, begin, m)
+        return RepairPass(repaired.value, repaired.edits, repaired.start, repaired.end, m.roots[0][1], len(m.roots))
 
     try:
         plain, m = read_once(None)
@@ -156,7 +166,7 @@ def repair_at(
         if reading is None:
             raise CannotRepair(at, REASON)
         return Repaired(*reading[:5])
-    if plain.end < end and GOES_ON.match(cleaned, plain.end, end):
+    if plain.end < end and _may_close_more(cleaned, plain.end, end):
         longer = whole_reading(cleaned, end, plain.end, plain.edits, read_changed, check)
         if longer is not None and not _loses_text(longer, plain.end):
             return Repaired(*longer[:5])
@@ -193,6 +203,24 @@ def _continues_at(text: str, end: int, plain: Repaired, m: RepairState) -> int:
     if len(m.roots) > 1 and any(edit[0] == "extra_bracket" and edit[1] >= m.roots[0][1] for edit in m.edits):
         return m.roots[1][0]
     return -1
+
+
+def _may_close_more(text: str, start: int, end: int) -> bool:
+    """Whether a key and its value follow a document, and may close more brackets than they open."""
+    if not GOES_ON.match(text, start, end):
+        return False
+    depth = 0
+    for token in outside_strings(text, start, min(end, start + _MAX_AHEAD)):
+        what = token.group()
+        if what in "{[":
+            depth += 1
+        elif what in "}]" and depth:
+            depth -= 1
+            if depth == 0 and not _MORE.match(text, token.end(), end):
+                return False
+        else:
+            return True
+    return end > start + _MAX_AHEAD
 
 
 def _loses_text(reading: Reading, at: int) -> bool:

@@ -297,6 +297,7 @@ def _close_brackets(m: RepairState, at: int) -> bool:
         if char == ",":
             m.comma = at
             m.position = at + 1
+            m.note_comma()
             m.state = AT_KEY if stack[-1] == "{" else AT_VALUE
             return True
         frame = stack[-1]

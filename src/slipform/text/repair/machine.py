@@ -30,9 +30,9 @@ INSERTED: Final = -2
 """In place of a comma's position: the text lacks the comma, and an edit inserts it."""
 
 AT_VALUE, AT_KEY, AT_END, DONE = range(4)
-CLOSER: Final = {"{": "}", "[": "]", "t": ")", "f": ")"}
-"""The closing bracket of a frame: an object, an array, a tuple in parentheses, a function call."""
-_WHERE: Final = {"{": MEMBER, "[": ITEM, "t": TUPLE, "f": CALL}
+CLOSER: Final = {"{": "}", "[": "]", "p": ")", "t": ")", "f": ")"}
+"""The closing bracket of a frame: an object, an array, parentheses, a tuple with a comma in them, a function call."""
+_WHERE: Final = {"{": MEMBER, "[": ITEM, "p": TUPLE, "t": TUPLE, "f": CALL}
 _PLAIN: Final = frozenset('"{}[],:0123456789-tfn')
 
 
@@ -53,7 +53,7 @@ class RepairState:
     __slots__ = (
         "balances", "bracket_choices", "choices", "colon", "comma", "doubled", "edits", "end", "failed_strides",
         "in_string", "key", "keys_without_value", "last_close", "last_string", "many", "nan", "next_structure",
-        "position", "readings", "roots", "searched_from", "stack", "state", "text", "work",
+        "parentheses", "position", "readings", "roots", "searched_from", "stack", "state", "text", "work",
     )  # fmt: skip
 
     def __init__(self, text: str, start: int, end: int, *, many: bool, nan: str, readings: dict[int, int]) -> None:
@@ -71,6 +71,8 @@ class RepairState:
         self.position = start
         self.state = AT_VALUE
         self.stack: list[str] = []
+        self.parentheses: list[int] = []
+        """The positions of those in the stack."""
         self.edits: list[RawEdit] = []
         self.comma = -1
         """The position of the comma right before the current key or item; -1 for none, or `INSERTED`."""
@@ -205,6 +207,23 @@ class RepairState:
         self.comma = -1
         self.state = AT_KEY if frame == "{" else AT_VALUE
         self.colon = False
+
+    def note_comma(self) -> None:
+        """Make parentheses in which a comma follows a value a tuple."""
+        if self.stack[-1] == "p":
+            self.stack[-1] = "t"
+
+    def end_parentheses(self, *, is_tuple: bool) -> str:
+        """End the innermost parentheses; return the bracket that closes a tuple, empty where they hold one value."""
+        at = self.parentheses.pop()
+        if is_tuple:
+            return "]"
+        for index in range(len(self.edits) - 1, -1, -1):
+            kind, position, before, after = self.edits[index]
+            if position == at and after == "[":
+                self.edits[index] = (kind, position, before, "")
+                return ""
+        return "]"
 
     def end_value(self, position: int, string: int = -1) -> None:
         """End a value at `position`; `string` is its start if it was a string."""

@@ -41,8 +41,9 @@ def close(m: RepairState, char: str) -> None:
         return
     _drop_comma(m)
     at = m.position
-    if frame == "t":
-        m.edit("wrong_bracket", at, m.text[at], "]")
+    if frame in "pt":
+        closing = m.end_parentheses(is_tuple=frame == "t" or m.state != AT_END)
+        m.edit("wrong_bracket", at, m.text[at], closing)
         m.position += 1
     elif frame == "f":
         m.drop("call")
@@ -89,10 +90,22 @@ def _mismatch(m: RepairState, char: str) -> None:
         m.position = at + 1
         _close_frame(m, at)
         return
-    closing = "".join("]" if frame == "t" else CLOSER[frame] for frame in reversed(missing) if frame != "f")
-    m.edit("missing_bracket", at, "", closing)
+    m.edit("missing_bracket", at, "", _closing(m, missing))
     del m.stack[index + 1 :]
     close(m, char)
+
+
+def _closing(m: RepairState, frames: list[str]) -> str:
+    """Return the brackets that close these frames, the innermost ones."""
+    brackets: list[str] = []
+    has_value = m.state == AT_END
+    for frame in reversed(frames):
+        if frame in "pt":
+            brackets.append(m.end_parentheses(is_tuple=frame == "t" or not has_value))
+        elif frame != "f":
+            brackets.append(CLOSER[frame])
+        has_value = True
+    return "".join(brackets)
 
 
 def _unopened(m: RepairState, at: int) -> None:
@@ -194,7 +207,7 @@ def finish(m: RepairState) -> None:
     if not m.stack and m.state == AT_VALUE and not m.roots:
         raise CannotRepair(m.position, "it ends before any value begins")
     _drop_comma(m)
-    closing = "".join("]" if frame == "t" else CLOSER[frame] for frame in reversed(m.stack) if frame != "f")
+    closing = _closing(m, m.stack)
     if closing:
         m.edit("missing_bracket", m.position, "", closing)
     m.stack.clear()

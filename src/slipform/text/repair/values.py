@@ -267,7 +267,8 @@ def _odd_value(m: RepairState, char: str, at: int) -> None:
         m.begin_root(at)
         m.edit("wrong_bracket", at, m.text[at], "[")
         m.position += 1
-        m.push("t")
+        m.parentheses.append(at)
+        m.push("p")
     elif delimiter_at(m.text, at, m.end):
         _odd_string(m, at)
     else:
@@ -348,6 +349,7 @@ def read_after(m: RepairState) -> None:
     if char == ",":
         m.comma = m.position
         m.accept(",")
+        m.note_comma()
         m.state = AT_KEY if m.stack[-1] == "{" else AT_VALUE
     elif char == "":
         finish(m)
@@ -372,6 +374,7 @@ def _no_comma(m: RepairState, char: str, at: int) -> None:
     if value_begins and not (frame != "{" and _ends_in_prose(m, at, char)):
         m.edit("missing_comma", at, "", ",")
         m.comma = INSERTED
+        m.note_comma()
         m.state = AT_KEY if frame == "{" else AT_VALUE
     elif not value_begins and not _ends_in_prose(m, at, char):
         m.skip_stray(at)

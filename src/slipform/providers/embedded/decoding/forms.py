@@ -307,15 +307,19 @@ class DecodingForm:
         return self._without_all(alternatives, [each for at, each in enumerate(branches) if at != number], depth)
 
     def _conditions(self, forms: list[PlainSchema], sub: Mapping[str, Any], depth: int) -> list[PlainSchema]:
+        """Return the forms under `if`, dependencies and `not`, which split them in two."""
         if "if" in sub:
-            met = self.of(sub.get("then", True), depth + 1, self.of(sub["if"], depth + 1, forms))
-            unmet = self._without_all(forms, [sub["if"]], depth)
-            forms = met + self.of(sub.get("else", True), depth + 1, unmet)
+            meeting = self.of(sub["if"], depth + 1, forms)
+            others = self._without_all(forms, [sub["if"]], depth)
+            with_then = self.of(sub.get("then", True), depth + 1, meeting)
+            with_else = self.of(sub.get("else", True), depth + 1, others)
+            forms = with_then + with_else
         for keyword in ("dependencies", "dependentSchemas", "dependentRequired"):
             for name, dependency in sub.get(keyword, {}).items():
                 then: Json = {"required": dependency} if isinstance(dependency, list) else dependency
-                has = self._all(forms, [{"required": [name], "type": ["object"]}], depth)
-                forms = self.of(then, depth + 1, has) + self._all(forms, [no_value_of(name)], depth)
+                with_key = self._all(forms, [{"required": [name], "type": ["object"]}], depth)
+                without_key = self._all(forms, [no_value_of(name)], depth)
+                forms = self.of(then, depth + 1, with_key) + without_key
         if "not" in sub:
             forms = self._without_all(forms, [sub["not"]], depth)
         return forms

@@ -352,19 +352,24 @@ def _has_counted_keys(sub: Mapping[str, Any]) -> bool:
 
 
 def _with_counted_keys(sub: Mapping[str, Any]) -> Mapping[str, Any]:
-    listed = sub.get("properties")
+    """Return an object schema without a number of keys: the first optional ones are required, the last ones left out.
+
+    The same schema is returned where its properties cannot give that number.
+    """
+    properties = sub.get("properties")
     required = list(sub.get("required", ()))
-    if not isinstance(listed, Mapping) or not {"minProperties", "maxProperties"} & sub.keys():
+    if not isinstance(properties, Mapping) or not {"minProperties", "maxProperties"} & sub.keys():
         return sub
     least = sub.get("minProperties", 0)
-    most = sub.get("maxProperties", len(listed))
-    optional = [name for name in listed if name not in required]
+    most = sub.get("maxProperties", len(properties))
+    optional = [name for name in properties if name not in required]
     required += optional[: max(0, least - len(required))]
-    names = [*required, *(name for name in optional if name not in required)][:most]
     if not least <= len(required) <= most:
         return sub
+    still_optional = [name for name in optional if name not in required]
+    names = [*required, *still_optional][:most]
     rest = {key: value for key, value in sub.items() if key not in ("minProperties", "maxProperties")}
-    rest["properties"] = {name: property_schema(sub, name) for name in listed if name in names}
+    rest["properties"] = {name: property_schema(sub, name) for name in properties if name in names}
     if "maxProperties" in sub:
         rest["additionalProperties"] = False
         rest.pop("patternProperties", None)
