@@ -28,6 +28,7 @@
         ├── RunawayError                 it repeated itself without end, and was stopped
         ├── RefusalError                 the model or a filter declined
         ├── ToolLoopError                it went on calling tools until its steps or its budget were spent
+        ├── IncompleteExtraction         records of a source are missing or in doubt
         └── InvalidResponseFormat        the prompt-only path failed with `response_format_fail_hard`
 """
 
@@ -68,7 +69,7 @@ class SlipformError(Exception):
         self.details: dict[str, Any] = dict(details or {})
         self.report: Any = report
         """The `Report` of the failed enforcement, if there was one."""
-        self.partial: Any = None
+        self.response: Any = None
         """The `ModelResponse` of what had arrived, where an answer broke off or was not valid."""
 
     def __str__(self) -> str:
@@ -310,6 +311,8 @@ class TruncatedError(EnforcementError):
     """The answer was cut off by a token limit, or it ends in the middle of a value."""
 
     code = "truncated"
+    partial: Any = None
+    """What is complete of the answer: an object of the type that was asked for where it is valid, else plain JSON."""
 
 
 class PromptCutError(EnforcementError):
@@ -334,6 +337,13 @@ class ToolLoopError(EnforcementError):
     """The model went on calling tools until the steps or the budget of the conversation were spent."""
 
     code = "tool_loop"
+
+
+class IncompleteExtraction(EnforcementError):  # noqa: N818 — named for what it reports
+    """Records of a source are missing or in doubt; `extraction` has everything that was extracted."""
+
+    code = "incomplete_extraction"
+    extraction: Any = None
 
 
 class InvalidResponseFormat(EnforcementError):  # noqa: N818 — the name is the design document's

@@ -9,6 +9,7 @@ from slipform.enforce.prompt_cut import prompt_cut
 from slipform.errors import PromptCutError
 from slipform.ir import Media, Message, ModelRequest, ModelResponse, Text, Usage
 from slipform.ir.evidence import Evidence
+from slipform.ir.messages import PlainTurn, PlainTurns
 from slipform.providers.router import Router
 from slipform.testing import FakeModel
 from tests.conftest import PERSON
@@ -38,6 +39,15 @@ def test_texts_that_tokenizers_pack_tightly_are_not_taken_for_cut() -> None:
 def test_a_picture_switches_the_check_off() -> None:
     parts = (Text(LONG), Media("image", "image/png", b"x"))
     assert prompt_cut(ModelRequest("m", (Message("user", parts),)), Usage(input=10)) is None
+
+
+@pytest.mark.parametrize("tokens", [100, 2_048, 2_499, 2_500, 8_000])
+def test_a_conversation_of_words_is_measured_as_its_messages_are(tokens: int) -> None:
+    turns = PlainTurns([PlainTurn("system", "Be brief."), PlainTurn("user", LONG)])
+    usage = Usage(input=tokens)
+    warning = prompt_cut(ModelRequest("m", turns), usage)
+    assert warning == prompt_cut(ModelRequest("m", tuple(turns)), usage)
+    assert (warning is not None) == (tokens < len(LONG) // 12)
 
 
 def _client(tokens: int) -> Client:

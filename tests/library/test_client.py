@@ -132,5 +132,5 @@ def test_what_was_written_before_the_token_limit_is_on_the_error(call: Any) -> N
     model = FakeModel([ModelResponse(text=cut, finish="length")])
     with pytest.raises(TruncatedError) as caught:
         call(Client("fake/m", router=Router({"fake": model})), schema)
-    assert caught.value.partial.text == cut
+    assert caught.value.response.text == cut
     assert slipform.loads_report(cut).value["rows"][:300] == [{"n": number} for number in range(300)]

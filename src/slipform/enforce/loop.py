@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 from functools import partial
+from typing import Any
 
 import msgspec
 
+from slipform.enforce.continuation import AnswerContinuation, complete_part, continuation_of, continuation_request
 from slipform.enforce.judging import Requirement, SchemaHint, Verdict, answer_text, judge, judge_value
 from slipform.enforce.kept_calls import with_kept_calls
-from slipform.enforce.plan import Attempt, Budget, Formatter, Outcome, Plan, Report, Steps
+from slipform.enforce.plan import CONTINUED, Attempt, Budget, Formatter, Outcome, Plan, Report, Steps
 from slipform.enforce.prompt_cut import prompt_cut, prompt_cut_error
 from slipform.enforce.prompts import (
     SMALL,
@@ -44,6 +46,7 @@ from slipform.ir import DowngradeWarning, ModelRequest, ModelResponse, ModelWarn
 from slipform.ir.logprobs import LOGPROBS, cut_logprobs, fit_logprobs
 from slipform.ir.parts import with_content
 from slipform.ir.request import CallCount, Guard
+from slipform.ir.response import guess_tokens
 from slipform.prices import AnyPrice, find_price
 from slipform.schema import OutputStrategy, Schema
 from slipform.text.lifted import LiftedText
@@ -57,7 +60,7 @@ class _Turn(msgspec.Struct, frozen=True):
 
     request: ModelRequest
     strategy: OutputStrategy
-    parts: Parts | None = None
+    parts: Parts | AnswerContinuation | None = None
     before: ModelResponse | None = None
     """The answer whose calls with these ids were `wrong`, where those alone are asked for again."""
     wrong: Collection[str] = ()
@@ -93,9 +96,15 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             if LOGPROBS in response.extra:
                 response, report = _with_own_logprobs(response, verdict, turn, state.standard, report)
             return _outcome(response, verdict, report)
+        rest = state.continued(verdict, response, turn)
+        if rest is not None:
+            turn = rest
+            continue
         failure = state.failure(verdict, response)
         if failure is not None:
-            failure.partial = _as_the_vendor_ended_it(response, plan)
+            failure.response = _as_the_vendor_ended_it(response, plan)
+            if isinstance(failure, TruncatedError):
+                failure.partial = _complete_value(failure.response.text, turn, state.standard)
             if plan.on_failure == "raw" and not isinstance(failure, RefusalError | InvalidResponseFormat):
                 return _unenforced_outcome(response, failure, state.report, plan)
             raise failure
@@ -114,6 +123,8 @@ class _Progress:
         self._calls = request.calls or CallCount(plan.budget.calls)
         self._started = plan.clock()
         self._verdict: Verdict | None = None
+        self._continues = True
+        """Whether an answer that is cut off is continued."""
 
     def record_verdict(self, response: ModelResponse, turn: _Turn, seconds: float) -> Verdict:
         """Validate the answer to this turn, add the attempt to the report, and return the verdict."""
@@ -134,6 +145,39 @@ class _Progress:
         self._verdict = verdict
         return verdict
 
+    def continued(self, verdict: Verdict, response: ModelResponse, turn: _Turn) -> _Turn | None:
+        """Return the request for the rest of an answer that met its token limit; None where it cannot be continued."""
+        plan = self._plan
+        if plan.schema is None or response.finish != "length" or not isinstance(verdict.error, TruncatedError):
+            return None
+        is_spent = self.report.continuations >= plan.budget.continuations or self._calls.is_spent
+        if is_spent or not self._continues:
+            return None
+        if _without_answer_call(response, plan).tool_calls:  # half a call must not run
+            return None
+        tokens_left = self._output_tokens_left(response)
+        if tokens_left is not None and tokens_left <= 0:
+            return None
+        text = _as_the_vendor_ended_it(response, plan).text
+        before = turn.parts if isinstance(turn.parts, AnswerContinuation) else None
+        rest = continuation_of(text, plan.schema.document, before)
+        if rest is None:
+            self._continues = before is None  # one that gained nothing will not gain more
+            return None
+        *earlier, last = self.report.attempts
+        self.report = self.report.replace(attempts=(*earlier, msgspec.structs.replace(last, outcome=CONTINUED)))
+        if self._spent(self.report) is not None:
+            return None
+        return _rest_turn(self._request.replace(max_tokens=tokens_left), rest, turn.strategy, plan)
+
+    def _output_tokens_left(self, response: ModelResponse) -> int | None:
+        """Return what the caller's own limit leaves; None without one."""
+        limit = self._request.max_tokens
+        if limit is None:
+            return None
+        tokens = self.report.tokens.output
+        return limit - (guess_tokens(response.text) if tokens is None else tokens)
+
     def failure(self, verdict: Verdict, response: ModelResponse) -> EnforcementError | None:
         """The error of a call that ends with this verdict; None where the model is asked again."""
         ended = self._spent(self.report)
@@ -149,7 +193,7 @@ class _Progress:
     def interrupted(self, error: SlipformError, turn: _Turn, seconds: float) -> None:
         """Take note of an answer that broke off, so that the same can be asked again; raises where it cannot be."""
         if broke_off(error) and not _is_out_of_time(error, self._plan, self._started):
-            part = error.partial or ModelResponse()
+            part = error.response or ModelResponse()
             broken = Verdict(candidate=answer_text(part, self._plan.answer_tool), error=EnforcementError(error.message))
             report = _recorded(self.report, part, broken, turn, self._plan, seconds)
             attempt = msgspec.structs.replace(report.attempts[-1], outcome=error.code)
@@ -295,7 +339,8 @@ _NOT_FORCED = ModelWarning(
 
 def _is_cut_again(report: Report) -> bool:
     """Whether two answers in a row did not fit the token limit: then a third will not either."""
-    return len(report.attempts) > 1 and all(each.outcome == TruncatedError.code for each in report.attempts[-2:])
+    outcomes = [attempt.outcome for attempt in report.attempts if attempt.outcome != CONTINUED]
+    return outcomes[-2:] == [TruncatedError.code] * 2
 
 
 def _requirement(plan: Plan, request: ModelRequest) -> Requirement:
@@ -317,6 +362,28 @@ def _verdict(response: ModelResponse, turn: _Turn, standard: Requirement) -> Ver
         return answered
     merged = judge_value(turn.parts.merged(answered.value), standard)
     return msgspec.structs.replace(merged, repairs=answered.repairs)
+
+
+def _rest_turn(request: ModelRequest, rest: AnswerContinuation, strategy: OutputStrategy, plan: Plan) -> _Turn:
+    """Return the turn that asks for the rest of an answer."""
+    if request.response_format is not None:
+        request = request.replace(response_format=rest.format(request.response_format))
+    base = first_request(request, strategy, plan.wording).request
+    return _Turn(continuation_request(base, rest), strategy, rest)
+
+
+def _complete_value(text: str, turn: _Turn, standard: Requirement) -> Any:
+    """Return what is complete of an answer that was cut off: an object of the caller's type where it is valid."""
+    complete = complete_part(text)
+    value = None if complete is None else complete[0]
+    if isinstance(turn.parts, AnswerContinuation):
+        value = turn.parts.value if value is None else turn.parts.merged(value)
+    if value is None:
+        return None
+    verdict = judge_value(value, standard)
+    if not verdict.ok or standard.schema is None:
+        return value
+    return standard.schema.to_python(verdict.value)
 
 
 def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, attempts: int, plan: Plan) -> _Turn:
@@ -397,8 +464,7 @@ def _price(calls: CallCount | None, plan: Plan) -> AnyPrice | None:
 def _recorded(
     report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
 ) -> Report:
-    downgrades = [each for each in response.warnings if isinstance(each, DowngradeWarning)] if response.warnings else []
-    used = downgrades[0].strategy if downgrades else None
+    used = next((each.strategy for each in response.warnings if isinstance(each, DowngradeWarning)), None)
     model = turn.request.model
     question = None
     if turn.request.messages and (report.attempts or plan.keep_text):
@@ -419,7 +485,8 @@ def _recorded(
         response.stream,
     )
     if plan.evidence is not None:
-        attempt = msgspec.structs.replace(attempt, response=response, parts=turn.parts)
+        parts = turn.parts if isinstance(turn.parts, Parts) else None
+        attempt = msgspec.structs.replace(attempt, response=response, parts=parts)
     attempts = (*report.attempts, attempt)
     messages = (*report.warnings, *response.warnings, *verdict.warnings)
     if not messages and not report.notes:

@@ -27,8 +27,12 @@ from slipform.text.repair.tokens import RepairEdit
 _NOTHING = Usage()
 
 
+CONTINUED = "continued"
+"""The outcome of a call whose answer was cut off by its token limit, and continued by the next one."""
+
+
 class Attempt(msgspec.Struct, frozen=True):
-    """One model call and what became of its answer; `outcome` is "ok" or an error's code."""
+    """One model call and what became of its answer; `outcome` is "ok", "continued" or an error's code."""
 
     outcome: str
     strategy: OutputStrategy
@@ -142,6 +146,11 @@ class Report(msgspec.Struct, frozen=True):
         return sum(costs) if costs else None
 
     @property
+    def continuations(self) -> int:
+        """How often the answer was cut off by its token limit and continued."""
+        return sum([attempt.outcome == CONTINUED for attempt in self.attempts])
+
+    @property
     def repaired(self) -> bool:
         """Whether the last answer's text had to be repaired."""
         return bool(self.attempts and self.attempts[-1].repairs)
@@ -191,12 +200,14 @@ class Budget:
     money: float | None = None
     calls: int = 24
     """Calls over all models of a fallback list, their attempts and transport retries together."""
+    continuations: int = 20
+    """How often an answer that is cut off by its token limit is continued; such calls are not attempts."""
 
     def spent_by(self, report: Report, seconds: float) -> str | None:
         """Which limit is reached, if any."""
         tokens = report.tokens
         limits = (
-            ("attempts", self.attempts, len(report.attempts)),
+            ("attempts", self.attempts, len(report.attempts) - report.continuations),
             ("seconds", self.seconds, seconds),
             ("tokens", self.tokens, tokens.total if tokens.total is not None else tokens.output or 0),
             ("money", self.money, 0 if self.money is None else report.cost or 0),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from slipform.errors import PromptCutError
-from slipform.ir import ModelRequest, ModelWarning, Text, Usage
+from slipform.ir import Message, ModelRequest, ModelWarning, Text, Usage
+from slipform.ir.messages import PlainTurns
 
 _LEAST_BYTES: Final = 4096
 """Shorter prompts are never cut: no server has so small a context."""
@@ -17,6 +19,8 @@ _LARGEST_CUT: Final = 65_536
 """Servers that cut prompts have small contexts (Ollama: 4,096 tokens by default); with more, nothing was cut."""
 _RUNS: Final = re.compile(r"(.)\1{3,}", re.DOTALL)
 """Runs of one character, of which a single token may hold dozens."""
+_PIECE: Final = 512
+"""Characters that are searched for runs at a time."""
 
 
 def prompt_cut(request: ModelRequest, usage: Usage) -> ModelWarning | None:
@@ -30,21 +34,11 @@ def prompt_cut(request: ModelRequest, usage: Usage) -> ModelWarning | None:
     tokens = usage.input
     if not tokens or tokens > _LARGEST_CUT:
         return None
-    texts: list[str] = []
-    characters = 0
-    for message in request.messages:
-        for part in message.parts:
-            if type(part) is not Text:  # nobody can estimate its tokens
-                return None
-            characters += len(part.text)
-            texts.append(part.text)
-    if characters * _MOST_BYTES_PER_CHARACTER < _LEAST_BYTES:
+    words = _words(request.messages)
+    if words is None or len(words) * _MOST_BYTES_PER_CHARACTER < _LEAST_BYTES:
         return None
-    size = sum(map(_bytes, texts))
-    if size < _LEAST_BYTES or size <= tokens * _BYTES_PER_TOKEN:
-        return None
-    least = sum(_bytes(_RUNS.sub(r"\1", text)) for text in texts) // _BYTES_PER_TOKEN
-    if tokens >= least:
+    size = _bytes(words)
+    if size < _LEAST_BYTES or size <= tokens * _BYTES_PER_TOKEN or not _exceeds(words, tokens):
         return None
     about = size // 4
     text = f"The server read {tokens:,} tokens of a prompt of about {about:,}: it cut the rest without an error."
@@ -58,6 +52,29 @@ def prompt_cut_error(warning: ModelWarning) -> PromptCutError:
         where=warning.path,
         hint="Raise the server's context length (Ollama: `num_ctx`), shorten the messages, or ask another model.",
     )
+
+
+def _words(messages: Sequence[Message]) -> str | None:
+    """Return all text of a conversation; None where it holds more, whose tokens cannot be estimated."""
+    if isinstance(messages, PlainTurns):
+        return "".join([turn.content for turn in messages.turns])
+    texts: list[str] = []
+    for message in messages:
+        for part in message.parts:
+            if type(part) is not Text:
+                return None
+            texts.append(part.text)
+    return "".join(texts)
+
+
+def _exceeds(words: str, tokens: int) -> bool:
+    """Whether a text takes more than so many tokens; it is read no further than that takes."""
+    left = (tokens + 1) * _BYTES_PER_TOKEN
+    for start in range(0, len(words), _PIECE):
+        left -= _bytes(_RUNS.sub(r"\1", words[start : start + _PIECE]))
+        if left <= 0:
+            return True
+    return False
 
 
 def _bytes(text: str) -> int:

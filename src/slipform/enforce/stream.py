@@ -240,7 +240,7 @@ class EnforcedStream:
         pieces: list[str] = []
         for text in texts:
             self._texts.append(text)
-            piece = self._followed(text, gate)
+            piece = self._feed_gate(text, gate)
             if piece:
                 pieces.append(piece)
             if self._runaway.feed_text(text):
@@ -323,7 +323,7 @@ class EnforcedStream:
             if piece:
                 self._sent.append(piece)
         elif gate is not None and not self._by_tool:
-            piece = self._followed(text, gate)
+            piece = self._feed_gate(text, gate)
         if piece:
             certain.append(self._certain(piece))
 
@@ -337,9 +337,14 @@ class EnforcedStream:
             text = ""
         return text
 
-    def _followed(self, text: str, gate: ReleaseGate) -> str:
+    def _feed_gate(self, text: str, gate: ReleaseGate) -> str:
+        """Return what the gate releases of a piece; stops the answer where the validator confirms the gate's fault."""
         piece = gate.feed(text)
-        if gate.fault is not None:
+        if gate.fault is None:
+            return piece
+        if self._plan.budget.attempts == 1 and gate.may_be_read_whole:
+            gate.give_up()  # no other attempt will give the answer
+        else:
             self.stopped = gate.confirmed(self._plan.standard)
         return piece
 
@@ -365,7 +370,7 @@ class EnforcedStream:
             self._begin_output(delta.index)
         if self._output_called and delta.index == self._output_index and (is_answer or delta.name is None):
             if self._by_tool and not self._prose and self._gate is not None and isinstance(delta.arguments, str):
-                piece = self._followed(delta.arguments, self._gate)
+                piece = self._feed_gate(delta.arguments, self._gate)
                 if piece:
                     certain.append(self._certain(piece))
         elif is_answer:
@@ -627,7 +632,7 @@ class EnforcedCall:
         reader = self._opened.reader
         if isinstance(error, SlipformError) and reader is not None:
             reader.break_off()
-            error.partial = reader.response()
+            error.response = reader.response()
         self._advance(lambda: self._steps.throw(error))
 
     def last(self) -> tuple[list[CompletionChunk], Outcome]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 
 from slipform.errors import RequestError, SlipformError
-from slipform.ir.messages import Message, record_repr
+from slipform.ir.messages import Message, PlainTurns, record_repr
 from slipform.schema.limits import is_heavy_text, json_text
 from slipform.schema.spec import OutputStrategy, ResponseFormat
 from slipform.text.fence import DEFAULT_MAX_PREFIX_CHARS, JsonFenceDetector
@@ -266,7 +266,8 @@ class ModelRequest(msgspec.Struct, frozen=True):
     """
 
     model: str
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
+    """A tuple, or `PlainTurns`."""
     response_format: ResponseFormat | None = None
     json_mode: bool = False
     tools: tuple[Tool, ...] = ()
@@ -289,8 +290,10 @@ class ModelRequest(msgspec.Struct, frozen=True):
     """What is kept for requests like this one, where others are expected; not sent or compared."""
 
     def __post_init__(self) -> None:
-        if type(self.messages) is not tuple or type(self.tools) is not tuple:  # lists are accepted
-            msgspec.structs.force_setattr(self, "messages", tuple(self.messages))
+        messages = self.messages
+        if type(messages) is not tuple and type(messages) is not PlainTurns:  # lists are accepted
+            msgspec.structs.force_setattr(self, "messages", tuple(messages))
+        if type(self.tools) is not tuple:
             msgspec.structs.force_setattr(self, "tools", tuple(self.tools))
 
     def replace(self, **changes: Any) -> ModelRequest:

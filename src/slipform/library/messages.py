@@ -210,7 +210,7 @@ def _read_mixed(item: Mapping[str, Any], content: Sequence[Any], where: str) -> 
 def _decode(name: str, item: Mapping[str, Any]) -> tuple[Message, ...]:
     field = {"openai-responses": "input", "gemini": "contents"}.get(name, "messages")
     body: dict[str, Any] = {"model": "any", "max_tokens": 1} if name == "anthropic" else {"model": "any"}
-    return find_api(name).decode_request({**body, field: [dict(item)]}).request.messages
+    return tuple(find_api(name).decode_request({**body, field: [dict(item)]}).request.messages)
 
 
 def _is_understood(message: Message) -> bool:

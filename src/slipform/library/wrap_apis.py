@@ -57,7 +57,7 @@ class WrappedApi:
         """Return the conversation of a call; nothing where it holds what slipform does not know."""
         try:
             body_of_turns = {"model": "unknown", self.messages_field: body.get(self.messages_field) or []}
-            return self.serving.decode_request(body_of_turns).request.messages
+            return tuple(self.serving.decode_request(body_of_turns).request.messages)
         except RequestError:
             return ()
 
