@@ -32,6 +32,7 @@ from bench.results import record
 from slipform.codecs import Capabilities
 from slipform.config import Settings, read_settings
 from slipform.errors import SlipformError
+from slipform.files.tables import as_json
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Usage
 from slipform.ir.response import ChunkSink
 from slipform.providers.http import HttpProvider
@@ -42,7 +43,7 @@ from slipform.runner.call import FinishedRow
 from slipform.runner.datasets import make_job
 from slipform.runner.jobs import Task
 from slipform.runner.journal import JournalEntry
-from slipform.runner.rows import Template, as_json
+from slipform.runner.rows import Template
 from slipform.runner.scheduler import run_loop
 from slipform.schema import ResponseFormat, Schema
 from slipform.testing.wire_formats import SHAPES

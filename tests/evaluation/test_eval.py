@@ -12,10 +12,10 @@ import pytest
 from slipform.config import read_settings
 from slipform.evaluation.cases import read_labelled
 from slipform.evaluation.run import evaluate
+from slipform.files.tables import load_arrow
 from slipform.ir import ModelRequest, ModelResponse
 from slipform.ir.evidence import Evidence
 from slipform.providers.router import Router
-from slipform.runner.rows import load_arrow
 from slipform.schema import OutputStrategy, Schema
 from slipform.testing import FakeModel, FakeVendor, Received
 from tests.cli.conftest import Cli, cli, folder

@@ -63,7 +63,7 @@ def test_dry_run_guesses_and_touches_nothing(folder: Path) -> None:
         (("in.jsonl", "--schema", "nope.json", "--out", "o.jsonl"), "nope.json"),
         (("nope.jsonl", "--schema", "person.json", "--out", "o.jsonl"), "nope.jsonl"),
         (("in.jsonl", "--schema", "shapes:Nobody", "--out", "o.jsonl"), "shapes:Nobody"),
-        (("in.jsonl", "--schema", "person.json", "--out", "o.csv"), "--format"),
+        (("in.jsonl", "--schema", "person.json", "--out", "o.doc"), "--format"),
         (("in.jsonl", "--schema", "person.json", "--out", "person.json/o.jsonl"), "cannot be written"),
         (("in.jsonl", "--schema", "person.json", "--out", "o.jsonl", "--prompt", "{x}"), "columns are: id, name"),
         (("in.jsonl", "--schema", "person.json", "--out", "o.jsonl", "--prompt", "{"), "brace"),

@@ -58,7 +58,8 @@ def test_empty_files_have_no_rows(tmp_path: Path) -> None:
         ("in.csv", b'a\n"x', "not CSV"),
         ("in.csv", b"a\n\xff\n", "UTF-8"),
         ("in.parquet", b"not parquet", "not a Parquet file"),
-        ("in.xlsx", b"", "kind of file is not known"),
+        ("in.xlsx", b"not a spreadsheet", r"not a spreadsheet.*in\.xlsx"),
+        ("in.doc", b"", "kind of file is not known"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_place(tmp_path: Path, name: str, content: bytes, said: str) -> None:

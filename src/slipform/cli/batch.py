@@ -14,7 +14,7 @@ from slipform.cli.terminal import ConfigOption, Exit
 if TYPE_CHECKING:  # a command imports what it needs when it runs: help and completion answer at once
     from slipform.config import Settings
     from slipform.runner.datasets import Summary
-    from slipform.runner.jobs import BatchJob, Estimate
+    from slipform.runner.jobs import BatchEstimate, BatchJob
 
 _FILE_NAME = re.compile(r"\S+\.(md|txt|prompt|json|ya?ml)")
 _Models: TypeAlias = Annotated[
@@ -27,6 +27,9 @@ class Format(StrEnum):
     """The format of the results."""
 
     JSONL = "jsonl"
+    CSV = "csv"
+    TSV = "tsv"
+    XLSX = "xlsx"
     PARQUET = "parquet"
 
 
@@ -39,7 +42,7 @@ class BatchEngine(StrEnum):
 
 def run(
     instructions: Annotated[str, typer.Argument(help="What to do with each file: text, or a file that holds it.")],
-    files: Annotated[list[Path], typer.Argument(help="The files, UTF-8 text.")],
+    files: Annotated[list[Path], typer.Argument(help="Files and folders: text, PDF, DOCX, HTML, spreadsheets.")],
     schema: Annotated[
         str | None, typer.Option(help="The schema to enforce: a JSON file, module:Class, or a registered name.")
     ] = None,
@@ -50,6 +53,7 @@ def run(
     out_dir: Annotated[Path | None, typer.Option(help="Where answers go; beside each file by default.")] = None,
     model: _Models = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls, at most.")] = 4,
+    again: Annotated[bool, typer.Option("--again", help="Ask about files whose answer is up to date, too.")] = False,
     log: Annotated[bool, typer.Option("--log", help="Write a line per call to standard error.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -75,6 +79,7 @@ def run(
             response_schema_id=schema,
             model=model,
             concurrency=concurrency,
+            skip_up_to_date=not again,
             settings=settings,
         )
     except KeyboardInterrupt:
@@ -82,6 +87,9 @@ def run(
         raise typer.Exit(Exit.STOPPED) from None
     for path, answered_by in report.written:
         typer.echo(f"{path}\t{answered_by}")
+    if report.skipped:
+        count = len(report.skipped)
+        typer.secho(f"slipform: {count:,} up to date; --again asks about them too.", err=True)
     for source, warnings in report.warnings.items():
         for warning in warnings:
             typer.secho(f"slipform: {source}: {warning.message}", err=True, fg="yellow")
@@ -92,11 +100,17 @@ def run(
 
 
 def batch(
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Rows: .jsonl, .csv, .tsv or .parquet.")],
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="INPUT...", help="One file of rows (.jsonl, .csv, .tsv, .xlsx, .parquet), or files and folders."
+        ),
+    ],
     schema: Annotated[str, typer.Option(help="A JSON Schema file, module:Class, or a registered name.")],
-    out: Annotated[Path, typer.Option(help="Where results go: .jsonl or .parquet.")],
+    out: Annotated[Path, typer.Option(help="Where results go: .jsonl, .csv, .xlsx or .parquet.")],
     prompt: Annotated[
-        str | None, typer.Option(help="The prompt for a row; {column} is its value. The whole row as JSON by default.")
+        str | None,
+        typer.Option(help="The prompt for a row; {column} is its value. The row as JSON, or the file, by default."),
     ] = None,
     prompt_file: Annotated[Path | None, typer.Option(help="A file with the prompt.")] = None,
     model: _Models = None,
@@ -122,9 +136,14 @@ def batch(
         str | None, typer.Option("--source", help="With --evidence: the column that values are taken from.")
     ] = None,
     samples: Annotated[int, typer.Option(min=0, max=20, help="With --evidence: extra samples to compare with.")] = 0,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="A column of the input that results repeat; all in .csv and .xlsx by default. Repeatable."),
+    ] = None,
+    keep_all: Annotated[bool, typer.Option("--keep-all", help="Repeat all columns of the input.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Ask about every row of a dataset. After a stop at any moment, the same command resumes."""
+    """Ask about every row of a dataset, or every file of a folder. After a stop, the same command resumes."""
     from slipform.config import load_settings
     from slipform.ir.evidence import Evidence
     from slipform.runner.datasets import make_job, plan, start
@@ -133,7 +152,7 @@ def batch(
         raise typer.BadParameter("--source and --samples are for --evidence.")
     settings = load_settings(config)
     job, router = make_job(
-        source,
+        sources,
         schema=schema,
         out=out,
         prompt=prompt_text(prompt, prompt_file),
@@ -146,6 +165,7 @@ def batch(
         max_tokens=max_tokens,
         evidence=Evidence(confidence="logprobs", samples=samples) if evidence else None,
         source_column=source_column,
+        keep="all" if keep_all else keep,
         settings=settings,
     )
     try:
@@ -209,7 +229,7 @@ def prompt_text(text: str | None, file: Path | None) -> str | None:
         raise ConfigError(f"The prompt cannot be read: {reason}", where=str(file)) from error
 
 
-def _estimate_text(job: BatchJob, estimate: Estimate, settings: Settings) -> str:
+def _estimate_text(job: BatchJob, estimate: BatchEstimate, settings: Settings) -> str:
     lines = [
         f"rows: {estimate.rows:,}, of which {estimate.pending:,} are left to do",
         f"model: {', then '.join((job.model, *job.fallbacks))}",

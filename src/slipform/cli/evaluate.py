@@ -60,9 +60,9 @@ def evaluate(
     from slipform.evaluation.cases import read_labelled
     from slipform.evaluation.report_page import write_report
     from slipform.evaluation.run import evaluate as ask_and_score
+    from slipform.files.replacing import replacing
     from slipform.ir.evidence import Evidence
     from slipform.runner.call import runner_router
-    from slipform.runner.journal import replacing
 
     settings = load_settings(config)
     folder = out or data.with_suffix(".eval")

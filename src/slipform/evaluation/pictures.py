@@ -51,15 +51,17 @@ def shade(share: float) -> tuple[str, str]:
     ('#0b6b63', '#ffffff')
     """
     share = min(1.0, max(0.0, share))
-    for (low, one), (high, other) in pairwise(_STOPS):
+    for (low, low_colour), (high, high_colour) in pairwise(_STOPS):
         if share <= high:
             part = (share - low) / (high - low)
-            colour = [round(a + (b - a) * part) for a, b in zip(one, other, strict=True)]
+            colour = [round(a + (b - a) * part) for a, b in zip(low_colour, high_colour, strict=True)]
             break
-    light = sum(weight * _linear(channel) for weight, channel in zip((0.2126, 0.7152, 0.0722), colour, strict=True))
-    white = 1.05 / (light + 0.05)
-    black = (light + 0.05) / 0.0575
-    return "#" + "".join(f"{channel:02x}" for channel in colour), "#ffffff" if white > black else "#14212b"
+    # Relative luminance and contrast: https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio
+    luminance = sum(weight * _linear(channel) for weight, channel in zip((0.2126, 0.7152, 0.0722), colour, strict=True))
+    contrast_of_white = 1.05 / (luminance + 0.05)
+    contrast_of_dark = (luminance + 0.05) / 0.0575
+    text_colour = "#ffffff" if contrast_of_white > contrast_of_dark else "#14212b"
+    return "#" + "".join(f"{channel:02x}" for channel in colour), text_colour
 
 
 def _linear(channel: int) -> float:

@@ -11,8 +11,8 @@ from slipform.evaluation.page import OWN, whole_page
 from slipform.evaluation.pictures import MOST_FIELDS, cost_picture, heat_map, run_name, score_picture, shade
 from slipform.evaluation.run import Evaluation
 from slipform.evaluation.scoring import RunScore, all_fields, separation
-from slipform.runner.journal import replacing
-from slipform.runner.rows import as_json
+from slipform.files.replacing import replacing
+from slipform.files.tables import as_json
 
 _SHOWN_MISTAKES = 100
 _LONGEST = 160

@@ -17,9 +17,11 @@ from slipform.errors import ConfigError
 from slipform.evaluation.page import CONSOLE, OWN, whole_page
 from slipform.evidence.grounding import ground_in
 from slipform.evidence.source_index import SourceIndex
+from slipform.files.replacing import replacing
+from slipform.files.tables import as_json
 from slipform.ir.evidence import FieldEvidence, needs_a_place
-from slipform.runner.journal import job_of, replacing
-from slipform.runner.rows import Row, Template, as_json, as_text, column_list, rows_of
+from slipform.runner.journal import job_of
+from slipform.runner.rows import Row, Template, as_text, column_list, rows_of
 from slipform.schema.document import locate
 from slipform.text.strict import parse
 

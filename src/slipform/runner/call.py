@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import orjson
@@ -20,6 +21,7 @@ from slipform.engine.fallback import FallbackList, respond_async, run_first_asyn
 from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options, router_of
 from slipform.errors import (
+    ConfigError,
     EnforcementError,
     JsonEnforcementError,
     RunawayError,
@@ -27,14 +29,16 @@ from slipform.errors import (
     SlipformError,
     TruncatedError,
 )
+from slipform.files.tables import as_json
 from slipform.ir import Message, ModelRequest, Usage
 from slipform.ir.request import CallCount
 from slipform.named_schemas import schema_named
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
-from slipform.runner.jobs import BatchJob, Task
+from slipform.runner.file_rows import read_row
+from slipform.runner.jobs import KEEP_ALL, BatchJob, Task
 from slipform.runner.journal import JournalEntry
-from slipform.runner.rows import Row, as_json, as_text
+from slipform.runner.rows import Row, as_text
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
 from slipform.schema.python_types import cached_format, cached_schema
 from slipform.text.strict import parse
@@ -48,6 +52,18 @@ class FinishedRow(msgspec.Struct, frozen=True):
     entry: JournalEntry
     usage: Usage = _NO_USAGE
     cost: float | None = None
+
+
+class RowFunction(Protocol):
+    """Answers rows; `RowCaller`, and stand-ins for benchmarks."""
+
+    async def ask(self, task: Task) -> FinishedRow:
+        """Return the finished row; raises `UpstreamError` when the vendor fails."""
+        ...
+
+    def failed(self, task: Task, error: SlipformError) -> FinishedRow:
+        """Return the row as failed, with the reason."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +97,8 @@ class RowCaller:
             scores = [each.confidence for each in report.evidence.values() if each.confidence is not None]
             more |= {"confidence": min(scores, default=None), "ungrounded": ungrounded(outcome.value, report.evidence)}
         more |= self._figures(report, time.perf_counter() - started)
+        if self.job.keep:
+            more["input"] = self._kept_columns(task.row)
         rest = b"," + as_json(more)[1:] if more else b"}"
         line = b'{"row":%d,"key":%s,"value":%s%s' % (task.number, as_json(task.key), text, rest)
         entry = JournalEntry(task.number, task.key, True, line, task.content)
@@ -108,6 +126,10 @@ class RowCaller:
         entry = failure_entry(task, error, self._figures(report, seconds))
         return FinishedRow(entry, report.usage, report.cost)
 
+    def _kept_columns(self, row: Row) -> dict[str, Any]:
+        names = row if KEEP_ALL in self.job.keep else self.job.keep
+        return {name: row.get(name) for name in names}
+
     def _figures(self, report: Report, seconds: float | None) -> dict[str, Any]:
         if not self.job.figures:
             return {}
@@ -118,6 +140,25 @@ class RowCaller:
             "seconds": None if seconds is None else round(seconds, 4),
         }  # fmt: skip
         return {"figures": figures}
+
+
+@dataclass(frozen=True, slots=True)
+class FileRowCaller:
+    """Reads the file of each row, here and beside the event loop, before the row is answered."""
+
+    caller: RowFunction
+
+    async def ask(self, task: Task) -> FinishedRow:
+        """Return the finished row; a file that cannot be read fails its own row."""
+        try:
+            row = await asyncio.to_thread(read_row, task.row)
+        except ConfigError as error:
+            return self.caller.failed(task, error)
+        return await self.caller.ask(dataclasses.replace(task, row=row))
+
+    def failed(self, task: Task, error: SlipformError) -> FinishedRow:
+        """Return the row as failed, with the reason."""
+        return self.caller.failed(task, error)
 
 
 def row_schema(schema: Any, settings: Settings) -> Schema[Any]:

@@ -18,14 +18,17 @@ from slipform.ir import Usage
 from slipform.ir.evidence import Evidence
 from slipform.named_schemas import schema_named
 from slipform.providers.router import Router
-from slipform.runner.call import FinishedRow, resolved_models, row_caller, runner_router
-from slipform.runner.jobs import BatchJob, Estimate, PendingRows, Survey, Task, estimate, survey_input
+from slipform.runner.call import FileRowCaller, FinishedRow, RowFunction, resolved_models, row_caller, runner_router
+from slipform.runner.file_rows import is_dataset, list_files
+from slipform.runner.jobs import KEEP_ALL, BatchEstimate, BatchJob, PendingRows, Survey, Task, estimate, survey_input
 from slipform.runner.journal import Journal, JournalEntry, missing_rows
-from slipform.runner.outputs import Display, JsonLinesFile, OrderedWriter, Tally, results_for, show
+from slipform.runner.outputs import Display, JsonLinesFile, OrderedWriter, Tally, format_of, results_for, show
 from slipform.runner.rows import WHOLE_ROW, Template
 from slipform.runner.scheduler import answer_rows, run_loop, run_until_first_ends
+from slipform.runner.table_results import TABLE_FORMATS
 
 Engine: TypeAlias = Literal["local", "ray"]
+ResultFormat: TypeAlias = Literal["jsonl", "csv", "tsv", "xlsx", "parquet"]
 
 _log = logging.getLogger("slipform.runner")
 
@@ -52,7 +55,7 @@ class Summary:
 
 
 def make_job(
-    source: str | Path,
+    source: str | Path | Sequence[str | Path],
     *,
     schema: Any,
     out: str | Path,
@@ -60,12 +63,13 @@ def make_job(
     model: str | Sequence[str] | None = None,
     key: str | None = None,
     concurrency: int = 16,
-    output_format: Literal["jsonl", "parquet"] | None = None,
+    output_format: ResultFormat | None = None,
     failures: str | Path | None = None,
     limit: int | None = None,
     max_tokens: int | None = None,
     evidence: Evidence | None = None,
     source_column: str | None = None,
+    keep: Sequence[str] | Literal["all"] | None = None,
     settings: Settings | None = None,
     options: Options | None = None,
     router: Router | None = None,
@@ -79,15 +83,19 @@ def make_job(
     router_in_use = router or runner_router(effective)
     job_options = options or retrying(effective)
     name, *fallbacks = resolved_models(router_in_use, model)
+    sources = [Path(source)] if isinstance(source, str | Path) else [Path(each) for each in source]
+    files: tuple[Path, ...] = ()
+    if not is_dataset(sources):
+        files = list_files(sources, apart_from=_outputs(Path(out), failures))
     job = BatchJob(
-        input=Path(source),
+        input=sources[0],
         out=Path(out),
         schema=schema_named(schema, effective),
-        template=WHOLE_ROW if prompt is None else Template.read(prompt),
+        template=_template(prompt, is_files=bool(files)),
         model=name,
         options=job_options if evidence is None else dataclasses.replace(job_options, evidence=evidence),
         settings=effective,
-        key=key,
+        key=key or ("file" if files else None),
         concurrency=concurrency,
         limit=limit,
         max_tokens=max_tokens,
@@ -96,12 +104,40 @@ def make_job(
         shape=schema,
         fallbacks=tuple(fallbacks),
         source=source_column,
+        files=files,
+        keep=_kept_columns(keep, output_format or format_of(Path(out)), is_files=bool(files)),
     )
     return job, router_in_use
 
 
+def _outputs(out: Path, failures: str | Path | None) -> tuple[Path, ...]:
+    return (out,) if failures is None else (out, Path(failures))
+
+
+def _template(prompt: str | None, *, is_files: bool) -> Template:
+    if prompt is None:
+        return Template.read("{text}") if is_files else WHOLE_ROW
+    template = Template.read(prompt)
+    if is_files and "text" not in template.columns:
+        raise ConfigError("The prompt does not say where the text of a file goes", hint="Write {text} into it.")
+    return template
+
+
+def _kept_columns(
+    keep: Sequence[str] | Literal["all"] | None, results: str | None, *, is_files: bool
+) -> tuple[str, ...]:
+    """Return the columns of the input that results repeat: in a table all of them, unless the caller names some."""
+    if keep == "all":
+        return (KEEP_ALL,)
+    if keep is not None:
+        return tuple(keep)
+    if results not in TABLE_FORMATS:
+        return ()
+    return ("file",) if is_files else (KEEP_ALL,)
+
+
 def batch(
-    source: str | Path,
+    source: str | Path | Sequence[str | Path],
     *,
     schema: Any,
     out: str | Path,
@@ -109,7 +145,7 @@ def batch(
     model: str | Sequence[str] | None = None,
     key: str | None = None,
     concurrency: int = 16,
-    output_format: Literal["jsonl", "parquet"] | None = None,
+    output_format: ResultFormat | None = None,
     failures: str | Path | None = None,
     retry_failures: bool = False,
     engine: Engine = "local",
@@ -117,18 +153,21 @@ def batch(
     max_tokens: int | None = None,
     evidence: Evidence | None = None,
     source_column: str | None = None,
+    keep: Sequence[str] | Literal["all"] | None = None,
     settings: Settings | None = None,
     options: Options | None = None,
     router: Router | None = None,
     quiet: bool = True,
 ) -> Summary:
-    """Answer every row of a JSONL, CSV or Parquet file with a value of this schema.
+    """Answer every row of a JSONL, CSV, Excel or Parquet file, or every file of a folder, with a value of this schema.
 
     Results go to `out` in the order of the rows, as `{"row": …, "key": …, "value": …}`; rows that fail go to
     `failures` with the reason. Several models are tried in their order for each row; each result then names the one
     that answered, as `"model"`. Call it again after a stop to resume; call it with `retry_failures` to retry the rows
     that failed. `schema` is a type, a JSON Schema, or a name: a file, `module:Class`, an entry of the registry. With
     `evidence`, each result says of its values where they stand in the prompt, or in the `source_column` of the row.
+    `keep` names the columns of the input that each result repeats, or is "all"; in tables (CSV, Excel) it is all of
+    them unless you name some. Files are rows with the columns `file` and `text`.
 
     ::
 
@@ -148,6 +187,7 @@ def batch(
         max_tokens=max_tokens,
         evidence=evidence,
         source_column=source_column,
+        keep=keep,
         settings=settings,
         options=options,
         router=router,
@@ -161,11 +201,12 @@ def batch(
             router_in_use.close()
 
 
-def plan(job: BatchJob) -> Estimate:
+def plan(job: BatchJob) -> BatchEstimate:
     """Return an estimate of the job's tokens and cost; calls and writes nothing."""
     entries: Iterator[JournalEntry] = iter(())
     if job.journal_path.exists():
         journal = Journal.open(job.journal_path, job.identity)
+        job = _with_files_in_order(job, journal.entries())
         entries = journal.entries()
         journal.close()
     return estimate(job, survey_input(job, entries, count_tokens=True))
@@ -181,11 +222,12 @@ def start(
 ) -> Summary:
     """Do the pending rows of a job, or retry those that failed; return its totals. Ray's workers ignore `router`."""
     has_evidence = job.options.evidence is not None
-    results = results_for(job.out, job.format, job.schema.document, evidence=has_evidence)
+    results = results_for(job.out, job.format, job.schema.document, evidence=has_evidence, keeps_input=bool(job.keep))
     _refuse_foreign_files(job)
     journal = Journal.open(job.journal_path, job.identity)
     writer = OrderedWriter(journal, results, JsonLinesFile(job.failures_path, sparse=True))
     try:
+        job = _with_files_in_order(job, journal.entries())
         if journal.cut:
             _log.warning("%s: discarded a partial record, its rows run again, bytes=%d", journal.path, journal.cut)
         if journal.damaged:
@@ -238,15 +280,21 @@ class _Run:
         await run_until_first_ends(self._answer(tasks, on_row), display)
 
     async def _answer(self, tasks: Iterator[Task], on_row: Callable[[FinishedRow], None]) -> None:
-        job = self.job
-        caller = row_caller(job, self.router)
+        caller = row_caller(self.job, self.router)
         if self.engine == "local":
-            await answer_rows(tasks, caller, on_row, concurrency=job.concurrency, window=job.window)
+            await self._answer_with(caller, tasks, on_row)
             return
         from slipform.runner.ray import caller_on_ray
 
         async with caller_on_ray(caller) as on_ray:
-            await answer_rows(tasks, on_ray, on_row, concurrency=job.concurrency, window=job.window)
+            await self._answer_with(on_ray, tasks, on_row)
+
+    async def _answer_with(
+        self, caller: RowFunction, tasks: Iterator[Task], on_row: Callable[[FinishedRow], None]
+    ) -> None:
+        job = self.job
+        reader = FileRowCaller(caller) if job.files else caller
+        await answer_rows(tasks, reader, on_row, concurrency=job.concurrency, window=job.window)
 
 
 def _resume(run: _Run, journal: Journal, writer: OrderedWriter, survey: Survey) -> None:
@@ -287,6 +335,26 @@ def _retry(run: _Run, journal: Journal, writer: OrderedWriter, survey: Survey) -
         run.work(PendingRows(survey.rows, selected=failed), journal.finish, journal.sync)
     writer.begin(journal.entries())
     writer.close(complete=True)
+
+
+def _with_files_in_order(job: BatchJob, entries: Iterator[JournalEntry]) -> BatchJob:
+    """Return the job with every file at the number the journal has for it, and new files in the places between."""
+    if not job.files:
+        return job
+    remaining = {str(path): path for path in job.files}
+    by_number: dict[int, Path] = {}
+    for entry in entries:
+        path = remaining.pop(entry.key, None)
+        if path is None:
+            raise ConfigError(
+                "This file was part of the job, and is not in the input now",
+                where=entry.key,
+                hint="Put it back, or give another --out.",
+            )
+        by_number[entry.row] = path
+    new_files = iter(remaining.values())
+    numbers = range(1, len(job.files) + 1)
+    return dataclasses.replace(job, files=tuple(by_number.get(number) or next(new_files) for number in numbers))
 
 
 def _first_missing(entries: Iterator[JournalEntry], rows: int) -> int | None:

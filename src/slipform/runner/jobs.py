@@ -18,6 +18,7 @@ from slipform.errors import ConfigError
 from slipform.ir import Usage
 from slipform.ir.response import guess_tokens
 from slipform.prices import cost_of
+from slipform.runner.file_rows import FILE_COLUMNS, file_rows, read_row
 from slipform.runner.journal import JournalEntry, KeySet, content_hash, row_key
 from slipform.runner.rows import Row, Template, column_list, rows_of
 from slipform.schema import OutputStrategy, Schema
@@ -26,6 +27,7 @@ from slipform.schema.summary import summarize
 
 _WINDOW_PER_CALL = 64
 _MIN_WINDOW = 1024
+KEEP_ALL = "*"
 _MAX_COLUMNS = 10_000
 """Rows of JSONL may each have columns of their own; more names than these are not collected."""
 
@@ -71,6 +73,10 @@ class BatchJob:
     """Whether a row is the same one as long as what is asked is: other columns (labels) may change."""
     figures: bool = False
     """Whether each result says what it took: calls, tokens, cost, seconds."""
+    files: tuple[Path, ...] = ()
+    """The files that are a row each, in place of the rows of `input`."""
+    keep: tuple[str, ...] = ()
+    """The columns of the input that each result repeats; `*` for all of them."""
 
     @property
     def window(self) -> int:
@@ -95,11 +101,12 @@ class BatchJob:
             "strategy": None if self.strategy is OutputStrategy.AUTO else self.strategy.value,
             "source": self.source,
             "schema_column": self.schema_column,
+            "keep": list(self.keep) or None,
             "evidence": None if evidence is None else orjson.loads(orjson.dumps(evidence)),
         }
         return {
             "version": 1,
-            "input": str(self.input),
+            "input": "files" if self.files else str(self.input),
             "schema": self.schema.fingerprint,
             "prompt": [list(self.template.pieces), list(self.template.columns)],
             "model": [self.model, *self.fallbacks] if self.fallbacks else self.model,
@@ -114,7 +121,8 @@ class BatchJob:
 
     def rows(self) -> Iterator[tuple[int, Row]]:
         """Return the rows with their numbers, up to the limit."""
-        return enumerate(islice(rows_of(self.input), self.limit), 1)
+        rows = file_rows(self.files) if self.files else rows_of(self.input)
+        return enumerate(islice(rows, self.limit), 1)
 
     def tasks(self) -> Iterator[Task]:
         """Return the rows with their numbers and keys."""
@@ -126,6 +134,10 @@ class BatchJob:
     def key_of(self, number: int, row: Row) -> str:
         """Return the key of a row."""
         return row_key(number, row if self.key is not None else self.content(row), self.key)
+
+    def prompt(self, row: Row) -> str:
+        """Return what is asked about a row; the file of a row is read for it."""
+        return self.template.fill(read_row(row) if self.files else row)
 
     def content(self, row: Row) -> Row:
         """Return the part of a row that makes it the row it is."""
@@ -180,7 +192,9 @@ class Survey:
 
 
 def _survey_row(job: BatchJob, survey: Survey, row: Mapping[str, Any]) -> None:
-    """Count the columns that a row lacks; raise for bytes that are not text."""
+    """Count the columns that a row lacks; raise for bytes that are not text. Files are read when they are asked."""
+    if job.files:
+        return
     for column in job.columns:
         value = row.get(column)
         if value is None:
@@ -190,9 +204,11 @@ def _survey_row(job: BatchJob, survey: Survey, row: Mapping[str, Any]) -> None:
 
 
 def _check_columns(job: BatchJob, columns: Mapping[str, None]) -> None:
+    if job.files:
+        columns = dict.fromkeys(FILE_COLUMNS)
     job.template.check(columns)
-    for name in (job.source, job.schema_column):
-        if name is not None and name not in columns:
+    for name in (job.source, job.schema_column, *job.keep):
+        if name is not None and name != KEEP_ALL and name not in columns:
             raise ConfigError(
                 f"The input has no column {name!r}",
                 where=str(job.input),
@@ -223,7 +239,7 @@ def survey_input(
         if (retry and not entry.ok) if entry is not None else not retry:
             survey.pending += 1
             if count_tokens:
-                survey.prompt_tokens += guess_tokens(job.template.fill(row))
+                survey.prompt_tokens += guess_tokens(job.prompt(row))
     if survey.rows:
         _check_columns(job, columns)
         survey.missing = {
@@ -278,7 +294,7 @@ def _with_entries(job: BatchJob, entries: Iterator[JournalEntry]) -> Iterator[tu
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class BatchEstimate:
     """The estimated size of a job, at about four bytes of text for a token."""
 
     rows: int
@@ -289,7 +305,7 @@ class Estimate:
     """None when no price is known for the model."""
 
 
-def estimate(job: BatchJob, survey: Survey) -> Estimate:
+def estimate(job: BatchJob, survey: Survey) -> BatchEstimate:
     """Return the estimate: the prompts as they are, the schema with each of them, an example for each answer."""
     schema_tokens = guess_tokens(summarize(job.schema.document).text)
     instance = example(job.schema.document)
@@ -298,4 +314,4 @@ def estimate(job: BatchJob, survey: Survey) -> Estimate:
     router = router_of(job.settings, keyless=True)
     price = named_price(job.settings.own_prices, router, router.aliases.get(job.model, job.model))
     cost = cost_of(price, usage)
-    return Estimate(survey.rows, survey.pending, usage.input or 0, usage.output or 0, cost)
+    return BatchEstimate(survey.rows, survey.pending, usage.input or 0, usage.output or 0, cost)

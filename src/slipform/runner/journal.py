@@ -19,75 +19,21 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
-from secrets import token_hex
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import msgspec
 import orjson
 
 from slipform.errors import ConfigError
-from slipform.runner.rows import Row, as_json, as_text, column_list
+from slipform.files.replacing import unwritable, writing
+from slipform.files.tables import as_json
+from slipform.runner.rows import Row, as_text, column_list
 from slipform.text.strict import parse
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a new file that replaces `path` when the block succeeds.
-
-    It is written beside it, synced and renamed, so a crash at any moment leaves the old file or the new one.
-    """
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{token_hex(4)}.part")
-        try:
-            with part.open("xb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                part.unlink()
-            raise
-        _sync_folder(path.parent)
-
-
-def part_of(path: Path) -> Path:
-    """Return where `path` is written until complete; one name, so that a kill leaves one part behind at most."""
-    return path.with_name(f".{path.name}.part")
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Raise an `OSError` of the block as a `ConfigError` that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise unwritable(path, error) from error
-
-
-def unwritable(path: Path, error: OSError) -> ConfigError:
-    """Return the error for a file that cannot be written."""
-    return ConfigError(
-        f"This file cannot be written: {error.strerror or error}",
-        where=str(path),
-        hint="Check the folder, its permissions and the space left, then run the same command again.",
-    )
-
-
-def _sync_folder(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # some filesystems cannot sync a folder; the rename is done all the same
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
 
 _LINE = b'{"crc":"%08x","%s":%s}\n'
 _LINE_WITH_HASH = b'{"crc":"%08x","of":"%s","%s":%s}\n'
 _HASH_FIELD = b'of":"'
-_NAMES = (b"head", b"pass", b"done")
+_NAMES = (b"head", b"pass", b"done", b"call")
 _CRC = slice(8, 16)
 _BODY = 19
 """Where the name of a line's content begins."""
@@ -180,6 +126,18 @@ class Journal:
     def finish(self, entry: JournalEntry) -> None:
         """Append a finished row; an error leaves the file unchanged."""
         self._write(b"done", entry.line, entry.content.encode())
+
+    def add_call(self, body: bytes) -> None:
+        """Append the answer to a call, as JSON; an error leaves the file unchanged."""
+        self._write(b"call", body)
+
+    def calls(self) -> Iterator[bytes]:
+        """Yield the answers to calls, as JSON; damaged lines are left out."""
+        for segment in self.segments:
+            for _, line in _lines(self.path, segment):
+                name, body, _ = _parse_line(line)
+                if name == b"call":
+                    yield body
 
     def _write(self, name: bytes, body: bytes, content: bytes = b"") -> None:
         crc = zlib.crc32(content + body)
@@ -344,7 +302,7 @@ def _scan(path: Path) -> tuple[int, tuple[Segment, ...], dict[str, Any]]:
             if name == b"head":
                 head = orjson.loads(body)
                 start = offset
-            elif name != b"done":
+            elif name == b"pass":
                 segments.append(Segment(start, before, window, damaged))
                 window = int(orjson.loads(body)["window"])
                 start = offset

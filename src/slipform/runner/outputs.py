@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
 from slipform.errors import ConfigError
+from slipform.files.replacing import part_of, unwritable, writing
 from slipform.ir import Usage
 from slipform.runner.call import FinishedRow
-from slipform.runner.journal import Journal, JournalEntry, part_of, unwritable, writing
+from slipform.runner.journal import Journal, JournalEntry
 from slipform.runner.parquet import ParquetResults
+from slipform.runner.table_results import TABLE_FORMATS, TableResults
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -109,17 +111,32 @@ class JsonLinesFile:
                     file.close()
 
 
-def results_for(path: Path, kind: str | None, document: dict[str, Any], *, evidence: bool = False) -> Results:
-    """Return the writer of a `jsonl` or `parquet` file, by `kind` or by the suffix; raises `ConfigError` for others."""
-    name = kind or {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}.get(path.suffix.lower())
+def format_of(path: Path) -> str | None:
+    """Return the format of results that a file's suffix names.
+
+    >>> format_of(Path("out.csv"))
+    'csv'
+    """
+    suffix = path.suffix.lower().removeprefix(".")
+    name = {"ndjson": "jsonl"}.get(suffix, suffix)
+    return name if name in {"jsonl", "parquet", *TABLE_FORMATS} else None
+
+
+def results_for(
+    path: Path, kind: str | None, document: dict[str, Any], *, evidence: bool = False, keeps_input: bool = False
+) -> Results:
+    """Return the writer of a file of results, by `kind` or by the suffix; raises `ConfigError` for others."""
+    name = kind or format_of(path)
     if name == "jsonl":
         return JsonLinesFile(path)
     if name == "parquet":
-        return ParquetResults(path, document, evidence=evidence)
+        return ParquetResults(path, document, evidence=evidence, keeps_input=keeps_input)
+    if name in TABLE_FORMATS:
+        return TableResults(path, name)
     raise ConfigError(
         f"The results cannot be written as {name!r}" if name else "Unsupported output format",
         where=str(path),
-        hint="End the name in .jsonl or .parquet, or give --format jsonl or --format parquet.",
+        hint="End the name in .jsonl, .csv, .xlsx or .parquet, or give --format.",
     )
 
 

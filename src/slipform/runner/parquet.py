@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slipform.runner.journal import part_of, read_line, writing
-from slipform.runner.rows import as_json, load_arrow
+from slipform.files.replacing import part_of, writing
+from slipform.files.tables import as_json, load_arrow
+from slipform.runner.journal import read_line
 from slipform.schema.document import lookup, reference_of, with_plain_references
 
 _log = logging.getLogger("slipform.runner")
@@ -24,9 +25,12 @@ class ParquetResults:
     warning. Without its footer the file cannot be read, so a stopped job's part is discarded: the journal has it all.
     """
 
-    def __init__(self, path: Path, document: Mapping[str, Any], *, evidence: bool = False) -> None:
+    def __init__(
+        self, path: Path, document: Mapping[str, Any], *, evidence: bool = False, keeps_input: bool = False
+    ) -> None:
         self.path = path
         self._evidence = evidence
+        self._keeps_input = keeps_input
         self._arrow, self._parquet = load_arrow()
         self._type = arrow_type(document)
         self._writer: Any = None
@@ -42,6 +46,8 @@ class ParquetResults:
         row = read_line(line)
         if self._evidence:
             row["evidence"] = as_json(row.get("evidence")).decode()
+        if self._keeps_input:
+            row["input"] = as_json(row.get("input")).decode()
         self._rows.append(row)
         if len(self._rows) >= _GROUP_ROWS:
             self._write_group()
@@ -73,6 +79,8 @@ class ParquetResults:
         if self._evidence:
             fields += [("evidence", arrow.string()), ("confidence", arrow.float64())]
             fields.append(("ungrounded", arrow.list_(arrow.string())))
+        if self._keeps_input:
+            fields.append(("input", arrow.string()))
         with writing(self.path):
             self._writer = self._parquet.ParquetWriter(part_of(self.path), arrow.schema(fields))
 

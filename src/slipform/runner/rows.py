@@ -1,4 +1,4 @@
-"""Read the rows of JSONL, CSV and Parquet files, and fill prompt templates from them."""
+"""Read the rows of JSONL, CSV, Excel and Parquet files, and fill prompt templates from them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import orjson
-
 from slipform.errors import ConfigError
+from slipform.files.tables import as_json, load_arrow
 from slipform.text.strict import parse
 
 Row: TypeAlias = Mapping[str, Any]
-Reader: TypeAlias = Callable[[Path], Iterator[Row]]
+RowReader: TypeAlias = Callable[[Path], Iterator[Row]]
 _BATCH = 1024
 
 
@@ -30,6 +29,9 @@ def rows_of(path: Path) -> Iterator[Row]:
         raise ConfigError("This kind of file is not known", where=str(path), hint=f"The endings are: {suffixes}.")
     try:
         yield from reader(path)
+    except ConfigError as error:
+        error.where = error.where or str(path)
+        raise
     except OSError as error:
         raise ConfigError(f"The input cannot be read: {error.strerror or error}", where=str(path)) from error
     except UnicodeDecodeError as error:
@@ -112,24 +114,23 @@ def _read_parquet(path: Path) -> Iterator[Row]:
         raise ConfigError(f"This is not a Parquet file: {reason}", where=str(path)) from error
 
 
-READERS: Mapping[str, Reader] = {
+def _read_spreadsheet(path: Path) -> Iterator[Row]:
+    from slipform.files.spreadsheets import spreadsheet_rows
+
+    return spreadsheet_rows(path)
+
+
+READERS: Mapping[str, RowReader] = {
     ".jsonl": _read_jsonl,
     ".ndjson": _read_jsonl,
     ".csv": _read_csv,
     ".tsv": _read_tsv,
     ".parquet": _read_parquet,
+    ".xlsx": _read_spreadsheet,
+    ".xls": _read_spreadsheet,
+    ".ods": _read_spreadsheet,
 }
 """The reader of each kind of file, by suffix."""
-
-
-def load_arrow() -> tuple[Any, Any]:
-    """Return `pyarrow` and `pyarrow.parquet`, which are an extra; raises `ConfigError` without them."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise ConfigError("Parquet needs pyarrow", hint="Run `pip install 'slipform[batch]'`.") from None
-    return pa, pq
 
 
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
@@ -222,14 +223,6 @@ def as_text(value: Any, column: str) -> str:
             where=column,
             hint="Decode it, or name another column.",
         ) from error
-
-
-def as_json(value: Any) -> bytes:
-    """Return a cell or a row as compact JSON, dates and the like as strings."""
-    try:
-        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError:  # integers beyond 64 bits, lone surrogates
-        return json.dumps(value, default=str, separators=(",", ":")).encode()
 
 
 def _brace_error(text: str, position: int, what: str) -> ConfigError:

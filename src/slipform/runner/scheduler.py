@@ -8,17 +8,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from slipform.errors import (
     AuthenticationError,
     LocalModelError,
     RateLimitError,
     RequestError,
-    SlipformError,
     UpstreamError,
 )
-from slipform.runner.call import FinishedRow
+from slipform.runner.call import FinishedRow, RowFunction
 from slipform.runner.jobs import Task
 
 _BASE_PAUSE = 0.5
@@ -105,18 +104,6 @@ class AdaptiveConcurrency:
 
 T = TypeVar("T")
 _TEMPORARY_STATUSES = frozenset({408, 409, 425})
-
-
-class RowFunction(Protocol):
-    """Answers rows; `RowCaller`, and stand-ins for benchmarks."""
-
-    async def ask(self, task: Task) -> FinishedRow:
-        """Return the finished row; raises `UpstreamError` when the vendor fails."""
-        ...
-
-    def failed(self, task: Task, error: SlipformError) -> FinishedRow:
-        """Return the row as failed, with the reason."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
