@@ -11,6 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from slipform.addons.records import extract as extract
+    from slipform.addons.records import extract_async as extract_async
+    from slipform.addons.records import extract_estimate as extract_estimate
+    from slipform.addons.records import extract_full as extract_full
+    from slipform.addons.records import extract_full_async as extract_full_async
+    from slipform.addons.records import extract_stream as extract_stream
     from slipform.enforce import Budget as Budget
     from slipform.enforce import Guard as Guard
     from slipform.enforce import Report as Report
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
     from slipform.engine.setup import Options as Options
     from slipform.errors import ConfigError as ConfigError
     from slipform.errors import EnforcementError as EnforcementError
+    from slipform.errors import IncompleteExtraction as IncompleteExtraction
     from slipform.errors import InvalidResponseFormat as InvalidResponseFormat
     from slipform.errors import JsonEnforcementError as JsonEnforcementError
     from slipform.errors import RefusalError as RefusalError
@@ -93,6 +100,7 @@ _HOMES = {
     "errors": (
         "ConfigError",
         "EnforcementError",
+        "IncompleteExtraction",
         "InvalidResponseFormat",
         "JsonEnforcementError",
         "RefusalError",
@@ -110,6 +118,14 @@ _HOMES = {
     "library.mcp_tools": ("McpServer",),
     "library.messages": ("audio", "file", "fill", "image"),
     "library.partial": ("UNSET", "Partial", "so_far", "still_open"),
+    "addons.records": (
+        "extract",
+        "extract_async",
+        "extract_estimate",
+        "extract_full",
+        "extract_full_async",
+        "extract_stream",
+    ),
     "schema": ("JsonSchemaSpec", "OutputStrategy", "ResponseFormat", "Schema", "Violation"),
     "library.shortcuts": ("ask", "ask_async", "ask_text", "ask_text_async", "stream", "stream_async"),
     "library.stream": ("AsyncStream", "CallDelta", "Delta", "Event", "Restart", "Result", "Stream", "TextDelta"),

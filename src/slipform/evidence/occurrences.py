@@ -6,11 +6,12 @@ import html
 import math
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from slipform.evidence.dates import FoundTime, Moment, moments_of
+from slipform.evidence.dates import FoundDate, FoundTime, Moment, moments_of
 from slipform.evidence.differences import has_negating_prefix, same_negations
 from slipform.evidence.folding import SourceRange, all_words, fold, is_unspaced, strip_marks
 from slipform.evidence.quantities import CURRENCIES, PERCENT, find_numbers
@@ -265,28 +266,40 @@ def _moment(source: SourceIndex, moment: Moment) -> Iterator[Occurrence]:
             yield Occurrence(time.start, time.end, "normalised")
         return
     year, month, day = moment.day
+    times = list(_times_of(source, moment))
     for date in source.dates_by_day.get((month, day), ()):
         if date.year not in (year, 0):
             continue
         if moment.time is None or not date.year:
             yield Occurrence(date.start, date.end, "normalised" if date.year else "partial")
             continue
-        near = [
-            time
-            for time in _times_of(source, moment)
-            if 0 <= time.start - date.end <= 12 or 0 <= date.start - time.end <= 12
-        ]
-        if near:
-            yield Occurrence(min(date.start, near[0].start), max(date.end, near[0].end), "normalised")
+        beside = _time_beside(times, date)
+        if beside is not None:
+            yield Occurrence(min(date.start, beside.start), max(date.end, beside.end), "normalised")
         else:
             yield Occurrence(date.start, date.end, "partial")
+
+
+def _time_beside(times: list[FoundTime], date: FoundDate) -> FoundTime | None:
+    """Return the time that stands right before or right after a date, if one does."""
+    after = bisect_left(times, date.end, key=lambda time: time.start)
+    for number in range(bisect_left(times, date.start, key=lambda time: time.start) - 1, after + 1):
+        if 0 <= number < len(times):
+            time = times[number]
+            if 0 <= time.start - date.end <= _BESIDE or 0 <= date.start - time.end <= _BESIDE:
+                return time
+    return None
+
+
+_BESIDE = 12
+"""Characters that may stand between a date and its time."""
 
 
 def _times_of(source: SourceIndex, moment: Moment) -> Iterator[FoundTime]:
     if moment.time is not None:
         hour, minute, second = moment.time
-        for time in source.times:
-            if (time.hour, time.minute) == (hour, minute) and time.second in (second, 0):
+        for time in source.times_by_minute.get((hour, minute), ()):
+            if time.second in (second, 0):
                 yield time
 
 

@@ -151,6 +151,14 @@ class SourceIndex:
         return list(find_times(self.plain))
 
     @cached_property
+    def times_by_minute(self) -> dict[tuple[int, int], list[FoundTime]]:
+        """The times of day of the text by hour and minute, in order."""
+        by_minute: dict[tuple[int, int], list[FoundTime]] = defaultdict(list)
+        for time in self.times:
+            by_minute[time.hour, time.minute].append(time)
+        return by_minute
+
+    @cached_property
     def _time_starts(self) -> list[int]:
         return [time.start for time in self.times]
 

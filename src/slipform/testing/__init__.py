@@ -7,6 +7,7 @@
 """
 
 from slipform.testing.model import FakeModel, Interrupted, Turn, calling
+from slipform.testing.unreliable import Faults, UnreliableModel
 from slipform.testing.vendor import (
     Answer,
     FakeVendor,
@@ -33,11 +34,13 @@ __all__ = [
     "Api",
     "FakeModel",
     "FakeVendor",
+    "Faults",
     "Interrupted",
     "Raw",
     "Received",
     "Step",
     "Turn",
+    "UnreliableModel",
     "calling",
     "cut_stream",
     "garbage",

@@ -1,0 +1,1 @@
+"""Hold what is built on the core and imported by none of it."""

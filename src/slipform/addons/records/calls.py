@@ -1,0 +1,146 @@
+"""Make the calls of an extraction: one enforced call for a question, every valid record of its answer counted."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from slipform.addons.records.prompts import messages_for
+from slipform.addons.records.segments import Question
+from slipform.addons.records.session import PieceAnswer
+from slipform.addons.records.shapes import RecordShape
+from slipform.enforce import Report
+from slipform.enforce.patching import patch
+from slipform.engine.fallback import respond_async
+from slipform.engine.setup import Options
+from slipform.errors import (
+    EnforcementError,
+    PromptCutError,
+    RefusalError,
+    RequestError,
+    TruncatedError,
+    UpstreamRequestError,
+)
+from slipform.ir import ModelRequest, Usage
+from slipform.providers.router import Router
+from slipform.schema import ResponseFormat, Schema
+from slipform.text.loads import encode_answer
+from slipform.text.parser import Parser
+
+_ALL_SPLITS = 8
+"""Halvings that make a piece of any size small."""
+
+
+class FinishedCall(msgspec.Struct, frozen=True):
+    """An answer with what it took."""
+
+    answer: PieceAnswer
+    usage: Usage = Usage()
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PieceCaller:
+    """Asks one model, or a list of fallbacks, about pieces of a source."""
+
+    router: Router
+    models: str | Sequence[str]
+    options: Options
+    shape: RecordShape
+    instructions: str | None
+    max_tokens: int | None = None
+
+    async def ask(self, question: Question) -> FinishedCall:
+        """Return the valid records of the answer; raises `UpstreamError` when the vendor fails."""
+        shape = self.shape
+        request = ModelRequest(
+            self.models if isinstance(self.models, str) else self.models[0],
+            messages_for(question.text, self.instructions, has_list=shape.item is not None),
+            response_format=ResponseFormat.strict(shape.question.spec),
+            max_tokens=self.max_tokens,
+        )
+        budget = dataclasses.replace(self.options.budget, attempts=1, continuations=0)
+        options = dataclasses.replace(self.options, budget=budget, on_failure="raise", validators=(), evidence=None)
+        try:
+            outcome = await respond_async(self.router, self.models, request, options, shape.question)
+        except (RequestError, UpstreamRequestError) as error:  # perhaps too long for the model
+            return FinishedCall(PieceAnswer(failure=str(error), splits=_ALL_SPLITS))
+        except EnforcementError as error:
+            return _failed_call(error, shape)
+        report = outcome.report
+        if any(warning.code == PromptCutError.code for warning in report.warnings):
+            return _finished(PieceAnswer(failure="the server cut the prompt", splits=_ALL_SPLITS), report)
+        return _finished(_read_answer(outcome.value, shape, truncated=False), report)
+
+
+def _finished(answer: PieceAnswer, report: Report) -> FinishedCall:
+    return FinishedCall(answer, report.usage, report.cost)
+
+
+def _failed_call(error: EnforcementError, shape: RecordShape) -> FinishedCall:
+    """Return what an invalid or truncated answer has that is valid."""
+    report = error.report if isinstance(error.report, Report) else Report()
+    if isinstance(error, PromptCutError):
+        return _finished(PieceAnswer(failure=error.message, splits=_ALL_SPLITS), report)
+    if isinstance(error, RefusalError):
+        return _finished(PieceAnswer(failure=error.message, splits=1), report)
+    is_truncated = isinstance(error, TruncatedError)
+    answer = PieceAnswer()
+    if error.response is not None:
+        answer = _read_answer(_whole_records(error.response.text, shape.answer_key), shape, truncated=is_truncated)
+    if answer.values or answer.rest:
+        return _finished(answer, report)
+    splits = _ALL_SPLITS if is_truncated else 1
+    return _finished(PieceAnswer(failure=error.message, splits=splits, retryable=True), report)
+
+
+def _whole_records(text: str, key: str) -> dict[str, Any]:
+    """Return the JSON of a text up to where it broke off, without the record or field that was not finished."""
+    parser = Parser(lenient=True).feed(text).finish()
+    value = parser.value
+    if isinstance(value, list):
+        value = {key: value}
+    if not isinstance(value, Mapping):
+        return {}
+    path = parser.open_path or ()
+    if isinstance(parser.value, list):
+        path = (key, *path)
+    if parser.complete or not path:
+        return dict(value)
+    whole = {name: part for name, part in value.items() if name != path[0]}
+    records = value.get(key)
+    if path[0] == key and isinstance(records, list):
+        whole[key] = records[: path[1]] if len(path) > 1 and isinstance(path[1], int) else records
+    return whole
+
+
+def _read_answer(value: Any, shape: RecordShape, *, truncated: bool) -> PieceAnswer:
+    """Return the records of an answer that are valid each by itself."""
+    if not isinstance(value, Mapping):
+        return PieceAnswer()
+    rest = {name: value[name] for name in shape.scalars if value.get(name) is not None}
+    records = value.get(shape.answer_key)
+    if shape.item is None or not isinstance(records, list):
+        return PieceAnswer((), truncated, rest=rest or None)
+    valid: list[Any] = []
+    invalid: list[Any] = []
+    for record in records:
+        fitting, is_valid = _fitting(record, shape.item)
+        (valid if is_valid else invalid).append(fitting)
+    return PieceAnswer(tuple(valid), truncated, invalid=tuple(invalid), rest=rest or None)
+
+
+def _fitting(record: Any, item: Schema[Any]) -> tuple[Any, bool]:
+    """Return a record, patched if that makes it valid, and whether it is valid for its type, too."""
+    fitting = record
+    if not item.fits(record):
+        patched = patch(record, item)
+        if patched.violations:
+            return record, False
+        fitting = patched.value
+    _, violations = item.read(fitting, encode_answer(fitting).encode())
+    return fitting, not violations

@@ -1,0 +1,110 @@
+"""Run extractions: the sessions of a shape over a document, with one driver."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from slipform.addons.records.calls import PieceCaller
+from slipform.addons.records.drive import Driver
+from slipform.addons.records.merging import ExtractedPart, MergeOptions, final_records, merge
+from slipform.addons.records.result import Extraction, Record
+from slipform.addons.records.session import PIECE, ExtractionSession, SessionOptions
+from slipform.addons.records.shapes import RecordShape
+from slipform.addons.records.source import digest_of
+from slipform.engine.setup import Options
+from slipform.files.document import Document
+from slipform.providers.router import Router
+from slipform.runner.call import resolved_models
+
+
+@dataclass(frozen=True, slots=True)
+class Extractor:
+    """Extracts records of one shape from documents, with one model or a list of fallbacks."""
+
+    shapes: tuple[RecordShape, ...]
+    router: Router
+    models: str | Sequence[str]
+    options: Options
+    instructions: str | None = None
+    rounds: int = 6
+    max_answer_tokens: int | None = None
+    merging: MergeOptions = field(default_factory=MergeOptions)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a journal of this extractor is recognized by, without its sources."""
+        return {
+            "kind": "extract",
+            "schema": self.shapes[0].whole.fingerprint,
+            "model": list(resolved_models(self.router, self.models)),
+            "instructions": self.instructions,
+            "rounds": self.rounds,
+            "max_answer_tokens": self.max_answer_tokens,
+        }
+
+    async def extract(
+        self, document: Document, driver: Driver, on_record: Callable[[Record], None] | None = None
+    ) -> Extraction[Any]:
+        """Return the records of a document; `on_record` is called with each when it does not change any more."""
+        parts: list[ExtractedPart] = []
+        stream = None
+        if on_record is not None:
+            stream = RecordStream(document, on_record, is_early=not self.merging.unique_by)
+        for shape in self._shapes_for(document):
+            session = ExtractionSession(document.text, SessionOptions(self.rounds, listed=shape.listed))
+            part = ExtractedPart(shape, session)
+            caller = PieceCaller(
+                self.router, self.models, self.options, shape, self.instructions, self.max_answer_tokens
+            )
+            on_round = None if stream is None else stream.sender(part)
+            await driver.run(session, caller, on_round, shape.list_name)
+            parts.append(part)
+        extraction = merge(parts, document, self.merging)
+        extraction = dataclasses.replace(extraction, report=driver.tally.report(), stopped=driver.tally.stopped)
+        if stream is not None:
+            stream.send(extraction.records)
+        return extraction
+
+    def _shapes_for(self, document: Document) -> tuple[RecordShape, ...]:
+        """Return what is asked for; an object without lists is asked for whole where one call has the whole text."""
+        first = self.shapes[0]
+        if first.item is None and len(document.text) <= PIECE:
+            return (dataclasses.replace(first, question=first.whole),)
+        return self.shapes
+
+    def source_identity(self, document: Document) -> dict[str, Any]:
+        """Return what the journal of one document is recognized by."""
+        return {**self.identity(), "source": digest_of(document)}
+
+
+class RecordStream:
+    """Sends records when they do not change any more, each once."""
+
+    def __init__(self, document: Document, send: Callable[[Record], None], *, is_early: bool) -> None:
+        self._document = document
+        self._send = send
+        self._sent: set[tuple[str, int, int]] = set()
+        self._is_early = is_early
+        """Whether records are sent before the end; with `unique_by`, the first of its kind shows at the end."""
+
+    def sender(self, part: ExtractedPart) -> Callable[[], None]:
+        """Return what sends the records of a session that have become final."""
+        done: set[int] = set()
+
+        def send_final() -> None:
+            lines = [line for line in part.session.final if line not in done]
+            done.update(lines)
+            if self._is_early:
+                self.send(final_records(part, self._document, lines))
+
+        return send_final
+
+    def send(self, records: Iterable[Record]) -> None:
+        """Send the records that were not sent yet."""
+        for record in records:
+            key = (record.pointer, record.start, record.end)
+            if key not in self._sent or not record.grounded:
+                self._sent.add(key)
+                self._send(record)

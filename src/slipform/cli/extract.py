@@ -1,0 +1,188 @@
+"""Extract the records of long documents from the command line: `slipform extract`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slipform.cli.terminal import ConfigOption, Exit
+
+if TYPE_CHECKING:  # a command imports what it needs when it runs: help and completion answer at once
+    from slipform.addons.records.folders import FilesJob, FilesSummary
+    from slipform.addons.records.result import Progress
+
+_LINE_SECONDS = 10.0
+
+
+def extract(
+    files: Annotated[list[Path], typer.Argument(help="Files and folders: text, CSV, PDF, DOCX, HTML, spreadsheets.")],
+    schema: Annotated[str, typer.Option(help="A JSON Schema file, module:Class, a registered name, or fields.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Where the table goes: .csv, .tsv, .xlsx, .jsonl or .parquet.")
+    ],
+    as_list: Annotated[
+        bool, typer.Option("--list", help="A row per record, of which a file may have many; the schema is a record's.")
+    ] = False,
+    instructions: Annotated[
+        str | None, typer.Option(help="What to extract, beyond the descriptions of the schema.")
+    ] = None,
+    unique_by: Annotated[str | None, typer.Option(help="Fields that identify a record, separated by commas.")] = None,
+    evidence: Annotated[
+        bool, typer.Option("--evidence/--no-evidence", help="Whether the table has the places of records.")
+    ] = True,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="provider/model; default_model by default. Repeat it for fallback models."),
+    ] = None,
+    max_cost: Annotated[float | None, typer.Option(min=0, help="US dollars for all calls, at most.")] = None,
+    max_calls: Annotated[int | None, typer.Option(min=1, help="Calls in all, at most.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of all calls, at most.")] = None,
+    rounds: Annotated[int, typer.Option(min=0, help="How often gaps are asked about again, at most.")] = 6,
+    concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls, at most.")] = 8,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate tokens and cost; call nothing.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Extract every record of long files into one table, and list what is missing in OUT.gaps.jsonl.
+
+    After a stop at any moment, the same command resumes.
+    """
+    from slipform.addons.records.drive import Limits
+    from slipform.addons.records.folders import FilesJob
+    from slipform.addons.records.merging import MergeOptions
+    from slipform.addons.records.running import Extractor
+    from slipform.addons.records.shapes import rows_of, shapes_of
+    from slipform.config import load_settings
+    from slipform.engine.setup import library_options
+    from slipform.named_schemas import schema_named
+    from slipform.runner.call import runner_router
+    from slipform.runner.file_rows import list_files
+
+    settings = load_settings(config)
+    loaded_schema = schema_named(schema, settings)
+    shapes = (
+        rows_of(loaded_schema)
+        if as_list or _is_array(loaded_schema.document)
+        else shapes_of(dict(loaded_schema.document))
+    )
+    router = runner_router(settings)
+    extractor = Extractor(
+        tuple(shapes),
+        router,
+        model or "",
+        library_options(settings),
+        instructions,
+        rounds,
+        merging=MergeOptions(tuple(unique_by.split(",")) if unique_by else ()),
+    )
+    sources = list_files(files, apart_from=[out])
+    job = FilesJob(extractor, sources, out, Limits(max_cost, max_tokens, None, max_calls, concurrency), evidence)
+    try:
+        if dry_run:
+            typer.echo(_estimate_text(job))
+            return
+        summary = _run(job)
+    except KeyboardInterrupt:
+        typer.secho("slipform: stopped. Run the same command to resume.", err=True)
+        raise typer.Exit(Exit.STOPPED) from None
+    finally:
+        router.close()
+    typer.secho(f"slipform: {_summary_text(job, summary)}", err=True)
+    if not summary.is_complete:
+        raise typer.Exit(Exit.INVALID)
+
+
+def _is_array(document: object) -> bool:
+    return isinstance(document, dict) and (document.get("type") == "array" or "items" in document)
+
+
+def _run(job: FilesJob) -> FilesSummary:
+    from slipform.addons.records.folders import extract_files
+    from slipform.runner.scheduler import run_loop
+
+    display = _Display()
+    try:
+        return run_loop(lambda: extract_files(job, display.show))
+    finally:
+        display.close()
+
+
+class _Display:
+    """Shows the progress: on a terminal in one line that is rewritten, elsewhere in a line every few seconds."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._last = time.monotonic()
+
+    def show(self, progress: Progress) -> None:
+        """Show how far the extraction is."""
+        now = time.monotonic()
+        if not self._is_terminal and now - self._last < _LINE_SECONDS:
+            return
+        self._last = now
+        end = "" if self._is_terminal else "\n"
+        start = "\r\x1b[K" if self._is_terminal else ""
+        print(f"{start}slipform: {_progress_text(progress)}", end=end, file=sys.stderr, flush=True)  # noqa: T201
+
+    def close(self) -> None:
+        """Clear the line."""
+        if self._is_terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _progress_text(progress: Progress) -> str:
+    parts = [f"{progress.done:,} of {progress.pieces:,} calls", f"{progress.records:,} records"]
+    if progress.suspects:
+        parts.append(f"{progress.suspects:,} to ask again")
+    if progress.cost is not None:
+        parts.append(f"cost {progress.cost:,.4g}")
+    if progress.eta is not None:
+        parts.append(f"{progress.eta:,.0f} s to go")
+    return ", ".join(parts)
+
+
+def _summary_text(job: FilesJob, summary: FilesSummary) -> str:
+    report = summary.report
+    unit = "records" if job.is_list else "rows"
+    files = "file" if summary.files == 1 else "files"
+    parts = [f"{summary.rows:,} {unit} from {summary.files:,} {files} are in {job.out}", f"{report.calls:,} calls"]
+    if report.resumed:
+        parts.append(f"{report.resumed:,} of them from before")
+    tokens = (report.usage.input or 0) + (report.usage.output or 0)
+    if tokens:
+        parts.append(f"{tokens:,} tokens")
+    if report.cost is not None:
+        parts.append(f"cost {report.cost:,.4g}")
+    if summary.stopped:
+        parts.append(f"stopped: {summary.stopped} was reached")
+    if not summary.is_complete:
+        parts.append(f"something is missing: see {job.gaps_path}")
+    elif summary.problems:
+        parts.append(f"nothing is missing; rejected records are in {job.gaps_path}")
+    return "; ".join(parts)
+
+
+def _estimate_text(job: FilesJob) -> str:
+    from slipform.addons.records.estimate import estimate
+    from slipform.addons.records.source import document_of
+    from slipform.runner.call import resolved_models
+
+    estimates = [estimate(job.extractor, document_of(path), job.limits.concurrency) for path in job.files]
+    costs = [each.cost for each in estimates]
+    tokens_in = sum(each.input_tokens for each in estimates)
+    tokens_out = sum(each.output_tokens for each in estimates)
+    lines = [
+        f"files: {len(job.files):,}, pieces: {sum(each.pieces for each in estimates):,}",
+        f"model: {', then '.join(resolved_models(job.extractor.router, job.extractor.models))}",
+        f"records, about: {sum(each.records for each in estimates):,}",
+        f"tokens, about: {tokens_in:,} in, {tokens_out:,} out",
+    ]
+    known_costs = [cost for cost in costs if cost is not None]
+    if len(known_costs) == len(costs):
+        lines.append(f"cost, about: {sum(known_costs):,.4g}")
+    else:
+        lines.append("cost: no price is known for the model; add it to `prices` in slipform.yaml")
+    return "\n".join(lines)
