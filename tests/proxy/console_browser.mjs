@@ -422,7 +422,7 @@ const checks = {
     await tell('step?model=slow&n=200', QUIET);
     await answered;
     await until(page, () => document.querySelector('[role=tab]'));
-    assert.match(await text(page, '.note'), /Tracing was off/);
+    assert.match(await text(page, '.note'), /were not recorded/);
     const { rows: listed } = await api(page, 'requests');
     for (const path of ['requests', 'stats', 'schemas', 'providers', 'me', ...listed.map((row) => `requests/${row.id}`)]) assert.ok(!JSON.stringify(await api(page, path)).includes(CANARY), path);
     assert.ok(!(await page.content()).includes(CANARY));

@@ -21,7 +21,7 @@ from slipform import __version__
 from slipform.build_info import build_in_use
 from slipform.config import ServerSettings
 from slipform.errors import RequestError
-from slipform.proxy.admission.admission import ANYBODY, Caller
+from slipform.proxy.admission.admission import ANYBODY, Caller, is_loopback
 from slipform.proxy.calls.endpoints import UnknownPathError
 from slipform.proxy.calls.pages import WrongMethodError, openapi_bytes, spend
 from slipform.proxy.console.access import ConsoleAccess, console_secret
@@ -51,11 +51,13 @@ _SHARED = frozenset({"requests", "stats", "schemas", "providers", "keys", "me"})
 _TALLIES = frozenset({"stats", "schemas", "providers"})
 _CHANGES = frozenset({"tracing", "requests", "lessons"})
 """What is changed in all workers."""
+_FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
+"""Headers of calls that came through another server: their callers may be on other machines."""
 _ABSENT = {
-    "off": "Tracing was off when the call was made. Record for a while, on the About page, or set `server.traces`.",
-    "opted_out": "Its caller asked for no trace (`x-slipform-trace: off` or `cache-control: no-store`).",
-    "failures": "Only the words of calls that fail are kept (`server.traces: failures`).",
-    "kept": "Its words made way for newer ones.",
+    "off": "Prompts and answers were not recorded when the call was made (`server.traces`).",
+    "opted_out": "The caller asked not to be recorded (`x-slipform-trace: off` or `cache-control: no-store`).",
+    "failures": "Prompts and answers are recorded only of calls that fail (`server.traces: failures`).",
+    "kept": "Its prompt and answer made way for newer ones.",
 }
 """Why the words of a call are not here, by what its row says of them."""
 
@@ -118,6 +120,8 @@ class Console:
         self._serve_call = serve_call
         self._started = time.time()
         self._tracing = Tracing()
+        self._is_recording = True
+        """Whether `traces: auto` keeps words; the page has a switch."""
         self._draining = False
 
     # -- what the application tells ---------------------------------------------------------------
@@ -126,19 +130,35 @@ class Console:
         self, record: CallRecord, headers: Mapping[bytes, bytes], settings: ServerSettings, *, own: bool = False
     ) -> CallTrace | None:
         """What keeps the words of a call that begins, if they are to be kept."""
-        mode = settings.traces
-        if mode == "off" and not own and not settings.debug_traces and not self._tracing.until:
+        mode = self._trace_mode(settings)
+        if settings.traces == "auto" and not settings.debug_traces and not _FORWARDED.isdisjoint(headers):
+            mode = "off"
+        if mode == "off" and not own and not self._tracing.until:
             return None
         if headers.get(b"x-slipform-trace") == b"off" or b"no-store" in headers.get(b"cache-control", b""):
             record.words = "opted_out"
-        elif own or mode == "on" or settings.debug_traces:
-            return CallTrace()
+        elif own or mode == "on":
+            return CallTrace(is_archived=own or settings.traces != "auto" or settings.debug_traces)
         elif self._tracing.is_on:
             return CallTrace(self._tracing.wants)
         elif mode == "failures":
             record.words = "failures"
             return CallTrace(_has_failed)
         return None
+
+    def _trace_mode(self, settings: ServerSettings) -> str:
+        """Return whether words are kept: `off`, `failures` or `on`."""
+        if settings.debug_traces:
+            return "on"
+        if settings.traces != "auto":
+            return settings.traces
+        return "on" if self._is_recording and self._is_private(settings) else "off"
+
+    def _is_private(self, settings: ServerSettings) -> bool:
+        """Return whether only the user of this machine can call: `bound` is None where another program serves."""
+        if self._bound is None or not is_loopback(self._bound) or settings.allowed_hosts:
+            return False
+        return not self._deployment().gate.guard.requires_key
 
     def drain(self) -> None:
         """Announce that the server stops, and end the event streams, which would keep it waiting."""
@@ -294,7 +314,11 @@ class Console:
             "generation": deployment.generation,
             "started": self._started,
             "workers": {"count": self.workers.count, "reached": 1 + len(others)},
-            "traces": {"mode": "on" if server.debug_traces else server.traces, "tracing": self._tracing.as_json()},
+            "traces": {
+                "mode": self._trace_mode(server),
+                "switch": server.traces == "auto" and self._is_private(server),
+                "tracing": self._tracing.as_json(),
+            },
             "kept": sizes,
             "limits": {"bytes": server.console_bytes, "trace_bytes": server.trace_bytes, "pinned": MOST_PINNED},
             "history": None if archive is None else await asyncio.to_thread(archive.sizes),
@@ -407,7 +431,8 @@ class Console:
         return {"ok": report.ok, "text": report.text, "ms": round(report.seconds * 1000, 1)}
 
     def _trace_for_a_while(self, payload: Mapping[str, Any] | None) -> dict[str, Any]:
-        if payload is None:
+        self._is_recording = payload is not None
+        if payload is None or payload.get("recording") is True:
             self._tracing = Tracing()
         else:
             minutes = min(max(_number(payload.get("minutes"), 10.0), 0.0), _LONGEST_TRACING)

@@ -125,7 +125,8 @@ class CallHistory:
             words = _packed(trace, record)
             self._keep_trace(identity, words)
         if self.archive is not None:
-            self.archive.add(identity, row[2], packed, words)
+            is_archived = trace is not None and trace.is_archived
+            self.archive.add(identity, row[2], packed, words if is_archived else None)
         if self._subscribers:
             growth = self._growth.pop(identity, None)
             for subscriber in self._subscribers:

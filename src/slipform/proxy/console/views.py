@@ -104,8 +104,8 @@ def added(one: Any, other: Any) -> Any:
     {'a': 3, 'b': [4, 6], 'c': 5}
     """
     if isinstance(one, dict):
-        return {key: added(one[key], other[key]) if key in one and key in other else one.get(key, other.get(key))
-                for key in {**one, **other}}  # fmt: skip
+        shared = {key: added(value, other[key]) for key, value in one.items() if key in other}
+        return {**one, **other, **shared}
     if isinstance(one, list):
         return [added(mine, theirs) for mine, theirs in zip(one, other, strict=True)]
     if isinstance(one, int | float):

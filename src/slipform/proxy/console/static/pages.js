@@ -64,15 +64,22 @@ export async function keys(main) {
   return {};
 }
 
+/** The button that turns the recording of prompts and answers on or off, where only this machine can call. */
+export function recordingSwitch(isRecorded, after) {
+  const change = async () => { await (isRecorded ? del('tracing') : post('tracing', { recording: true })); after(); };
+  return h(isRecorded ? 'button' : 'button.main', { onclick: change }, isRecorded ? 'Stop recording' : 'Record from now on');
+}
+
 export async function about(main, state) {
   const me = await get('me');
   const { tracing } = me.traces;
   const kept = me.history;
-  const words = { off: 'They are not recorded.', failures: 'They are recorded when a call fails.', on: 'They are recorded.' }[me.traces.mode];
+  const words = { off: 'They are not recorded.', failures: 'They are recorded when a call fails.', on: me.traces.switch ? 'They are recorded in memory, because only this machine can reach the server.' : 'They are recorded.' }[me.traces.mode];
+  const isRecorded = me.traces.mode === 'on';
   const minutes = h('select', { 'aria-label': 'For how long' }, [['10 minutes', 10], ['30 minutes', 30], ['60 minutes', 60]].map(([name, value]) => h('option', { value }, name)));
   replace(main, head('About', 'What runs here, and what is kept.'), h('div.stack', h('section.card', h('h2', 'This server'), table(['', ''], [['version', me.version], ['build', me.build], ['signed in as', me.operator || 'the holder of the printed link'], ['configuration', `generation ${me.generation}`], ['workers', me.workers.count === 1 ? 'one' : `${me.workers.reached} of ${me.workers.count} answer`], ['running since', new Date(me.started * 1000).toLocaleString('en-GB')]], 'This server')),
     h('section.card', h('h2', 'Prompts and answers'), h('p', {}, tracing ? `Recorded until ${new Date(tracing.until * 1000).toLocaleTimeString('en-GB')}, of ${count(tracing.left)} more calls at most${tracing.model ? ` of ${tracing.model}` : ''}.` : `${words} Times, tokens and outcomes always are.`),
-      h('div.tools', {}, tracing ? h('button', { onclick: async () => { await del('tracing'); state.refresh(); } }, 'Stop recording') : me.traces.mode === 'on' ? null : [minutes, h('button.main', { onclick: async () => { await post('tracing', { minutes: Number(minutes.value) }); state.refresh(); } }, 'Record prompts for 1 hour')])),
+      h('div.tools', {}, tracing ? h('button', { onclick: async () => { await del('tracing'); state.refresh(); } }, 'Stop recording') : me.traces.switch ? recordingSwitch(isRecorded, state.refresh) : isRecorded ? null : [minutes, h('button.main', { onclick: async () => { await post('tracing', { minutes: Number(minutes.value) }); state.refresh(); } }, 'Record prompts')])),
     h('section.card', h('h2', 'What is kept'), table(['', 'calls', 'bytes', 'limit'], [['figures, in memory', count(me.kept.rows), bytes(me.kept.bytes), `${bytes(me.limits.bytes)} per worker`], ['prompts and answers, in memory', count(me.kept.traces), bytes(me.kept.trace_bytes), `${bytes(me.limits.trace_bytes)} per worker`], ['pinned', count(me.kept.pinned), none, `${me.limits.pinned} calls`],
       kept ? [[`history, ${kept.path}`, h('br'), h('span.label', `figures for ${kept.days} days, prompts and answers for ${kept.text_days}`)], count(kept.rows), bytes(kept.bytes), bytes(kept.max_bytes)] : ['history on disk', 'off', none, h('code', 'server.history')]], 'What is kept', [1, 2, 3]),
     kept?.problem ? h('p.note.bad', `The history cannot be written: ${kept.problem}. Calls are kept in memory; ${count(kept.dropped)} were not written.`) : null,

@@ -1,5 +1,5 @@
 // One call: its answer being poured, its attempts side by side, what was repaired, patched and lost, and how to repeat it.
-import { get, del, listen, put } from './api.js';
+import { get, del, listen, post, put } from './api.js';
 import { copiesOf } from './code.js';
 import { clock, copy, count, download, h, icon, money, ms, none, replace, stage } from './dom.js';
 import { panels } from './panels.js';
@@ -7,6 +7,18 @@ import { parsePartial } from './partial.js';
 import { countsRibbon, grow, legend, player, ribbon, states, unitsBefore } from './pour.js';
 import { evidenceOf, finalText, marksOf, parsed, schemaOf } from './trace.js';
 import { tree } from './tree.js';
+
+/** A button that records the prompts and answers of later calls: until it is stopped, or for an hour where others call. */
+function recordFromNowOn() {
+  const record = async () => {
+    const { traces } = await get('me');
+    await post('tracing', traces.switch ? { recording: true } : { minutes: 60 });
+    replace(button, traces.switch ? 'Recording. Make the call again.' : 'Recording for an hour. Make the call again.');
+    button.disabled = true;
+  };
+  const button = h('button', { onclick: record }, 'Record from now on');
+  return button;
+}
 
 export async function request(main, state, id) {
   let row;
@@ -131,7 +143,7 @@ function over(main, state, row) {
   const nothing = total === 0 ? h('p.muted', {}, row.attempts ? '✓ One attempt, valid as it came.' : row.outcome === 'ok' ? 'Nothing was enforced: the call went through as it was.' : `The call ended before a model answered: ${row.outcome}.`) : null;
   replace(main, header(state, row, copyMenu, body ? h('button', { onclick: () => { state.draft = view.draft(); state.go('/console/playground'); } }, icon('playground'), 'Playground') : null, file ? h('span.pill.note-c', 'from a file') : pin, h('button', { onclick: save }, icon('save'), 'Export')),
     h('dl.figures.small', {}, figure('total', ms(row.ms)), figure('first byte', ms(row.first_ms)), figure('overhead', ms(row.overhead_ms)), figure('tokens in / out', row.input === null && row.output === null ? none : `${count(row.input)} / ${count(row.output)}`), figure('cost', money(row.cost)), figure('attempts', row.attempts || none), figure('fallbacks', count(row.fallbacks))),
-    row.absent ? h('p.note', {}, row.absent, ' ', h('a', { href: '/console/about' }, 'About')) : null,
+    row.absent ? h('p.note', {}, row.absent, ' ', row.words === 'off' ? recordFromNowOn() : null) : null,
     play ? play.node : null,
     h('div', { class: evidence.size ? 'split even' : 'split' }, h('section.card', { 'aria-label': 'Answer by schema' }, h('h2', 'Answer'), treeBox), h('section', { 'aria-label': 'The pour' }, h('div.columns', {}, columns), nothing ? h('div.card', {}, nothing) : null, list.length || attempts.some((each) => each.stream) ? legend() : null)),
     view.node);
