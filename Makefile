@@ -39,7 +39,7 @@ CORE_TESTS = schema text ir codecs enforce engine library cli testing providers
 test-core: $(VENV)/.installed-dev  ## the core alone, without other libraries, node and the embedded model
 	$(BIN)/python -m pytest -m 'not slow and not local' $(CORE_TESTS:%=tests/%) --ignore=tests/providers/embedded --ignore=tests/providers/transformers
 
-test-all: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-agents $(VENV)/.installed-node  ## the same with every example, and what takes minutes: Ray, wheels, a soak
+test-all: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-agents $(VENV)/.installed-node $(VENV)/.installed-openai-tests  ## the same with every example, and what takes minutes: Ray, wheels, a soak
 	$(BIN)/slipform models pull
 	SLIPFORM_THOROUGH=1 $(BIN)/python -m pytest -m ''
 
@@ -137,9 +137,20 @@ $(VENV)/.installed-agents: | $(BIN)/python  # its versions go neither with ours 
 	$(VENV)/agents/bin/python -m pip --disable-pip-version-check install --quiet openai-agents==0.24.0
 	touch $@
 
+OPENAI_TESTS = $(VENV)/openai-tests
+$(VENV)/.installed-openai-tests: | $(BIN)/python  # the SDK's own tests, which only its source distribution has
+	$(PYTHON) -m venv $(OPENAI_TESTS)
+	$(OPENAI_TESTS)/bin/python -m pip --disable-pip-version-check install --quiet openai==3.49.0 hatchling hatch-fancy-pypi-readme \
+		inline-snapshot pytest pytest-asyncio rich
+	$(OPENAI_TESTS)/bin/python -m pip --disable-pip-version-check download --quiet --no-deps --no-binary :all: --no-build-isolation \
+		--dest $(OPENAI_TESTS) openai==3.49.0
+	mkdir -p $(OPENAI_TESTS)/source
+	tar -xzf $(OPENAI_TESTS)/openai-3.49.0.tar.gz --strip-components=1 -C $(OPENAI_TESTS)/source
+	touch $@
+
 $(VENV)/.installed-peers: constraints-peers.txt | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)/peers
-	$(PEERS) --constraint constraints-peers.txt fastapi instructor langchain-openai 'pydantic-ai-slim[openai]' baml-py json-repair
+	$(PEERS) --constraint constraints-peers.txt fastapi instructor langchain-openai langgraph 'pydantic-ai-slim[openai]' baml-py json-repair
 	touch $@
 
 $(VENV)/.installed-evidence-peers: | $(BIN)/python

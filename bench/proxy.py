@@ -134,7 +134,8 @@ def targets(upstream: int, folder: Path, beside: Path | None) -> Iterator[Target
 def _slipform(base: str) -> dict[str, Any]:
     row = {"kind": "openai", "api_key_env": "BENCH_KEY"}
     providers = {"up": {**row, "base_url": f"{base}/v1"}, "slow": {**row, "base_url": f"{base}/paced/v1"}}
-    return {"default_model": "up/gpt-6-luna", "providers": providers}
+    # As on any address but loopback: there the console records prompts and answers by default.
+    return {"default_model": "up/gpt-6-luna", "providers": providers, "server": {"traces": "off"}}
 
 
 def _litellm(base: str, folder: Path) -> Iterator[Target]:

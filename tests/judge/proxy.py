@@ -100,7 +100,9 @@ class Judge:
             for turn in range(case.times):
                 status, headers, verdict.raw = self._ask(case, self._number, turn)
                 verdict.kinds.append(judged(case, status, verdict.raw))
-                if verdict.kinds[-1] == "cut" and not any(reply.finish in _CUT for reply in verdict.replies):
+                # Bedrock has no other words for a refusal than those for a filter.
+                has_cause = any(reply.finish in _CUT or reply.refusal for reply in verdict.replies)
+                if verdict.kinds[-1] == "cut" and not has_cause:
                     raise BrokenPromiseError("a 200 that blames a limit which no model met")
                 self.kept += headers.get("x-slipform-cache") == "hit"
                 self.fallen_back += headers.get("x-slipform-fallbacks", "0") != "0"

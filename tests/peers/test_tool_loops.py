@@ -1,4 +1,4 @@
-"""Clients of the Responses API run tool loops of three steps, streamed, on vendors of other APIs."""
+"""Clients of OpenAI's APIs run tool loops of three steps, streamed, on vendors of other APIs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers.test_peers import HERE, node_modules, seen
+from tests.peers.test_peers import HERE, node_modules, peers_python, seen
 from tests.proxy.proxying import proxied
 from tests.proxy.test_responses_on_any_vendor import STEPS, VENDORS, Forecaster
 
@@ -42,4 +42,14 @@ def test_the_agents_sdk_runs_a_tool_loop(address: str) -> None:
         pytest.skip("the Agents SDK is not installed here: `make test` installs it")
     results = seen(python, str(HERE / "agents_loop_client.py"), address, *MODELS)
     assert len(results) == 4 * len(MODELS)
+    assert {name: result for name, result in results.items() if result != DONE} == {}
+
+
+@pytest.mark.slow
+def test_langgraph_runs_a_tool_loop(address: str) -> None:
+    python = peers_python()
+    if not any(Path(python).parents[1].glob("lib/python*/site-packages/langgraph")):
+        pytest.skip("LangGraph is not installed here: `make test` installs it")
+    results = seen(python, str(HERE / "langgraph_loop_client.py"), address, *MODELS)
+    assert len(results) == 3 * len(MODELS)
     assert {name: result for name, result in results.items() if result != DONE} == {}

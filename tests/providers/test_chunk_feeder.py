@@ -9,14 +9,17 @@ from slipform.ir.response import ChunkSink
 from slipform.providers.call import CallSteps, ChunkFeeder, Effect, FinishEffect, ReadEffect
 
 
+def upper_case(data: bytes) -> tuple[list[str], int, bytes] | None:
+    text, _, rest = data.partition(b",")
+    return ([text.decode()], -1, rest) if text.isupper() else None
+
+
 def steps(seen: list[bytes]) -> CallSteps:
-    """A call whose bytes are its text; upper case may be taken as text alone."""
+    """A call whose bytes are its text; upper case, up to a comma, may be taken as text alone."""
     effect: Effect = ReadEffect()
     while data := (yield effect):
         seen.append(data)
-        effect = ReadEffect(
-            [CompletionChunk(data.decode())], lambda data: ([data.decode()], -1) if data.isupper() else None
-        )
+        effect = ReadEffect([CompletionChunk(data.decode())], upper_case)
     yield FinishEffect(ModelResponse())
 
 
@@ -53,3 +56,14 @@ def test_text_goes_past_the_steps_of_the_call_once_they_say_how_to_read_it() -> 
     one.left = None
     assert not one.feed(b"")
     assert isinstance(one.effect, FinishEffect)
+
+
+def test_bytes_after_the_text_go_to_the_steps_once_the_sink_has_taken_it() -> None:
+    fed: list[bytes] = []
+    sink = Noting()
+    one = decoding(sink, fed)
+    assert [one.feed(data) for data in (b"A", b"B,c", b"D")] == [True] * 3
+    assert sink.heard == ["<A>", "B", "<c>", "D"]
+    assert fed == [b"A", b"c"]
+    assert not one.feed(b"STOP,e")
+    assert (one.left, one.rest, fed) == ([CompletionChunk("left")], b"e", [b"A", b"c"])

@@ -131,7 +131,7 @@ def test_every_field_of_a_request_belongs_to_the_cache_key_or_is_listed_as_one_t
     request = ModelRequest("fake/m", (Message.user("Who?"),))
 
     def key(request: ModelRequest) -> str | None:
-        call = Inbound(find_api("openai-chat"), ServedRequest(request), b"", CallRecord("r"), ("fake/m",))
+        call = Inbound(find_api("openai-chat"), ServedRequest(request), CallRecord("r"), ("fake/m",))
         return cache._key(call, ["fake/m"], "")
 
     assert {*OTHER_REQUESTS, *SAME_ANSWER} == {*ModelRequest.__struct_fields__}
@@ -269,7 +269,7 @@ async def asked_once(cache: AnswerCache, client: AsyncClient) -> str:
     api = api_at("/v1/chat/completions")
     assert api is not None
     served = api.decode_request({"model": "fake/m", "messages": ASK, "response_format": FORMAT})
-    call = Inbound(api, served, b"", CallRecord("r", enforced=True), ("m",))
+    call = Inbound(api, served, CallRecord("r", enforced=True), ("m",))
     sent: list[Any] = []
 
     async def send(message: Any) -> None:

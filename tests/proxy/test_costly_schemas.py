@@ -177,6 +177,7 @@ def test_a_union_of_thousands_is_refused_by_name_and_not_told_apart_pair_by_pair
     assert (reply.status, reply.json["error"]["code"]) == (422, "unsupported_schema")
 
 
+@pytest.mark.slow
 def test_no_cache_keeps_more_alive_than_its_limit_whatever_schemas_come() -> None:
     with proxied({"fake": FakeModel(lambda _: '{"p1":12}')}) as address:
         for number in range(40):

@@ -303,7 +303,8 @@ def test_geminis_client_embeds() -> None:
     step = answered({"embeddings": [{"values": [0.5]}, {"values": [0.25]}]})
     with FakeVendor([step]) as vendor, proxied({"up": upstream(vendor, "gemini")}) as address:
         client = gemini_client(address)
-        got = client.models.embed_content(model="up/m", contents=["a", "b"])
+        texts: list[Any] = ["a", "b"]
+        got = client.models.embed_content(model="up/m", contents=texts)
     assert [each.values for each in got.embeddings or ()] == [[0.5], [0.25]]
     assert vendor.requests[0].path.startswith("/v1/models/m:")
     assert "up/m" not in vendor.requests[0].body.decode()

@@ -121,7 +121,7 @@ async def test_logs_and_metrics_count_what_the_models_that_failed_have_spent() -
     async def send(message: Any) -> None:
         sent.append(message)
 
-    call_in = Inbound(find_api("openai-chat"), served, b"", record, ("m",))
+    call_in = Inbound(find_api("openai-chat"), served, record, ("m",))
     await answer(call_in, ["bad/m", "good/m"], client.router, client.options, RecordingSend(send, record))
     assert record.report is not None
     assert [attempt.model for attempt in record.report.attempts] == ["bad/m", "good/m"]

@@ -16,10 +16,12 @@ from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options
 from slipform.errors import RequestError
 from slipform.ir import ModelRequest
+from slipform.ir.messages import PlainTurns
 from slipform.ir.request import RequestFrame
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy.admission.admission import ANYBODY
+from slipform.proxy.admission.admission import ANYBODY, Caller
+from slipform.proxy.calls import inbound
 from slipform.proxy.calls.inbound import Inbound, read_call
 from slipform.proxy.calls.routes import CallRouter
 from slipform.proxy.observability.call_record import CallRecord
@@ -265,3 +267,70 @@ async def test_a_call_that_is_known_by_its_bytes_is_read_as_the_first_one_was() 
             if await result_of(shared, body.encode()) != await result_of(gate(), body.encode()):
                 different.append(body)
     assert different == []
+
+
+async def test_a_conversation_of_words_is_encoded_without_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, fields, (first, _) = CALLS["chat, a schema"]
+    shared = gate()
+    turns = [{"role": role, "content": f"{role} é \U0001f600"} for role in ("system", "user", "assistant", "user")]
+    codec = HttpProvider("openai", name="up", api_key="none")._endpoint.codec_for("m", None)
+    for messages in (first["messages"], turns):
+        call = await read(shared, "openai-chat", {**fields, "messages": messages})
+        codec.encode_request(call.served.request, stream=False)
+    anew = (await read(gate(), "openai-chat", {**fields, "messages": turns})).served.request
+    warm = (await read(shared, "openai-chat", {**fields, "messages": turns})).served.request
+    expected = codec.encode_request(anew, stream=False).body
+
+    def build_messages(_turns: PlainTurns) -> None:
+        raise AssertionError("messages were built")
+
+    monkeypatch.setattr(PlainTurns, "messages", property(build_messages))
+    assert codec.encode_request(warm, stream=False).body == expected
+
+
+FORWARDED_BODIES = [
+    f'{{"model":"up/m","messages":{HI}}}',
+    f'{{"messages":{HI},"model":"up/m"}}',
+    f'{{ "model" : "up/m" ,\n "messages" : {HI} , "seed" : 7 }}',
+    '{"model":"up/m","messages":[{"role":"user","content":"And \\"role\\"?"}]}',
+    '{"model":"up/m","messages":[{"role":"user","content":"role"},{"role":"assistant","content":"é\\n"}]}',
+    '{"model":"up/m","messages":[{"role":"user","role":"system","content":"Hi"}]}',
+    '{"model":"up/m","messages":[{"role":"user","content":"a","content":"b"}]}',
+    '{"model":"up/m","messages":[{"role":"user","rol\\u0065":"system","content":"Hi"}]}',
+    f'{{"model":"up/m","seed":1,"seed":7,"messages":{HI}}}',
+    f'{{"model":"up/m","seed":7,"messages":{HI}}}',
+    f'{{"model":"up/m","messages":[],"messages":{HI}}}',
+    f'{{"model":"up/m","metadata":{{"a":{HI}}},"messages":{HI}}}',
+    f'{{"model":"up/other","messages":{HI}}}',
+    f'{{"model":"up/m","stream":true,"messages":{HI}}}',
+]
+
+
+async def forwarded_by(at: CallRouter, body: str, caller: Caller) -> tuple[Any, ...]:
+    """What is sent on of a body that goes through, and what is recorded of it."""
+    record = CallRecord("r1", api="openai-chat")
+    context = at.context(PATHS["openai-chat"], {b"openai-beta": b"x"}, caller, None)
+    call = await read_call(find_api("openai-chat"), body.encode(), record, context)
+    assert call.forwarded is not None
+    sent = (call.forwarded.body, call.forwarded.route.path, call.forwarded.route.streamed, call.forwarded.headers)
+    noted = (record.model, record.provider, record.upstream_model, record.stream, record.timeout)
+    return sent, noted, call.models, call.served
+
+
+@pytest.mark.parametrize("caller", [ANYBODY, Caller("ada", ("up/*",), "key-1")], ids=["no keys", "a key"])
+async def test_a_call_that_goes_through_is_sent_on_as_the_first_with_its_fields_was(caller: Caller) -> None:
+    shared = gate()
+    different = []
+    for _ in range(2):
+        for body in FORWARDED_BODIES:
+            if await forwarded_by(shared, body, caller) != await forwarded_by(gate(), body, caller):
+                different.append(body)
+    assert different == []
+
+
+async def test_a_known_call_that_goes_through_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = gate()
+    await forwarded_by(shared, FORWARDED_BODIES[0], ANYBODY)
+    monkeypatch.delattr(inbound, "parse_body_async")
+    (body, *_), *_ = await forwarded_by(shared, FORWARDED_BODIES[0].replace("Hi", "How are you?"), ANYBODY)
+    assert body == b'{"model":"m","messages":[{"role":"user","content":"How are you?"}]}'

@@ -111,6 +111,7 @@ def checked(operation: Any, mode: GenerationMode, address: str, examples: int) -
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.covers("C31")
 def test_schemathesis_finds_no_500_and_no_answer_that_the_document_does_not_promise(tmp_path: Path) -> None:
     capabilities = Capabilities(native=True, tools=True, forced_tool=True, json_mode=True)

@@ -164,7 +164,9 @@ def refused(reply: Reply) -> tuple[int, str, str | None]:
     return reply.status, error["type"], error["param"]
 
 
-UNKNOWN = (404, "invalid_request_error", "previous_response_id")
+UNKNOWN_IDS = (openai.NotFoundError, openai.BadRequestError)
+"""An unknown `previous_response_id` is a bad request, as at OpenAI; any other id is not found."""
+UNKNOWN = (400, "invalid_request_error", "previous_response_id")
 
 
 def test_what_is_not_stored_is_an_unknown_id() -> None:
@@ -183,6 +185,7 @@ def test_what_is_not_stored_is_an_unknown_id() -> None:
         wrong = call(address, "/v1/responses", {"model": "up/m", "input": "two", "previous_response_id": 7})
     assert unstored.to_dict()["store"] is False
     assert [refused(reply) for reply in replies] == [UNKNOWN] * 5
+    assert {reply.json["error"]["code"] for reply in replies} == {"previous_response_not_found"}
     assert refused(gone) == (404, "invalid_request_error", "input[0].id")
     assert (shown.status, wrong.status) == (404, 400)
     assert len(vendor.requests) == asked, "nothing was paid for"
@@ -226,7 +229,7 @@ def test_another_keys_ids_are_unknown_ids(tmp_path: Path) -> None:
                 lambda: bob.conversations.items.list(conversation.id),
                 lambda: bob.conversations.delete(conversation.id),
             ):
-                with pytest.raises(openai.NotFoundError):
+                with pytest.raises(UNKNOWN_IDS):
                     attempt()
             assert len(vendor.requests) == 1
             assert ada.responses.create(model="up/m", input=own).output_text

@@ -18,6 +18,7 @@ from slipform.proxy.calls.signature_stores import (
     SqliteSignatures,
     find_store,
 )
+from slipform.proxy.calls.stored_responses import ConversationEntry, ResponseStore, conversation_key, stored_item
 from tests.proxy.proxying import RedisServer, running_redis
 
 LIMITS = Signatures(max_bytes=20_000, max_bytes_per_key=5_000)
@@ -140,5 +141,52 @@ def test_what_is_removed_is_gone_and_leaves_its_room(play: Callable[[Story], Non
             await kept.remove("ada", ["c1", "c2"])
         await kept.put("ada", {"c3": b"x" * 4000})
         assert await kept.get("ada", ["c1", "c3"]) == {"c3": b"x" * 4000}
+
+    play(story)
+
+
+def test_an_entry_is_replaced_only_while_it_is_what_was_read(play: Callable[[Story], None]) -> None:
+    async def story(store: SignatureStore) -> None:
+        await store.put("ada", {"c1": b"one"})
+        replaced = [
+            await store.replace("ada", ("c1", b"one"), {"c1": b"two", "c2": b"new"}),
+            await store.replace("ada", ("c1", b"one"), {"c1": b"three"}),
+            await store.replace("ada", ("c3", b""), {"c3": b"three"}),
+            await store.replace("bob", ("c1", b"two"), {"c1": b"three"}),
+        ]
+        assert replaced == [True, False, False, False]
+        assert await store.get("ada", ["c1", "c2", "c3"]) == {"c1": b"two", "c2": b"new"}
+
+    play(story)
+
+
+def test_turns_that_are_added_to_a_conversation_at_the_same_time_are_all_stored(play: Callable[[Story], None]) -> None:
+    async def story(store: SignatureStore) -> None:
+        responses = ResponseStore(store, "ada", ttl_seconds=60, max_bytes=10_000)
+        empty = ConversationEntry(responses.clock(), 0, [])
+        await responses.put({conversation_key("conv_1"): empty}, [])
+
+        async def add(turn: int) -> None:
+            item = stored_item({"role": "user", "content": f"turn {turn}"})
+
+            def append(entry: ConversationEntry) -> None:
+                entry.items.append(item[0])
+
+            await responses.change_conversation("conv_1", append, [item])
+
+        await asyncio.gather(*[add(turn) for turn in range(8)])
+        grown = await responses.conversation("conv_1")
+        assert grown is not None
+        assert len(set(grown.items)) == 8
+        assert (await responses.items(grown.items)).keys() == set(grown.items)
+
+    play(story)
+
+
+def test_a_conversation_that_was_deleted_is_not_stored_again(play: Callable[[Story], None]) -> None:
+    async def story(store: SignatureStore) -> None:
+        responses = ResponseStore(store, "ada", ttl_seconds=60, max_bytes=10_000)
+        assert await responses.change_conversation("conv_1", lambda entry: entry.items.append("x")) is None
+        assert await responses.conversation("conv_1") is None
 
     play(story)

@@ -26,9 +26,11 @@ __all__ = [
     "ServedRequest",
     "StreamDecoder",
     "StreamEncoder",
+    "codec_names",
     "find_api",
     "find_codec",
     "make_codec",
+    "register_codec",
 ]
 
 CODECS: Mapping[str, str] = MappingProxyType(
@@ -53,15 +55,44 @@ SPOKEN_BY: Mapping[str, str] = MappingProxyType({"openai-completions": "openai-c
 """APIs without a codec of their own: the codec of the vendors that have them, and that counts tokens as they do."""
 
 
-@cache
+_OWN_CODECS: dict[str, Codec] = {}
+
+
+def register_codec(codec: Codec) -> None:
+    """Add a codec of your own under its name, for `make_codec` and for rows of a catalogue.
+
+    Raises `ConfigError` where slipform has one of that name.
+
+    ::
+
+        register_codec(Codec("house", path=path, encode=encode, decode=decode, events=Events))
+        HttpProvider("openai", base_url="https://llm.house", codec=partial(make_codec, "house"))
+    """
+    if codec.name in CODECS:
+        raise ConfigError(f"slipform has a codec {codec.name!r} itself", hint="Name yours otherwise.")
+    _OWN_CODECS[codec.name] = codec
+
+
+def codec_names() -> list[str]:
+    """Return the names of all codecs, registered ones included."""
+    return sorted([*CODECS, *_OWN_CODECS])
+
+
 def find_codec(name: str) -> Codec:
     """The record of a vendor's codec; raises `ConfigError` if there is none of that name.
 
     >>> find_codec("gemini").path("gemini-3", Capabilities(), True)
     '/models/gemini-3:streamGenerateContent?alt=sse'
     """
+    if name in _OWN_CODECS:
+        return _OWN_CODECS[name]
     if name not in CODECS:
-        raise ConfigError(f"Unknown codec {name!r}", hint=f"The codecs are: {', '.join(sorted(CODECS))}.")
+        raise ConfigError(f"Unknown codec {name!r}", hint=f"The codecs are: {', '.join(codec_names())}.")
+    return _shipped_codec(name)
+
+
+@cache
+def _shipped_codec(name: str) -> Codec:
     codec: Codec = _module(name).CODEC
     return codec
 

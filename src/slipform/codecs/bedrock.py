@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipform.codecs.answer import Finishes, arguments_object, arguments_text, build_answer, count, rest_of, usage_of
@@ -87,7 +87,7 @@ def _thinking(request: ModelRequest, plan: SchemaChannel, out: Encoding) -> dict
     return {"thinking": {"type": "adaptive" if enabled else "disabled"}}
 
 
-def _add_tools(body: dict[str, Any], plan: SchemaChannel, messages: tuple[Message, ...], out: Encoding) -> None:
+def _add_tools(body: dict[str, Any], plan: SchemaChannel, messages: Sequence[Message], out: Encoding) -> None:
     tools, choice = out.tools(plan, _tool, "toolSpec")
     if not tools:
         return
@@ -117,7 +117,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
     return {"toolSpec": spec}
 
 
-def _messages(messages: tuple[Message, ...], out: Encoding) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _messages(messages: Sequence[Message], out: Encoding) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):

@@ -36,6 +36,7 @@ from slipform.ir import (
     ToolCall,
     Usage,
 )
+from slipform.ir.messages import PlainTurns
 from slipform.schema import OutputStrategy
 
 
@@ -77,8 +78,8 @@ class Codec:
     tool_rule: StrictRule = "always"
     tool_names: Alphabet | None = LETTERS
     """What the names of tools may be made of; None where anything goes."""
-    plain_turns: Callable[[Sequence[Message]], list[dict[str, Any]] | None] | None = None
-    """What the body has under `messages` for a conversation of nothing but words; None for any other conversation.
+    encode_plain_turns: Callable[[Sequence[Message]], bytes | None] | None = None
+    """What the body has under `messages`, as JSON, for a conversation of nothing but words; None for any other.
 
     Set where the rest of the body does not depend on such a conversation."""
 
@@ -93,8 +94,8 @@ class _BodyTemplate(msgspec.Struct, frozen=True):
     before: bytes
     after: bytes
 
-    def with_turns(self, turns: list[dict[str, Any]]) -> EncodedRequest:
-        body = b'%b"messages":%b%b' % (self.before, dumps(turns), self.after)
+    def with_turns(self, turns: bytes) -> EncodedRequest:
+        body = b'%b"messages":%b%b' % (self.before, turns, self.after)
         encoded = self.encoded
         return EncodedRequest(encoded.path, body, encoded.headers, encoded.warnings, encoded.context)
 
@@ -132,8 +133,8 @@ class BoundCodec:
         codec = self._codec
         frame = request.frame
         turns = None
-        if frame is not None and codec.plain_turns is not None:
-            turns = codec.plain_turns(request.messages)
+        if frame is not None and codec.encode_plain_turns is not None:
+            turns = codec.encode_plain_turns(request.messages)
             template = None if turns is None else frame.find((self, request.model, stream))
             if turns is not None and isinstance(template, _BodyTemplate):
                 return template.with_turns(turns)
@@ -150,7 +151,7 @@ class BoundCodec:
         if out.losses:
             plan = msgspec.structs.replace(plan, warnings=tuple(out.losses), tool_names=names)
         encoded = EncodedRequest(path, dumps(body), codec.headers(self.capabilities), plan.warnings, plan)
-        if frame is not None and not out.losses and turns is not None and body.get("messages") == turns:
+        if frame is not None and turns is not None and dumps(body.get("messages")) == turns:
             before, _, after = dumps({**body, "messages": []}).partition(_NO_TURNS)
             frame.keep((self, request.model, stream), _BodyTemplate(encoded, before, after))
         return encoded
@@ -270,10 +271,8 @@ class ServedApi:
     """The conversation alone, from the fields of a body that hold it; None where the rest of a request changes it."""
     turn_fields: frozenset[str] = frozenset()
     """Those fields."""
-    plain_turns: Callable[[bytes | msgspec.Raw], tuple[Message, ...] | None] | None = None
-    """The conversation from the JSON text of `messages`, where it is nothing but words; None for any other.
-
-    Raises `msgspec.DecodeError` for what is not such a list."""
+    plain_turns: Callable[[bytes | msgspec.Raw], PlainTurns] | None = None
+    """The conversation from the JSON text of `messages`; raises `msgspec.DecodeError` where it is more than words."""
     statuses: Mapping[int, int] = field(default_factory=dict)
     """HTTP statuses that this API has others for."""
     sources: frozenset[str] = frozenset()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -101,7 +101,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": encode_function(tool)}
 
 
-def _messages(messages: tuple[Message, ...], out: Encoding) -> list[dict[str, Any]]:
+def _messages(messages: Sequence[Message], out: Encoding) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         path = f"messages[{index}]"

@@ -122,9 +122,11 @@ class CompletionsStreamEncoder:
     def finish(self) -> bytes:
         """The last events and `[DONE]`."""
         out = b"" if self._ended else self._event("", "stop")
-        if self._usage_wanted or self.extra:
-            usage = encode_usage(self._usage or Usage()) if self._usage_wanted else None
-            out += self._data({"choices": [], **({"usage": usage} if self._usage_wanted else {}), **self.extra})
+        last = dict(self.extra)
+        if self._usage_wanted:
+            last = {"usage": encode_usage(self._usage or Usage()), **last}
+        if last:
+            out += self._data({"choices": [], **last})
         return out + b"data: [DONE]\n\n"
 
     def fail(self, error: SlipformError) -> bytes:

@@ -63,18 +63,21 @@ class TextTemplate:
         self._model = model  # whatever a vendor takes for a name; compiled code would insist on a string
         self._id = id_
 
-    def texts(self, data: bytes) -> list[str] | None:
-        """The texts in bytes that fill it once, or several times; None if they do not."""
-        if not data.startswith(self._before) or not data.endswith(self._after):
+    def texts(self, data: bytes) -> tuple[list[str], bytes] | None:
+        """The texts in bytes that fill it once, or several times, and the bytes after them; None if they do not."""
+        if not data.startswith(self._before):
             return None
-        inside = data[len(self._before) : len(data) - len(self._after)]
+        pieces = data[len(self._before) :].split(self._between)
+        pieces[-1], end, rest = pieces[-1].partition(self._after)
+        if not end:  # the last event is not whole
+            rest = self._before + pieces.pop()
         texts: list[str] = []
-        for encoded in inside.split(self._between):
+        for encoded in pieces:
             text = _string(encoded)
             if text is None:
                 return None
             texts.append(text)
-        return texts
+        return (texts, rest) if texts else None
 
     def filled(self, data: bytes) -> CompletionChunk | None:
         """The chunk of an event that differs in nothing but its text; None if it does."""
@@ -88,11 +91,21 @@ class TextTemplate:
         delta = ToolDelta(self.call, None, None, text)
         return CompletionChunk("", "", "", (delta,), None, None, None, 0, self._model, self._id)
 
-    def widened(self, event: bytes, data: bytes) -> TextTemplate | None:
-        """The template of the bytes that this event's data came in."""
-        before, separator, after = data.partition(event)
-        if not separator or event in after:
+    def widened(self, events: list[WireEvent], data: bytes) -> TextTemplate | None:
+        """The template of the bytes that the data of the last of these events came in; these are the bytes of all."""
+        last = events[-1].data
+        start = data.rfind(last)
+        if start < 0:
             return None
+        after = data[start + len(last) :]
+        before = data[:start]
+        if len(events) > 1:
+            previous = events[-2].data
+            end = data.rfind(previous, 0, start)
+            gap = before[end + len(previous) :]  # what ends an event, and what begins one
+            before = gap[len(after) :]
+            if end < 0 or not gap.startswith(after):
+                return None
         return TextTemplate(before + self._before, self._after + after, self._model, self._id, self.call)
 
 
@@ -147,7 +160,7 @@ class StreamDecoder:
         self._wide: TextTemplate | None = None
         """The template of bytes that are one event and no more."""
         self._alike = False
-        """Whether all that was fed last filled the template, and what is fed next begins an event."""
+        """Whether the last event filled the template, and what is fed next begins an event."""
         self._templates_left = _MOST_TEMPLATES if interpreter.text_key else 0
         self._framing = framing
         self._interpreter = interpreter
@@ -168,27 +181,29 @@ class StreamDecoder:
         alone = self._framing.between
         self._alike = False
         events = self._framing.feed(data)
-        if not events:
+        if not events or self._done:
             return []
         chunks = self._chunks(events)
         if self._plan.tool_names:
             chunks = restored_chunks(chunks, self._plan.tool_names)
         if self._alike:
             self._alike = self._framing.between
-            if self._wide is None and self._template is not None and alone and len(events) == 1:
-                self._wide = self._template.widened(events[0].data, data)
+            is_framed = self._alike and (alone or len(events) > 1)
+            if self._wide is None and self._template is not None and is_framed:
+                self._wide = self._template.widened(events, data)
         return chunks
 
-    def texts(self, data: bytes) -> tuple[list[str], int] | None:
-        """The texts of the chunks that `feed` would give for these bytes, if they are only that.
+    def texts(self, data: bytes) -> tuple[list[str], int, bytes] | None:
+        """The texts of the chunks that `feed` would give for these bytes, as long as they are only that.
 
-        With them comes the index of the call whose arguments they are, or -1. None: these bytes have to be fed.
+        With them comes the index of the call whose arguments they are, or -1, and the bytes that have to be fed after
+        them. None: all bytes have to be fed.
         """
         wide = self._wide
         if wide is None or not self._alike:
             return None
-        texts = wide.texts(data)
-        return None if texts is None else (texts, wide.call)
+        plain = wide.texts(data)
+        return None if plain is None else (plain[0], wide.call, plain[1])
 
     def finish(self) -> list[CompletionChunk]:
         """The last chunks, with the rest of open calls; raises `TruncatedError` where the stream ended too early."""
@@ -204,7 +219,7 @@ class StreamDecoder:
     def _finish(self) -> list[CompletionChunk]:
         """The last chunks; raises `TruncatedError` if the stream ended without its terminator."""
         chunks: list[CompletionChunk] = []
-        if self._fault is None:
+        if self._fault is None and not self._done:
             try:
                 chunks = self._chunks(self._framing.finish())
             except UpstreamError as error:
@@ -235,17 +250,17 @@ class StreamDecoder:
     def _chunks(self, events: list[WireEvent]) -> list[CompletionChunk]:
         chunks: list[CompletionChunk] = []
         interpreter = self._interpreter
-        self._alike = True
         for name, data in events:
             template = None if self._halves.waits else self._template
+            self._alike = False
             if template is not None and name is None and (like := template.filled(data)) is not None:
                 chunks.append(like)
                 self._templates_left = _MOST_TEMPLATES
+                self._alike = True
                 continue
-            self._alike = False
             if data == b"[DONE]":
-                self._done = True
-                continue
+                self._done = True  # what follows is not part of the answer
+                break
             value = _parse(data)
             if value is _NOT_JSON:
                 if not data.strip():

@@ -6,11 +6,11 @@ The `extra` of a part, a message, a tool or a call is keyed by the name of a cod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, overload
 
 import msgspec
 
@@ -178,6 +178,60 @@ class Message(msgspec.Struct, frozen=True):
     def tool_results(self) -> tuple[ToolResult, ...]:
         """The results of tools among the parts, in order."""
         return tuple(part for part in self.parts if isinstance(part, ToolResult))
+
+
+class PlainTurn(msgspec.Struct, forbid_unknown_fields=True):
+    """A turn of nothing but words, as most are."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class PlainTurns(Sequence[Message]):
+    """A conversation of nothing but words; its messages are built when the first of them is read.
+
+    >>> turns = PlainTurns([PlainTurn("user", "Ada is 36")])
+    >>> len(turns), turns[0].text, turns == (Message.user("Ada is 36"),)
+    (1, 'Ada is 36', True)
+    """
+
+    __slots__ = ("_messages", "turns")
+
+    def __init__(self, turns: Sequence[PlainTurn]) -> None:
+        self.turns: Final = turns
+        self._messages: tuple[Message, ...] | None = None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation as messages."""
+        if self._messages is None:
+            self._messages = tuple([Message(turn.role, (Text(turn.content),)) for turn in self.turns])
+        return self._messages
+
+    def __len__(self) -> int:
+        return len(self.turns)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
+        return self.messages[index]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, PlainTurns):
+            return self.turns == other.turns
+        return self.messages == other
+
+    __hash__ = None  # type: ignore[assignment]  # messages hold mappings
+
+    def __repr__(self) -> str:
+        return repr(self.messages)
 
 
 _COMPARED: Final = ("role", "parts", "name", "extra")

@@ -50,11 +50,11 @@ class ReadEffect(NamedTuple):
     """Hand these chunks to the caller, then come back with the next bytes of the answer's body; none at its end.
 
     Where `texts` finds texts in the bytes, they hold a chunk of each which says nothing else that is new: the texts may
-    be handed on instead, without coming back.
+    be handed on instead, coming back only with the bytes after them, if there are any.
     """
 
     chunks: Sequence[CompletionChunk] = ()
-    texts: Callable[[bytes], tuple[list[str], int] | None] | None = None
+    texts: Callable[[bytes], tuple[list[str], int, bytes] | None] | None = None
 
 
 class SleepEffect(msgspec.Struct, frozen=True):
@@ -386,7 +386,7 @@ class ChunkFeeder:
     and neither the steps nor chunks are needed.
     """
 
-    __slots__ = ("_read_texts", "_sink", "_steps", "effect", "left")
+    __slots__ = ("_read_texts", "_sink", "_steps", "effect", "left", "rest")
 
     def __init__(self, steps: CallSteps, read: ReadEffect, sink: ChunkSink) -> None:
         self._steps = steps
@@ -395,14 +395,19 @@ class ChunkFeeder:
         self.effect: Effect = read
         self.left: Sequence[CompletionChunk] | None = None
         """What the sink did not take."""
+        self.rest = b""
+        """The bytes that are to be fed after that."""
 
     def feed(self, data: bytes) -> bool:
         """Take this; whether more is wanted."""
-        if self._read_texts is not None:
-            texts = self._read_texts(data)
-            if texts is not None:
-                self.left = self._sink.push_texts(*texts)
-                return self.left is None
+        if self._read_texts is not None and (plain := self._read_texts(data)) is not None:
+            texts, call, data = plain
+            self.left = self._sink.push_texts(texts, call)
+            if self.left is not None:
+                self.rest = data
+                return False
+            if not data:
+                return True
         self.effect = effect = self._steps.send(data)
         if not isinstance(effect, ReadEffect):
             return False

@@ -16,7 +16,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
-from slipform.codecs import CODECS, Capabilities
+from slipform.codecs import Capabilities, codec_names
 from slipform.codecs.request_fields import QUIRKS
 from slipform.errors import ConfigError
 from slipform.schema import OutputStrategy
@@ -372,8 +372,8 @@ def _auth(value: object, where: str) -> str:
 
 def _codec(value: object, where: str) -> str:
     name = _text(value, where)
-    if name not in CODECS:
-        raise _unknown_name_error(name, CODECS, where, what="codec")
+    if name not in codec_names():
+        raise _unknown_name_error(name, codec_names(), where, what="codec")
     return name
 
 

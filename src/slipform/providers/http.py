@@ -131,11 +131,13 @@ class BlockingDriver:
 class AsyncDriver:
     """Does what the steps of one call ask for, on the event loop."""
 
-    __slots__ = ("_heavy", "_transport", "stream")
+    __slots__ = ("_heavy", "_rest", "_transport", "stream")
 
     def __init__(self, transport: Transport, *, heavy: bool = False) -> None:
         self._transport = transport
         self._heavy = heavy
+        self._rest = b""
+        """Bytes of the answer that are to be fed before those that arrive."""
         self.stream: AsyncByteStream | None = None
 
     async def fetch(
@@ -181,11 +183,13 @@ class AsyncDriver:
     ) -> tuple[Effect, Sequence[CompletionChunk] | None]:
         """Read until the steps want something else or the sink leaves something of their chunks; gives both."""
         decoder = ChunkFeeder(steps, read, sink)
+        rest = self._rest
         try:
-            if self.stream is not None:
+            if self.stream is not None and (not rest or decoder.feed(rest)):
                 await self.stream.on_body(decoder.feed)
         except TransportFault as fault:
             decoder.effect = steps.throw(fault)
+        self._rest = decoder.rest
         return decoder.effect, decoder.left
 
     async def close(self) -> None:

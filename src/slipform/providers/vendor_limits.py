@@ -221,6 +221,13 @@ return 0
 """
 
 
+def wrong_redis_address(error: ValueError) -> ConfigError:
+    """Return the error for an address that the client does not take."""
+    return ConfigError(
+        f"This is not an address of Redis: {error}", where="redis.url", hint="Write it as redis://host:6379/0."
+    )
+
+
 def redis_library() -> Any:
     """The module `redis`; raises `ConfigError` where it is not installed."""
     try:
@@ -242,9 +249,11 @@ class SharedBudget:
         place = f"{prefix}vendor:{name}"
         self._keys = [f"{place}:requests", f"{place}:tokens", f"{place}:pause", f"{place}:given_back"]
         self._limits = [limits.requests or 0, limits.tokens or 0]
-        self._client: Any = redis.Redis.from_url(
-            url, socket_timeout=_CALL_SECONDS, socket_connect_timeout=_CALL_SECONDS
-        )
+        timeouts = {"socket_timeout": _CALL_SECONDS, "socket_connect_timeout": _CALL_SECONDS}
+        try:
+            self._client: Any = redis.Redis.from_url(url, **timeouts)
+        except ValueError as error:
+            raise wrong_redis_address(error) from error
         self._failures = (redis.RedisError, OSError)
         self._away_until = 0.0
         self._writer = ThreadPoolExecutor(1, "slipform-vendor-limits")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipform.codecs.answer import arguments_object
@@ -137,7 +137,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
 
 
 def encode_messages(
-    messages: tuple[Message, ...], out: Encoding
+    messages: Sequence[Message], out: Encoding
 ) -> tuple[str | list[dict[str, Any]], list[dict[str, Any]]]:
     """The system text and the turns; tool results that follow each other share a turn."""
     system: list[Part] = []
@@ -145,11 +145,12 @@ def encode_messages(
     after_tool = False
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
+        extra = _unmoved_fields(message)
         out.speaker(message, path)
         if message.role == "system" and (not turns or "mid_system" not in out.quirks):
             if turns:
                 out.lose(path, "A later system message was moved to the front.", "approximated")
-            out.drop(message.extra, path)
+            out.drop(extra, path)
             system.extend(message.parts)
             continue
         is_tool = message.role == "tool"
@@ -157,12 +158,24 @@ def encode_messages(
         content = (_blocks if is_tool else _content)(message.parts, path, out)
         if after_tool and is_tool and NAME not in message.extra:
             turns[-1]["content"].extend(content)
-            out.drop(message.extra, path)
+            out.drop(extra, path)
         elif content:
             turn = {"role": "user" if is_tool else message.role, "content": content}
-            turns.append(out.carry(turn, message.extra, path))
+            turns.append(out.carry(turn, extra, path))
         after_tool = is_tool and (after_tool or bool(content))
     return _content(tuple(system), "system", out), turns
+
+
+def _unmoved_fields(message: Message) -> Mapping[str, Any]:
+    """The fields of a turn without those of other APIs that its last part carries, such as a mark of the cache."""
+    extra = message.extra
+    if not extra or not message.parts:
+        return extra
+    moved = getattr(message.parts[-1], "extra", {}).get(NAME, {})
+    return {
+        codec: fields if codec == NAME else {name: value for name, value in fields.items() if name not in moved}
+        for codec, fields in extra.items()
+    }
 
 
 def _content(parts: tuple[Part, ...], path: str, out: Encoding) -> str | list[dict[str, Any]]:

@@ -35,7 +35,7 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     """Read a request; on Vertex the path says the model and whether to stream."""
     data = Fields(read_body(body))
     on_vertex = _RAW_PREDICT.search(path)
-    data.get("anthropic_version")
+    data.get("anthropic_version")  # read, so that it is not among the fields that are passed on
     output = data.optional("output_config")
     older = data.get("output_format")
     declared_format = output.get("format") or older

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -130,7 +130,7 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None
     out.lose_one_call(plan)
 
 
-def _with_signatures(request: ModelRequest, out: Encoding) -> tuple[Message, ...]:
+def _with_signatures(request: ModelRequest, out: Encoding) -> Sequence[Message]:
     """The turns, with Google's word for "unknown" where the signature of a call is not known: 3 and later want one."""
     version = _VERSION.search(request.model)
     if request.extra_for == NAME or version is None or int(version[1]) < _SIGNED_SINCE:
@@ -148,7 +148,7 @@ def _with_signatures(request: ModelRequest, out: Encoding) -> tuple[Message, ...
     return tuple(messages)
 
 
-def encode_messages(messages: tuple[Message, ...], out: Encoding) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def encode_messages(messages: Sequence[Message], out: Encoding) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The system instruction and the turns; turns of one side that follow each other are one."""
     system: dict[str, Any] = {"parts": [], "role": "user"}
     contents: list[dict[str, Any]] = []

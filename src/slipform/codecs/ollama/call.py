@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slipform.codecs.answer import Finishes, arguments_object, build_answer, count, function_calls, rest_of, usage_of
@@ -83,7 +83,7 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None
         out.lose_one_call(plan)
 
 
-def _messages(messages: tuple[Message, ...], out: Encoding) -> list[dict[str, Any]]:
+def _messages(messages: Sequence[Message], out: Encoding) -> list[dict[str, Any]]:
     turns: list[dict[str, Any]] = []
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     for index, message in enumerate(messages):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slipform.codecs.codec import Codec, ServedApi
 from slipform.codecs.openai_chat.decode import ChatEvents, decode_body, read_usage
-from slipform.codecs.openai_chat.encode import NAME, encode_body, plain_turns, request_path
+from slipform.codecs.openai_chat.encode import NAME, encode_body, encode_plain_turns, request_path
 from slipform.codecs.openai_chat.serve_decode import decode_plain_turns, decode_request, decode_turns
 from slipform.codecs.openai_chat.serve_encode import SOURCES, ChatStreamEncoder, encode_answer
 from slipform.codecs.vendor_errors import openai_error
@@ -18,7 +18,7 @@ CODEC = Codec(
     read_usage=read_usage,
     native_rule="openai",
     tool_rule="openai",
-    plain_turns=plain_turns,
+    encode_plain_turns=encode_plain_turns,
 )
 API = ServedApi(
     NAME,

@@ -8,7 +8,17 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slipform.codecs.request_fields import SAMPLING, Capabilities, Encoding, data_url, encode_function, open_turns
+import msgspec
+
+from slipform.codecs.request_fields import (
+    SAMPLING,
+    Capabilities,
+    Encoding,
+    data_url,
+    dumps,
+    encode_function,
+    open_turns,
+)
 from slipform.codecs.schema_channel import SchemaChannel, schema_name
 from slipform.ir import (
     RESERVED_TOOL,
@@ -23,6 +33,7 @@ from slipform.ir import (
     ToolCall,
     ToolResult,
 )
+from slipform.ir.messages import PlainTurns
 from slipform.schema import OutputStrategy
 
 NAME = "openai-chat"
@@ -162,19 +173,21 @@ def encode_messages(messages: Sequence[Message], out: Encoding) -> list[dict[str
     return turns
 
 
-def plain_turns(messages: Sequence[Message]) -> list[dict[str, Any]] | None:
-    """The turns of a conversation that is nothing but words; None for any other.
+def encode_plain_turns(messages: Sequence[Message]) -> bytes | None:
+    """Return the turns of a conversation of nothing but words as JSON; None for any other.
 
-    >>> plain_turns([Message.user("hi")])
-    [{'role': 'user', 'content': 'hi'}]
+    >>> encode_plain_turns([Message.user("hi")])
+    b'[{"role":"user","content":"hi"}]'
     """
+    if isinstance(messages, PlainTurns):
+        return msgspec.json.encode(messages.turns)
     turns = []
     for message in messages:
         text = _plain_text(message)
         if text is None:
             return None
         turns.append({"role": message.role, "content": text})
-    return turns
+    return dumps(turns)
 
 
 def _plain_text(message: Message) -> str | None:

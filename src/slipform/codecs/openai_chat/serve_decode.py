@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -29,6 +29,7 @@ from slipform.ir import (
     ToolChoice,
     ToolResult,
 )
+from slipform.ir.messages import PlainTurn, PlainTurns
 from slipform.schema import ResponseFormat
 
 _SAMPLING = {name: name for name in SAMPLING}
@@ -91,29 +92,16 @@ def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:
     return _messages(Fields(fields))
 
 
-class _PlainTurn(msgspec.Struct, forbid_unknown_fields=True):
-    """A turn with nothing but words, as most are."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
+_PLAIN_TURNS: Final = msgspec.json.Decoder(list[PlainTurn])
 
 
-_PLAIN_TURNS: Final = msgspec.json.Decoder(list[_PlainTurn])
-
-
-def decode_plain_turns(text: bytes | msgspec.Raw) -> tuple[Message, ...] | None:
-    """Read a conversation of nothing but words; None where an answer among them is empty.
+def decode_plain_turns(text: bytes | msgspec.Raw) -> PlainTurns:
+    """Read a conversation of nothing but words.
 
     >>> decode_plain_turns(b'[{"role": "user", "content": "hi"}]')[0].text
     'hi'
     """
-    turns = _PLAIN_TURNS.decode(text)
-    messages = []
-    for turn in turns:
-        if not turn.content and turn.role == "assistant":
-            return None
-        messages.append(Message(turn.role, (Text(turn.content),)))
-    return tuple(messages)
+    return PlainTurns(_PLAIN_TURNS.decode(text))
 
 
 def _messages(data: Fields) -> tuple[Message, ...]:
@@ -246,7 +234,7 @@ def read_message(turn: Fields) -> Message:
         if word == "function":
             extra["role"] = word
         identity = text(identity, turn.place("tool_call_id"))
-        return Message("tool", (ToolResult(identity, content, name=name, extra=tagged(NAME, extra)),), name)
+        return Message("tool", (ToolResult(identity, content, name=name, extra=_marked(extra)),), name)
     if role == "assistant":
         refusal = None
         if turn.data.get("refusal") and not parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from typing import Any
 
 from slipform.codecs.request_fields import Capabilities, Encoding, data_url, encode_function
@@ -156,7 +157,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
     return {"type": "function", **encode_function(tool), "strict": tool.strict is True}
 
 
-def _input(messages: tuple[Message, ...], offset: int, out: Encoding) -> str | list[dict[str, Any]]:
+def _input(messages: Sequence[Message], offset: int, out: Encoding) -> str | list[dict[str, Any]]:
     if len(messages) == 1 and messages[0].role == "user" and _is_plain(messages[0]):
         return messages[0].text
     items: list[dict[str, Any]] = []

@@ -355,14 +355,18 @@ class ResponseStream:
         """Push the bytes of the body received so far; return whether more is wanted, and may come."""
         reader = self._reader
         while (data := reader.take() if self._open else b"") is not None:
-            self._body_read(data)
+            if reader.done or not data or self._limit == "first_byte":
+                self._body_read(data)
             if not push(data) or not data:
                 return False
+            if reader.is_drained:
+                break
             if reader.has_backlog:  # decompression goes by slices, with other tasks in between
                 self._pause()
                 self._loop.call_soon(self.on_data, 0)
                 return True
-        self._resume()
+        if self._is_paused:
+            self._resume()
         return True
 
     def _pause(self) -> None:

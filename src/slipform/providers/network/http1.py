@@ -126,6 +126,11 @@ class ResponseReader:
         return self.done and not self._body and self._decoder is None
 
     @property
+    def is_drained(self) -> bool:
+        """Whether `take` has nothing before more is fed."""
+        return not self.done and self._decoder is None
+
+    @property
     def has_backlog(self) -> bool:
         """Whether `take` has more to decompress; on an event loop, other tasks should run first."""
         return self._decoder is not None and self._decoder.has_more

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 from slipform.errors import ConfigError
 from slipform.providers.retry import DOWNGRADE_SECONDS, DOWNGRADES, Downgrade, MemoryDowngrades
-from slipform.providers.vendor_limits import redis_library
+from slipform.providers.vendor_limits import redis_library, wrong_redis_address
 from slipform.proxy.admission.revocations import Revocation
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ local data, order, size = KEYS[1], KEYS[2], KEYS[3]
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local total = 0
-for at = 3, #ARGV, 2 do
+if ARGV[3] ~= '' and redis.call('HGET', data, ARGV[3]) ~= ARGV[4] then return -1 end
+for at = 5, #ARGV, 2 do
   local grown = #ARGV[at + 1] - redis.call('HSTRLEN', data, ARGV[at])
   if redis.call('HEXISTS', data, ARGV[at]) == 0 then grown = grown + 200 end
   redis.call('HSET', data, ARGV[at], ARGV[at + 1])
@@ -137,6 +138,7 @@ for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[2]) end
 return total
 """
 # The entries of one caller, their order and their bytes, so that the oldest can go; each takes 200 besides its data.
+# Nothing is stored, and the result is -1, where one entry is not what the caller has read.
 _REMOVE = """
 local data, order, size = KEYS[1], KEYS[2], KEYS[3]
 for _, name in ipairs(ARGV) do
@@ -228,12 +230,21 @@ class SharedState:
         return [f"{self._prefix}{name}{kind}:{caller}" for kind in ("", ":order", ":bytes")]
 
     async def keep_entries(
-        self, place: tuple[str, str], entries: Mapping[str, bytes], most: int, seconds: float
-    ) -> None:
-        """Keep these entries of a caller under a name, and of all of them the newest, `most` bytes in all."""
+        self,
+        place: tuple[str, str],
+        entries: Mapping[str, bytes],
+        most: int,
+        seconds: float,
+        expected: tuple[str, bytes] = ("", b""),
+    ) -> bool:
+        """Store these entries of a caller under a name, and of all of them the newest, `most` bytes in all.
+
+        Returns False, and stores nothing, where the entry with the expected name has other data by now.
+        """
         keys = self._entry_keys(place)
-        arguments = [most, max(1, int(seconds * 1000)), *(each for pair in entries.items() for each in pair)]
-        await self._call_redis(lambda: self._keep(keys=keys, args=arguments))
+        pairs = [each for pair in entries.items() for each in pair]
+        arguments = [most, max(1, int(seconds * 1000)), *expected, *pairs]
+        return await self._call_redis(lambda: self._keep(keys=keys, args=arguments)) != -1
 
     async def remove_entries(self, place: tuple[str, str], names: Sequence[str]) -> None:
         """Delete these entries of a caller."""
@@ -449,9 +460,7 @@ def _connected(url: str) -> Any:
     try:
         return Redis.from_url(url, socket_timeout=_CALL_SECONDS, socket_connect_timeout=_CALL_SECONDS, retry=once)
     except ValueError as error:
-        raise ConfigError(
-            f"This is not an address of Redis: {error}", where="redis.url", hint="Write it as redis://host:6379/0."
-        ) from error
+        raise wrong_redis_address(error) from error
 
 
 def _parse_downgrade(field: bytes, until: bytes, now: float) -> Downgrade | None:

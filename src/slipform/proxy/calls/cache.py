@@ -24,6 +24,7 @@ from slipform.engine.planning import plan_for
 from slipform.engine.setup import Options
 from slipform.errors import SlipformError
 from slipform.ir import ModelRequest, ModelResponse, Text, ToolCall, Usage
+from slipform.ir.messages import PlainTurns
 from slipform.ir.request import is_heavy
 from slipform.ir.response import FinishReason
 from slipform.providers.base import as_chunks
@@ -273,6 +274,8 @@ async def _replay(call: Inbound, cached: _Answer, send: Send) -> None:
 def _plain(value: object) -> object:
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.asdict(value)
+    if isinstance(value, PlainTurns):
+        return value.messages
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, bytes):

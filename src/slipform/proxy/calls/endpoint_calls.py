@@ -588,8 +588,10 @@ class EndpointForwarder:
                 await store.add_batch_file(target.name, identity, target.batch_models)
         for field, kind in (row.yields or {}).items():
             value = answer.get(field)
-            named = [each.get("id") for each in value if isinstance(each, dict)] if isinstance(value, list) else [value]
-            await store.add(target.name, kind, [each for each in named if isinstance(each, str)], key)
+            ids = [value]
+            if isinstance(value, list):
+                ids = [each.get("id") for each in value if isinstance(each, dict)]
+            await store.add(target.name, kind, [each for each in ids if isinstance(each, str)], key)
         store.note_created(target.name, answer, key)
 
     async def _list(self, call: EndpointCall, target: Target, segments: Mapping[str, str], send: RecordingSend) -> None:

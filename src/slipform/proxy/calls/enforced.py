@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,13 +19,14 @@ from slipform.engine.planning import ModelRoute, model_price
 from slipform.engine.setup import Options
 from slipform.errors import RefusalError, RequestError, SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.ir.messages import PlainTurns
 from slipform.ir.request import CallCount
 from slipform.ir.response import ChunkSink
 from slipform.providers.base import as_chunks
 from slipform.providers.router import Router
 from slipform.proxy.admission.spending import CallSpending, Rewrite, metered
 from slipform.proxy.calls.choices import check_count, choice_chunks, gathered, gives_several, merged, requested_answers
-from slipform.proxy.calls.forward import ForwardedCall, pass_through
+from slipform.proxy.calls.forward import ForwardedCall, ForwardResult, pass_through
 from slipform.proxy.calls.inbound import Inbound
 from slipform.proxy.calls.incomplete import closing_chunk, incomplete_answer
 from slipform.proxy.calls.replaced_ids import replaced_in
@@ -57,7 +58,7 @@ async def answer(
     options = _options(call, options)
     model_request = call.served.request
     fallback = FallbackList(router, models, record.calls, model_request.frame)
-    if call.turns is not None and _has_earlier_answer(model_request):
+    if call.turns is not None and _may_have_calls(model_request):
         model_request = await call.turns.restored(model_request)
     answers = requested_answers(model_request)
     stream = _stream_of(call, send)
@@ -127,8 +128,10 @@ def _record_route(record: CallRecord, route: ModelRoute, fallbacks: int) -> None
     record.upstream_model = route.model
 
 
-def _has_earlier_answer(request: ModelRequest) -> bool:
-    return "assistant" in [message.role for message in request.messages]
+def _may_have_calls(request: ModelRequest) -> bool:
+    """Whether an earlier answer of the conversation may hold calls of tools, which vendors sign."""
+    messages = request.messages
+    return not isinstance(messages, PlainTurns) and "assistant" in [message.role for message in messages]
 
 
 def _options(call: Inbound, options: Options) -> Options:
@@ -162,19 +165,26 @@ async def forward(
             f"{provider.name}/{model}", call.api.name, forwarded.body, codec=provider.api, vendor_field=field
         )
         forwarded = forwarded._replace(body=body)
+    record = call.record
+    span = tracing.start_call(call.served.request, record.provider, record.upstream_model)
     try:
-        await _trace_unenforced(call, _forward_response(call, forwarded, options, send, spending))
+        result = await _forward_response(call, forwarded, options, send, spending)
+        record.status, record.outcome, record.usage = result
     except UpstreamError as error:
         if spending is not None:
             spending.failed(error)
         raise
+    finally:
+        if span is not None:
+            tracing.end_call(span, usage=record.tokens)
     if spending is not None:
         spending.forwarded()
 
 
-async def _forward_response(
+def _forward_response(
     call: Inbound, forwarded: ForwardedCall, options: Options, send: RecordingSend, spending: CallSpending | None
-) -> None:
+) -> Coroutine[Any, Any, ForwardResult]:
+    """Send a call on and its answer back, with what is added to the answer and changed in it."""
     record = call.record
     calls = CallCount(options.budget.calls)
     fail = call.api.encode_stream(call.served).fail if call.served.stream else None
@@ -186,8 +196,7 @@ async def _forward_response(
     rewrite: Rewrite | None = None if call.id_markers is None else call.id_markers.feed
     if spending is not None:
         rewrite = spending.meter_stream(forwarded.api, rewrite)
-    result = await pass_through(forwarded, calls, send, record.headers(), fail, cost, change, rewrite)
-    record.status, record.outcome, record.usage = result
+    return pass_through(forwarded, calls, send, record.headers(), fail, cost, change, rewrite)
 
 
 async def _rewrite_ids(id_markers: AnswerMarks, _status: int, data: bytes) -> bytes:

@@ -214,7 +214,7 @@ class ForwardRoutes:
             return None
         provider, route = provider_route
         sent = renamed(body, data, route.model, plainly=is_named_plainly) if route.in_body else body
-        return _model_and_stream(model, streamed), ForwardedCall(api, provider, route, sent, _vendor_headers(headers))
+        return _model_and_stream(model, streamed), ForwardedCall(api, provider, route, sent, vendor_headers(headers))
 
     def resolve(self, api: str, model: str, *, streamed: bool) -> tuple[HttpProvider, Route] | None:
         """Who answers, and where their bodies go, when that is one provider that speaks this API."""
@@ -242,7 +242,8 @@ def _model_and_stream(model: str, streamed: bool) -> ServedRequest:
     return ServedRequest(ModelRequest(model, ()), stream=streamed)
 
 
-def _vendor_headers(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
+def vendor_headers(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
+    """Return what a caller says to the vendor besides the body."""
     names = _ASKED_HEADERS.intersection(headers)
     if names:
         return {name.decode(): headers[name].decode("latin-1") for name in sorted(names)}
@@ -317,14 +318,14 @@ async def pass_through(
             if change is not None:
                 data = await change(status, data)
             head.append((b"content-length", b"%d" % len(data)))
+            usage: Usage | Callable[[], Usage | None] | None = None
             if cost is not None and call.api:
-                spent = usage_in(call.api, data)
+                usage = spent = usage_in(call.api, data)
                 if spent is not None and (price := cost(spent)) is not None:
                     head.append((b"x-slipform-cost", cost_text(price)))
-            await send_whole(send, status, head, data)
-            usage = None
-            if call.api:
+            elif call.api:
                 usage = find_usage(partial(usage_in, call.api, data), len(data))
+            await send_whole(send, status, head, data)
             return ForwardResult(status, "ok", usage)
         length = response_headers.get("content-length", "")
         is_unchanged = "content-encoding" not in response_headers and rewrite is None

@@ -9,17 +9,36 @@ import msgspec
 
 from slipform.bounded import BoundedCache
 from slipform.codecs import ServedApi, ServedRequest
-from slipform.ir import Message
+from slipform.ir.messages import PlainTurns
+from slipform.providers.forward import Route
+from slipform.providers.http import HttpProvider
+from slipform.proxy.calls.forward import ForwardedCall, vendor_headers
 from slipform.proxy.calls.model_names import is_named_plainly
 from slipform.proxy.calls.parsed_body import write_body
 from slipform.proxy.calls.request_switches import StreamMode
 from slipform.schema.limits import LARGE_BYTES
 
 _RAW_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_SEARCHED: Final = 64
+"""Bytes of a conversation by which it is looked for in its body."""
 _FRAME_BYTES: Final = 2_000
 _TIMES_TEXT: Final = 20
 """Bytes that a frame keeps alive, at least, and for each byte of its fields: with it stay the validators of its tools
 and their schemas as vendors take them. Measured: ten for each byte."""
+
+
+class ForwardTemplate(NamedTuple):
+    """Where calls that go through unchanged are sent, and their body around its conversation."""
+
+    provider: HttpProvider
+    route: Route
+    before: bytes
+    after: bytes
+
+    def call(self, api: str, split: SplitBody, headers: Mapping[bytes, bytes]) -> ForwardedCall:
+        """Return such a call, in its caller's bytes but for the model."""
+        body = b"%b%b%b" % (self.before, split.text, self.after)
+        return ForwardedCall(api, self.provider, self.route, body, vendor_headers(headers))
 
 
 class CallFrame(msgspec.Struct, frozen=True):
@@ -30,10 +49,12 @@ class CallFrame(msgspec.Struct, frozen=True):
     enforced: bool
     schema: str
     models: tuple[str, ...]
+    forward: ForwardTemplate | None = None
+    """Set where such calls go through unchanged."""
 
 
 FrameKey: TypeAlias = Hashable
-"""The API, the path where it names the model, and the fields as JSON: written anew, or each in its caller's bytes."""
+"""The API, the path where it names the model, and the fields as JSON: written anew, or in their caller's bytes."""
 Frames: TypeAlias = BoundedCache[FrameKey, CallFrame]
 
 
@@ -69,11 +90,17 @@ def split_fields(api: ServedApi, data: Mapping[str, Any], path: str) -> SplitFie
 
 
 class SplitBody(NamedTuple):
-    """A body that is not parsed yet: the key of its frame, its size, and its conversation of nothing but words."""
+    """A body that is not parsed yet: the key of its frame, its conversation of nothing but words, and that as JSON."""
 
     key: FrameKey
-    text_bytes: int
-    messages: tuple[Message, ...]
+    messages: PlainTurns
+    text: bytes
+
+    @property
+    def has_unique_keys(self) -> bool:
+        """Whether no turn has a key twice: `split_body` takes none that is spelled with escapes."""
+        turns = len(self.messages)
+        return self.text.count(b'"role"') == turns and self.text.count(b'"content"') == turns
 
 
 def split_body(api: ServedApi, body: bytes, *, limits_models: bool) -> SplitBody | None:
@@ -86,11 +113,25 @@ def split_body(api: ServedApi, body: bytes, *, limits_models: bool) -> SplitBody
     if api.plain_turns is None or len(body) >= LARGE_BYTES or not is_named_plainly(body):
         return None
     try:
-        fields = _RAW_FIELDS.decode(body)
-        messages = api.plain_turns(fields.pop("messages"))
+        text = _RAW_FIELDS.decode(body)["messages"]
+        messages = api.plain_turns(text)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, RecursionError):
         return None  # the parser says what is wrong
     if not messages:
         return None
-    texts = tuple([(name, bytes(text)) for name, text in fields.items()])
-    return SplitBody((api.name, limits_models, texts), len(body), messages)
+    turns = bytes(text)
+    around = split_around(body, turns)
+    return None if around is None else SplitBody((api.name, limits_models, *around), messages, turns)
+
+
+def split_around(body: bytes, text: bytes) -> tuple[bytes, bytes] | None:
+    """Return what is before and after a part of a body; None where it is not found at once.
+
+    >>> split_around(b'{"a":[1],"b":2}', b"[1]")
+    (b'{"a":', b',"b":2}')
+    """
+    start = body.find(text[:_SEARCHED])
+    end = start + len(text)
+    if start < 0 or body[start:end] != text:
+        return None
+    return body[:start], body[end:]

@@ -30,7 +30,16 @@ from slipform.providers.router import Router
 from slipform.proxy.admission.admission import Caller
 from slipform.proxy.admission.output_limits import with_one_limit
 from slipform.proxy.calls.forward import ForwardedCall, ForwardRoutes
-from slipform.proxy.calls.frames import CallFrame, Frames, SplitBody, keep_frame, split_body, split_fields
+from slipform.proxy.calls.frames import (
+    CallFrame,
+    ForwardTemplate,
+    Frames,
+    SplitBody,
+    keep_frame,
+    split_around,
+    split_body,
+    split_fields,
+)
 from slipform.proxy.calls.honoured import (
     RESPONSES,
     provider_names,
@@ -64,11 +73,10 @@ _OPENAI = frozenset({"openai-chat", "openai-responses", "openai-completions"})
 
 
 class Inbound(msgspec.Struct, frozen=True):
-    """A call on its way: in which API it came, what was decoded, the bytes themselves, and what is known of it."""
+    """A call on its way: in which API it came, what was decoded, and what is known of it."""
 
     api: ServedApi
     served: ServedRequest
-    body: bytes
     record: CallRecord
     models: tuple[str, ...]
     """Those it names, as its caller wrote them: one, or several to be asked one after the other."""
@@ -157,7 +165,12 @@ async def read_call(api: ServedApi, body: bytes, record: CallRecord, context: Ca
         if caller.models is not None:
             record.model = frame.models[0] if frame.models else ""
             caller.check(frame.models, context.router)
-        return _with_turns(api, frame, split.messages, body, record, context)
+        template = frame.forward
+        if template is None:
+            return _with_turns(api, frame, split.messages, record, context)
+        if caller.budget is None and split.has_unique_keys:
+            forwarded = template.call(api.name, split, context.headers)
+            return _forwarded_again(api, frame, forwarded, record, context)
     return await _read_parsed(api, body, record, context, split)
 
 
@@ -213,13 +226,16 @@ async def _read_owned(
         split = None
     switches = switches_of(data.get(FIELD), context.headers, context.settings.enforcement.max_attempts)
     if switches is not NOTHING or len(body) >= LARGE_BYTES or not _may_have_frame(api, data, context):
-        return await _read_anew(api, parsed, record, models, switches, context)
+        call = await _read_anew(api, parsed, record, models, switches, context)
+        if split is not None and (frame := _forward_frame(call, split, context)) is not None:
+            keep_frame(context.frames, split.key, len(body), frame)
+        return call
     fields = split_fields(api, data, context.path)
     frame = context.frames.get(fields.key)
     if frame is not None:
         check_depth(data, body)
         messages = () if api.turns is None else api.turns(fields.turns)
-        call = _with_turns(api, frame, messages, body, record, context)
+        call = _with_turns(api, frame, messages, record, context)
     else:
         call = await _read_anew(api, parsed, record, models, switches, context)
         if api.name not in _OPENAI or read_foreign(api.name, data) is None:
@@ -227,7 +243,7 @@ async def _read_owned(
         if frame is not None:
             keep_frame(context.frames, fields.key, fields.text_bytes, frame)
     if frame is not None and split is not None and split.messages == call.served.request.messages:
-        keep_frame(context.frames, split.key, split.text_bytes, frame)
+        keep_frame(context.frames, split.key, len(body), frame)
     return call
 
 
@@ -346,9 +362,7 @@ async def _forwarded(fields: _CallFields, record: CallRecord, context: CallConte
     record.provider = forwarded.provider.name
     record.upstream_model = forwarded.route.model
     stream_mode = _stream_mode(fields, settings)
-    return Inbound(
-        api, served, body, record, models, switches, stream_mode, forwarded=forwarded, id_markers=state.id_markers
-    )
+    return Inbound(api, served, record, models, switches, stream_mode, forwarded=forwarded, id_markers=state.id_markers)
 
 
 async def _enforced(fields: _CallFields, record: CallRecord, context: CallContext) -> Inbound:
@@ -372,7 +386,7 @@ async def _enforced(fields: _CallFields, record: CallRecord, context: CallContex
         record.schema = served.request.response_format.json_schema.name
     stream_mode = _stream_mode(fields, settings)
     return Inbound(
-        api, served, body, record, models, switches, stream_mode, fields.warnings, adopted=adopted,
+        api, served, record, models, switches, stream_mode, fields.warnings, adopted=adopted,
         id_markers=state.id_markers, turns=context.turns,
     )  # fmt: skip
 
@@ -410,11 +424,38 @@ def _reusable_frame(turns: Mapping[str, Any], call: Inbound) -> CallFrame | None
     return CallFrame(served, call.stream_mode, call.record.enforced, call.record.schema, call.models)
 
 
+def _forward_frame(call: Inbound, split: SplitBody, context: CallContext) -> CallFrame | None:
+    """Return the frame of a call that goes through unchanged; None where not its fields alone decide that."""
+    forwarded = call.forwarded
+    if forwarded is None or not isinstance(forwarded.body, bytes) or call.id_markers is not None:
+        return None
+    is_decided_by_fields = call.switches is NOTHING and not call.record.warnings and context.caller.budget is None
+    if not is_decided_by_fields or context.settings.enforcement.adopt_schemas == "all":
+        return None
+    around = split_around(forwarded.body, split.text)
+    if around is None:
+        return None
+    template = ForwardTemplate(forwarded.provider, forwarded.route, *around)
+    return CallFrame(call.served, call.stream_mode, enforced=False, schema="", models=call.models, forward=template)
+
+
+def _forwarded_again(
+    api: ServedApi, frame: CallFrame, forwarded: ForwardedCall, record: CallRecord, context: CallContext
+) -> Inbound:
+    """A call that goes through unchanged, as one with the same fields did."""
+    served = frame.served
+    record.provider = forwarded.provider.name
+    record.upstream_model = forwarded.route.model
+    record.model = served.request.model
+    record.stream = served.stream
+    record.timeout = context.settings.server.request_seconds
+    return Inbound(api, served, record, frame.models, stream_mode=frame.stream_mode, forwarded=forwarded)
+
+
 def _with_turns(
     api: ServedApi,
     frame: CallFrame,
-    messages: tuple[Message, ...],
-    body: bytes,
+    messages: Sequence[Message],
     record: CallRecord,
     context: CallContext,
 ) -> Inbound:
@@ -429,7 +470,7 @@ def _with_turns(
     record.stream = before.stream
     record.timeout = context.settings.server.request_seconds
     served = ServedRequest(request, before.stream, before.options)
-    return Inbound(api, served, body, record, frame.models, stream_mode=frame.stream_mode, turns=context.turns)
+    return Inbound(api, served, record, frame.models, stream_mode=frame.stream_mode, turns=context.turns)
 
 
 def _no_messages() -> RequestError:

@@ -16,11 +16,11 @@ def incomplete_answer(error: SlipformError, api: str) -> ModelResponse | None:
     """Return the answer that the vendor gave, with the usage of all attempts; None for any other error.
 
     >>> error = RefusalError("The model refused: no")
-    >>> error.partial = ModelResponse(text="I will not.", finish="refusal")
+    >>> error.response = ModelResponse(text="I will not.", finish="refusal")
     >>> incomplete_answer(error, "openai-chat").refusal
     'I will not.'
     """
-    response = error.partial
+    response = error.response
     if not isinstance(error, EnforcementError) or not isinstance(response, ModelResponse):
         return None
     usage = error.report.usage if isinstance(error.report, Report) else response.usage

@@ -103,7 +103,7 @@ def is_named_plainly(body: bytes) -> bool:
     >>> is_named_plainly(b'{"model": "a"}'), is_named_plainly(b'{"model": "a", "metadata": {"model": "b"}}')
     (True, False)
     """
-    return body.count(_KEY) == 1 and _ESCAPED not in body
+    return body.count(_KEY) == 1 and body.find(_ESCAPED) < 0
 
 
 def check_named_once(body: bytes) -> None:

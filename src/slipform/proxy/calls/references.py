@@ -16,7 +16,7 @@ from slipform.codecs.openai_responses.encode import MADE_REASONING
 from slipform.errors import RequestError
 from slipform.proxy.calls.honoured import UnsupportedFieldError
 from slipform.proxy.calls.model_names import folded
-from slipform.proxy.calls.resources import NoSuchResourceError, ResourceStore, unmark
+from slipform.proxy.calls.resources import NoPreviousResponseError, NoSuchResourceError, ResourceStore, unmark
 
 MAX_DEPTH: Final = 230
 """Levels of a request; what leaves is a few deeper, and `orjson` writes 254."""
@@ -367,7 +367,9 @@ class Ownership(NamedTuple):
         for each in references:
             resource_owners = owners.get((each.kind, each.identity), ())
             if not self._is_allowed(each, resource_owners):
-                raise NoSuchResourceError(f"Unknown {each.kind} {each.identity[:100]!r}", where=each.where)
+                is_previous = each.where == "previous_response_id"
+                error = NoPreviousResponseError if is_previous else NoSuchResourceError
+                raise error(f"Unknown {each.kind} {each.identity[:100]!r}", where=each.where)
 
     def _is_allowed(self, reference: Reference, resource_owners: Collection[tuple[str, str]]) -> bool:
         """Whether the caller may name the resource, which these pairs of provider and key own.

@@ -52,7 +52,7 @@ NOTHING = RequestSwitches()
 
 def has_switches(headers: Mapping[bytes, bytes]) -> bool:
     """Whether a request has headers that may be switches."""
-    return _PREFIX in b"\n".join(headers)
+    return b"\n".join(headers).find(_PREFIX) >= 0
 
 
 def switches_of(own_field: Any, headers: Mapping[bytes, bytes], most_attempts: int) -> RequestSwitches:

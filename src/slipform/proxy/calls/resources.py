@@ -33,6 +33,13 @@ class NoSuchResourceError(RequestError):
     http_status = 404
 
 
+class NoPreviousResponseError(NoSuchResourceError):
+    """The response that a request continues is not stored for its key; OpenAI answers this with 400."""
+
+    code = "previous_response_not_found"
+    http_status = 400
+
+
 class ResponseNotStoredError(RequestError):
     """No provider here keeps responses."""
 

@@ -14,10 +14,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from slipform.config import Signatures
 from slipform.proxy.admission.shared_state import SharedState
+
+T = TypeVar("T")
 
 _log = logging.getLogger("slipform.server")
 _OVERHEAD = 200
@@ -34,6 +36,10 @@ class SignatureStore(Protocol):
 
     async def put(self, caller: str, entries: Mapping[str, bytes]) -> None:
         """Keep this for calls of a caller."""
+        ...
+
+    async def replace(self, caller: str, expected: tuple[str, bytes], entries: Mapping[str, bytes]) -> bool:
+        """Store these entries; return False, and store nothing, where the expected entry has other data by now."""
         ...
 
     async def remove(self, caller: str, ids: Sequence[str]) -> None:
@@ -99,6 +105,15 @@ class MemorySignatures:
             del self._callers[first]
             self._total_size -= self._sizes.pop(first)
 
+    async def replace(self, caller: str, expected: tuple[str, bytes], entries: Mapping[str, bytes]) -> bool:
+        """Store these entries; return False, and store nothing, where the expected entry has other data by now."""
+        name, data = expected
+        stored = await self.get(caller, [name])
+        if stored.get(name) != data:
+            return False
+        await self.put(caller, entries)  # nothing has been awaited since that could change the entry
+        return True
+
     async def remove(self, caller: str, ids: Sequence[str]) -> None:
         """Delete these entries of a caller."""
         stored = self._callers.get(caller, {})
@@ -147,6 +162,13 @@ class SqliteSignatures:
         """Keep this for calls of a caller."""
         await asyncio.to_thread(self._run_in_database, lambda file: self._insert(file, caller, entries))
 
+    async def replace(self, caller: str, expected: tuple[str, bytes], entries: Mapping[str, bytes]) -> bool:
+        """Store these entries; return False, and store nothing, where the expected entry has other data by now."""
+        result = await asyncio.to_thread(
+            self._run_in_database, lambda file: self._insert(file, caller, entries, expected)
+        )
+        return result is not False
+
     async def remove(self, caller: str, ids: Sequence[str]) -> None:
         """Delete these entries of a caller."""
         await asyncio.to_thread(self._run_in_database, lambda file: self._delete(file, caller, ids))
@@ -161,11 +183,19 @@ class SqliteSignatures:
                 entries[each] = bytes(row[0])
         return entries
 
-    def _insert(self, file: sqlite3.Connection, caller: str, entries: Mapping[str, bytes]) -> dict[str, bytes]:
+    def _insert(
+        self,
+        file: sqlite3.Connection,
+        caller: str,
+        entries: Mapping[str, bytes],
+        expected: tuple[str, bytes] | None = None,
+    ) -> bool:
         now = self._clock()
         rows = [(caller, key, data, _size(key, data), now) for key, data in entries.items()]
         with file:
             file.execute("BEGIN IMMEDIATE")
+            if expected is not None and self._select(file, caller, expected[:1]).get(expected[0]) != expected[1]:
+                return False
             file.executemany("INSERT OR REPLACE INTO signatures VALUES (?, ?, ?, ?, ?)", rows)
             file.execute("DELETE FROM signatures WHERE kept_at < ?", (now - self._settings.ttl_seconds,))
             own = "SELECT COALESCE(SUM(size), 0) FROM signatures WHERE caller = ?"
@@ -175,18 +205,17 @@ class SqliteSignatures:
             (total_size,) = file.execute("SELECT COALESCE(SUM(size), 0) FROM signatures").fetchone()
             if total_size > self._settings.max_bytes:
                 self._delete_beyond(file, "", (self._settings.max_bytes,))
-        return {}
+        return True
 
-    def _delete(self, file: sqlite3.Connection, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
+    def _delete(self, file: sqlite3.Connection, caller: str, ids: Sequence[str]) -> None:
         rows = [(caller, each) for each in ids]
         with file:
             file.executemany("DELETE FROM signatures WHERE caller = ? AND call = ?", rows)
-        return {}
 
     def _delete_beyond(self, file: sqlite3.Connection, where: str, values: tuple[object, ...]) -> None:
         file.execute(_TOO_MANY.format(part="", where=where), values)
 
-    def _run_in_database(self, work: Callable[[sqlite3.Connection], dict[str, bytes]]) -> dict[str, bytes] | None:
+    def _run_in_database(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None)) as file:
@@ -223,6 +252,14 @@ class RedisSignatures:
         settings = self._settings
         place = (self._name, caller)
         await self._shared.keep_entries(place, entries, settings.max_bytes_per_key, settings.ttl_seconds)
+
+    async def replace(self, caller: str, expected: tuple[str, bytes], entries: Mapping[str, bytes]) -> bool:
+        """Store these entries; return False, and store nothing, where the expected entry has other data by now."""
+        settings = self._settings
+        place = (self._name, caller)
+        return await self._shared.keep_entries(
+            place, entries, settings.max_bytes_per_key, settings.ttl_seconds, expected
+        )
 
     async def remove(self, caller: str, ids: Sequence[str]) -> None:
         """Delete these entries of a caller."""

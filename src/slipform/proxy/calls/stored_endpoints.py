@@ -61,12 +61,22 @@ async def _response(request: StoredRequest) -> tuple[str, ResponseEntry]:
     return identity, entry
 
 
-async def _conversation(request: StoredRequest) -> tuple[str, ConversationEntry]:
-    identity = request.segments["conversation"]
-    entry = await request.store.conversation(identity)
+def _required(identity: str, entry: ConversationEntry | None) -> ConversationEntry:
     if entry is None:
         raise NoSuchResourceError(f"Conversation with id {identity[:100]!r} not found.", where="conversation")
-    return identity, entry
+    return entry
+
+
+async def _conversation(request: StoredRequest) -> tuple[str, ConversationEntry]:
+    identity = request.segments["conversation"]
+    return identity, _required(identity, await request.store.conversation(identity))
+
+
+async def _changed_conversation(
+    request: StoredRequest, change: Callable[[ConversationEntry], None], items: Sequence[StoredItem] = ()
+) -> tuple[str, ConversationEntry]:
+    identity = request.segments["conversation"]
+    return identity, _required(identity, await request.store.change_conversation(identity, change, items))
 
 
 async def _items(store: ResponseStore, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -150,10 +160,12 @@ async def _show_conversation(request: StoredRequest) -> dict[str, Any]:
 
 
 async def _update(request: StoredRequest) -> dict[str, Any]:
-    identity, entry = await _conversation(request)
-    entry.metadata = _metadata(request.data)
-    await request.store.put({conversation_key(identity): entry}, [])
-    return _conversation_body(identity, entry)
+    metadata = _metadata(request.data)
+
+    def set_metadata(entry: ConversationEntry) -> None:
+        entry.metadata = metadata
+
+    return _conversation_body(*await _changed_conversation(request, set_metadata))
 
 
 async def _delete_conversation(request: StoredRequest) -> dict[str, Any]:
@@ -168,34 +180,39 @@ async def _list_items(request: StoredRequest) -> dict[str, Any]:
 
 
 async def _add_items(request: StoredRequest) -> dict[str, Any]:
-    identity, entry = await _conversation(request)
     items = _new_items(request.data)
-    entry.items += [name for name, _ in items]
-    await request.store.put({conversation_key(identity): entry}, items)
+
+    def append_items(entry: ConversationEntry) -> None:
+        entry.items += [name for name, _ in items]
+
+    await _changed_conversation(request, append_items, items)
     return _page([shown_item(*item) for item in items], {"order": "asc", "limit": str(_LARGEST_PAGE)})
 
 
-async def _named_item(request: StoredRequest) -> tuple[str, ConversationEntry, dict[str, Any], int]:
-    """A conversation, one of its items, and where that is in it."""
-    identity, entry = await _conversation(request)
+async def _named_item(request: StoredRequest) -> tuple[str, dict[str, Any]]:
+    """One of the items of a conversation, after its hash."""
+    _, entry = await _conversation(request)
     name = request.segments["item"]
     stored = await request.store.items(entry.items)
-    for at, each in enumerate(entry.items):
+    for each in entry.items:
         if each in stored and (item := shown_item(each, stored[each]))["id"] == name:
-            return identity, entry, item, at
+            return each, item
     raise NoSuchResourceError(f"Item with id {name[:100]!r} not found.", where="item")
 
 
 async def _show_item(request: StoredRequest) -> dict[str, Any]:
-    _, _, item, _ = await _named_item(request)
+    _, item = await _named_item(request)
     return item
 
 
 async def _delete_item(request: StoredRequest) -> dict[str, Any]:
-    identity, entry, _, at = await _named_item(request)
-    del entry.items[at]
-    await request.store.put({conversation_key(identity): entry}, [])
-    return _conversation_body(identity, entry)
+    name, _ = await _named_item(request)
+
+    def delete_item(entry: ConversationEntry) -> None:
+        if name in entry.items:
+            entry.items.remove(name)
+
+    return _conversation_body(*await _changed_conversation(request, delete_item))
 
 
 _Answer: TypeAlias = Callable[[StoredRequest], Awaitable[dict[str, Any]]]

@@ -27,7 +27,7 @@ from slipform.errors import RequestError, TooLargeError
 from slipform.proxy.calls.parsed_body import ParsedBody, write_body
 from slipform.proxy.calls.references import Ownership, find_references
 from slipform.proxy.calls.replaced_ids import is_reference
-from slipform.proxy.calls.resources import NoSuchResourceError
+from slipform.proxy.calls.resources import NoPreviousResponseError, NoSuchResourceError
 from slipform.proxy.calls.signature_stores import SignatureStore
 from slipform.schema.limits import LARGE_BYTES
 
@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 _log = logging.getLogger("slipform.server")
 _LONGEST_ID: Final = 256
+_MOST_TRIES: Final = 1_000
+"""How often a change is made again to a conversation that other requests change at the same time."""
 _HASH_BYTES: Final = 12
 _HASH_AT_END: Final = re.compile(r"_slipform_([0-9a-f]{24})\Z")
 _ITEM: Final = "item:"
@@ -115,13 +117,39 @@ class ResponseStore(msgspec.Struct, frozen=True):
 
     async def conversation(self, identity: str) -> ConversationEntry | None:
         """Return a conversation; None for one that is not stored here, is too old, or belongs to another key."""
-        data = await self._read(_CONVERSATION + identity)
+        return self._current_conversation(await self._read(_CONVERSATION + identity))
+
+    def _current_conversation(self, data: bytes | None) -> ConversationEntry | None:
         try:
             entry = None if data is None else _decode_conversation(data)
         except msgspec.DecodeError:
             return None
         if entry is not None and self._is_current(entry.stored_at):
             return entry
+        return None
+
+    async def change_conversation(
+        self,
+        identity: str,
+        change: Callable[[ConversationEntry], None],
+        items: Sequence[StoredItem] = (),
+        records: Mapping[str, msgspec.Struct] = MappingProxyType({}),
+    ) -> ConversationEntry | None:
+        """Change a conversation, and store it with items and records; return it, or None where it is not stored.
+
+        Where another request has changed it in the meantime, the change is made again to what that one stored.
+        """
+        key = _CONVERSATION + identity
+        for _ in range(_MOST_TRIES):
+            data = await self._read(key)
+            entry = self._current_conversation(data)
+            if entry is None or data is None:
+                return None
+            change(entry)
+            entries = self._entries({**records, key: entry}, items)
+            if entries is None or await self.store.replace(self.caller, (key, data), entries):
+                return entry
+        _log.warning("stored responses: conversation changes too often to be stored, tries=%d", _MOST_TRIES)
         return None
 
     async def items(self, hashes: Sequence[str]) -> dict[str, bytes]:
@@ -145,17 +173,22 @@ class ResponseStore(msgspec.Struct, frozen=True):
 
     async def put(self, records: Mapping[str, msgspec.Struct], items: Sequence[StoredItem]) -> None:
         """Store responses or conversations by their keys, with their items; nothing that is too large to be read."""
+        entries = self._entries(records, items)
+        if entries is not None:
+            await self.store.put(self.caller, entries)
+
+    def _entries(self, records: Mapping[str, msgspec.Struct], items: Sequence[StoredItem]) -> dict[str, bytes] | None:
+        """What is stored for these records and items; None where that is too large to be read."""
         size = sum(len(data) for _, data in items)
         if size > self.max_bytes:
             _log.warning("stored responses: conversation is too long to be stored, bytes=%d", size)
-            return
+            return None
         entries = {_ITEM + name: data for name, data in items}
         for name, data in items:
             identity = _own_name(data)
             if identity is not None:
                 entries[_ITEM_NAME + identity] = name.encode()
-        entries |= {key: msgspec.json.encode(record) for key, record in records.items()}
-        await self.store.put(self.caller, entries)
+        return entries | {key: msgspec.json.encode(record) for key, record in records.items()}
 
     async def remove_response(self, identity: str, entry: ResponseEntry) -> None:
         """Delete a response, and the names of its items; what the items hold may continue elsewhere, or expires."""
@@ -247,15 +280,18 @@ class StoredCall(msgspec.Struct, frozen=True):
         entry = ResponseEntry(
             self.store.clock(), _names(request.before), _names(request.input), _names(output), response
         )
-        records: dict[str, msgspec.Struct] = {response_key(self.identity): entry}
-        conversation = request.conversation
-        if conversation is not None:
-            grown = await self.store.conversation(conversation)
+        records = {response_key(self.identity): entry}
+        items = [*request.before, *request.input, *output]
+
+        def append_turn(conversation: ConversationEntry) -> None:
+            conversation.items += [*entry.input, *entry.output]
+            conversation.stored_at = entry.stored_at
+
+        if request.conversation is not None:
+            grown = await self.store.change_conversation(request.conversation, append_turn, items, records)
             if grown is not None:
-                grown.items += [*entry.input, *entry.output]
-                grown.stored_at = self.store.clock()
-                records[conversation_key(conversation)] = grown
-        await self.store.put(records, [*request.before, *request.input, *output])
+                return
+        await self.store.put(records, items)
 
 
 def _names(items: Sequence[StoredItem]) -> list[str]:
@@ -331,7 +367,7 @@ async def expand(parsed: ParsedBody, store: ResponseStore, *, vendor_stores: boo
                 f"Conversation with id {conversation[:100]!r} not found.", where="conversation", hint=_NO_CONVERSATION
             )
         names = stored.items
-    before = await _stored_items(names, store)
+    before = await _stored_items(names, store, previous)
     items = _input_items(data)
     referred = await _referred_items(items, store, vendor_stores=vendor_stores)
     is_changed = bool(before or referred)
@@ -368,18 +404,20 @@ def _resolved_here(data: Mapping[str, Any], field: str, vendor_stores: bool) -> 
 async def _names_before(previous: str, store: ResponseStore) -> list[str]:
     entry = await store.response(previous)
     if entry is None:
-        raise NoSuchResourceError(
+        raise NoPreviousResponseError(
             f"Previous response with id {previous[:100]!r} not found.", where="previous_response_id", hint=_EXPIRED
         )
     return [*entry.before, *entry.input, *entry.output]
 
 
-async def _stored_items(names: Sequence[str], store: ResponseStore) -> list[StoredItem]:
+async def _stored_items(names: Sequence[str], store: ResponseStore, previous: str | None) -> list[StoredItem]:
+    """The items before a request; `previous` is the response that they precede, where it is not a conversation."""
     items = await store.items(names)
     if any(name not in items for name in names):
-        raise NoSuchResourceError(
-            "A part of this conversation is not stored any more.", where="previous_response_id", hint=_EXPIRED
-        )
+        message = "A part of this conversation is not stored any more."
+        if previous is not None:
+            raise NoPreviousResponseError(message, where="previous_response_id", hint=_EXPIRED)
+        raise NoSuchResourceError(message, where="conversation", hint=_NO_CONVERSATION)
     return [(name, items[name]) for name in names]
 
 

@@ -76,7 +76,8 @@ class RecordingSend:
         self.head_sent = self.complete = True
         record.status = status
         record.first_byte = record.ended = time.monotonic()
-        self._capture(body)
+        if self.captured is not None:
+            self._capture(body)
         return True
 
     @property
@@ -94,7 +95,8 @@ class RecordingSend:
             return False
         if self._record.first_byte is None:
             self._record.first_byte = time.monotonic()
-        self._capture(data)
+        if self.captured is not None:
+            self._capture(data)
         return True
 
     def _capture(self, data: bytes) -> None:
@@ -256,7 +258,7 @@ async def _run_cancelled_by_server(work: Coroutine[Any, Any, None], cycle: Reque
             raise
         task.uncancel()
     finally:
-        cycle.ends_with_client(False)
+        cycle.is_cancelled_with_client = False
 
 
 async def _run_with_watcher(work: Coroutine[Any, Any, None], receive: Receive, out: RecordingSend) -> None:

@@ -50,9 +50,9 @@ class ServerConnection(asyncio.Protocol):
 
     __slots__ = (
         "_bytes_without_progress", "_counted_network", "_counts_requests", "_current", "_expects", "_headers", "_hosts",
-        "_ignores_input", "_in_head", "_incoming", "_made_progress", "_parser", "_paused", "_queue", "_read_size",
+        "_ignores_input", "_in_head", "_incoming", "_made_progress", "_parser", "_queue", "_read_size",
         "_refusal", "_resuming", "_scope_base", "_sent_before", "_transport", "_url", "_waiters", "_written", "due",
-        "full", "stalled_since", "state",
+        "full", "is_paused", "stalled_since", "state",
     )  # fmt: skip
 
     def __init__(self, state: ServerState) -> None:
@@ -74,7 +74,8 @@ class ServerConnection(asyncio.Protocol):
         """Whether further bytes are ignored."""
         self._refusal = b""
         """The error response to write after the last response."""
-        self._paused = False
+        self.is_paused = False
+        """Whether nothing is read from the client for now."""
         self._written = 0
         """Bytes written to the transport."""
         self._sent_before = -1
@@ -364,7 +365,8 @@ class ServerConnection(asyncio.Protocol):
             return
         limits = self.state.limits
         incoming = self._incoming
-        self.update_reading()
+        if self.is_paused:
+            self.update_reading()
         if not self._in_head:
             is_complete = incoming is None or incoming.body_complete
             self.due = self.state.loop.time() + (limits.idle_seconds if is_complete else limits.head_seconds)
@@ -404,8 +406,8 @@ class ServerConnection(asyncio.Protocol):
         """
         if self._transport.is_closing():
             return
-        if self._paused:
-            self._paused = False
+        if self.is_paused:
+            self.is_paused = False
             self._transport.resume_reading()
         self._transport.write_eof()
 
@@ -488,8 +490,8 @@ class ServerConnection(asyncio.Protocol):
         """Pause reading while requests are queued or the body buffer is full; resume it otherwise."""
         incoming = self._incoming
         pause = bool(self._queue) or (incoming is not None and incoming.buffered > self.state.limits.held_bytes)
-        if pause is not self._paused and not self._transport.is_closing():
-            self._paused = pause
+        if pause is not self.is_paused and not self._transport.is_closing():
+            self.is_paused = pause
             if pause:
                 self._transport.pause_reading()
             else:

@@ -207,7 +207,7 @@ class RequestCycle:
             if not self.head_written and not self.disconnected:
                 _log.error("server: the application ended without a response")
                 self._abandon(_FAILED)
-            else:
+            elif not self.complete:
                 self._abandon()
         finally:
             self.scope = {}  # it refers to this cycle, as does the task
@@ -234,12 +234,14 @@ class RequestCycle:
             buffered += data
         else:
             self._buffer = bytearray(buffered) + data
-        self.wake()
+        if self._wake_event is not None:
+            self.wake()
 
     def end(self) -> None:
         """End the body."""
         self.body_complete = True
-        self.wake()
+        if self._wake_event is not None:
+            self.wake()
 
     @property
     def buffered(self) -> int:
@@ -275,7 +277,8 @@ class RequestCycle:
         data = self._buffer
         self._buffer = b""
         self._body_delivered = True
-        self._connection.update_reading()
+        if self._connection.is_paused:
+            self._connection.update_reading()
         return bytes(data)
 
     async def receive(self) -> MutableMapping[str, Any]:
@@ -325,7 +328,10 @@ class RequestCycle:
         """
         if not self.can_push:
             return False
-        self._write(data, more=True)
+        if self._head:
+            self._write(data, more=True)
+        else:
+            self._connection.write(self._framed(data, more=True))
         return True
 
     def answer(self, status: int, headers: Iterable[Header], body: bytes) -> bool:
@@ -366,7 +372,8 @@ class RequestCycle:
         if not more:
             self.complete = True
             self._head = self._buffer = b""
-            self.wake()
+            if self._wake_event is not None:
+                self.wake()
             self._connection.response_complete(self)
 
     def _framed(self, body: bytes, *, more: bool) -> bytes:

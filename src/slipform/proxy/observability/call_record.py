@@ -49,9 +49,11 @@ MAX_TRACE_BYTES = 256 * 1024
 class CallTrace:
     """The words of one call: its request, its answer, and what the model wrote and was sent on, piece by piece."""
 
-    __slots__ = ("_size", "only", "pour", "request", "response")
+    __slots__ = ("_size", "is_archived", "only", "pour", "request", "response")
 
-    def __init__(self, only: Callable[[CallRecord], bool] | None = None) -> None:
+    def __init__(self, only: Callable[[CallRecord], bool] | None = None, *, is_archived: bool = True) -> None:
+        self.is_archived = is_archived
+        """Whether the words may be written to the history on disk."""
         self.only = only
         """Of which calls the words stay when they are over; of all by default."""
         self.request = b""
