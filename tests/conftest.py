@@ -102,7 +102,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def examples(number: int) -> int:
     """As many examples of a property as this run has time for."""
-    return number if THOROUGH else max(number // 4, 10)
+    return number if THOROUGH else max(number // 6, 10)
 
 
 settings.register_profile("slipform", max_examples=examples(200))

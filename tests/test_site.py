@@ -106,6 +106,7 @@ def site() -> Path:
     return SITE
 
 
+@pytest.mark.slow
 def test_every_link_leads_to_a_page_and_an_anchor(site: Path) -> None:
     texts = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
     anchors = {name: set(re.findall(r'\bid="?([^"\s>]+)', text)) for name, text in texts.items()}
@@ -123,11 +124,13 @@ def test_every_link_leads_to_a_page_and_an_anchor(site: Path) -> None:
     assert broken == []
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_another_host(site: Path) -> None:
     foreign = re.compile(r'<(?:script|img|link|iframe|source)\b[^>]*\b(?:src|href|srcset)="?(?:https?:)?//')
     assert [path.name for path in site.rglob("*.html") if foreign.search(path.read_text(encoding="utf-8"))] == []
 
 
+@pytest.mark.slow
 def test_each_page_is_there_as_markdown_and_listed_for_language_models(site: Path) -> None:
     listed = re.findall(r"\]\((\S+)\)$", (site / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE)
     assert listed == PAGES
@@ -135,6 +138,7 @@ def test_each_page_is_there_as_markdown_and_listed_for_language_models(site: Pat
     assert "ask(shape" in (site / "api" / "calls.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_other_sites_find_a_card_to_show_beside_a_link(site: Path) -> None:
     for page, card in (("index.html", "./assets/card.png"), ("integrations/openai.html", "../assets/card.png")):
         head = (site / page).read_text(encoding="utf-8").partition("</head>")[0]
@@ -145,6 +149,7 @@ def test_other_sites_find_a_card_to_show_beside_a_link(site: Path) -> None:
     assert (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (1200, 630)
 
 
+@pytest.mark.slow
 def test_the_header_has_the_version(site: Path) -> None:
     assert f'--version: "{slipform.__version__}"' in (site / "index.html").read_text(encoding="utf-8")
 
@@ -168,12 +173,14 @@ def looked_at(site: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.slow
 def test_all_pages_and_the_search_in_a_browser(site: Path) -> None:
     assert looked_at(site) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_material_for_mkdocs_builds_the_same_pages(site: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}

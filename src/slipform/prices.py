@@ -44,10 +44,10 @@ class Price:
 
     def rates(self, input_tokens: int) -> Price | PriceTier:
         """Return the prices of a call with so many input tokens."""
-        if not self.tiers:
-            return self
-        matching = [tier for tier in self.tiers if input_tokens > tier.above]
-        return matching[-1] if matching else self
+        for tier in reversed(self.tiers):
+            if input_tokens > tier.above:
+                return tier
+        return self
 
 
 @dataclass(frozen=True, slots=True)

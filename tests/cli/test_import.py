@@ -307,6 +307,27 @@ ENTRY = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.parametrize(
+    "redis",
+    [
+        {"host": {"a": None}},
+        {"host": "[::"},
+        {"url": "localhost:6379"},
+        {"url": "redis://[x]/"},
+        {"url": "redis://h:p"},
+    ],
+)
+def test_an_address_of_redis_that_no_client_can_use_is_left_out_and_named(
+    tmp_path: Path, redis: dict[str, Any]
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({"litellm_settings": {"cache": True, "cache_params": {"type": "redis", **redis}}}))
+    written, report, _ = convert_litellm(path, {})
+    loaded(written)
+    assert "redis:" not in written
+    assert "cannot be addressed" in str(report)
+
+
 @settings(max_examples=examples(120), deadline=None)
 @given(
     st.fixed_dictionaries(

@@ -95,6 +95,7 @@ COMMANDS: list[tuple[list[str], str | None]] = [
     (["run", "Who is it?", "source.txt", "--schema", "person.json", "--out-dir", "out"], "local"),
     (["batch", "rows.jsonl", "--out", "labels.jsonl", *PROMPT], "local"),
     (["batch", "rows.parquet", "--out", "labels.jsonl", *PROMPT], "batch"),
+    (["extract", "source.txt", "--schema", "person.json", "--out", "people.csv"], "local"),
     (["review", "labels.jsonl"], None),
     (["eval", "rows.jsonl", "--models", "local", *PROMPT], "local"),
     (["init"], None),
@@ -162,7 +163,7 @@ def test_an_incomplete_installation_is_named(material: Path) -> None:
 
 def test_every_optional_module_belongs_to_an_extra_that_there_is() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    distributions = {"google": "google-auth", "opentelemetry": "opentelemetry-sdk"}
+    distributions = {"docx": "python-docx", "google": "google-auth", "opentelemetry": "opentelemetry-sdk"}
     wrong = {
         module: extra
         for module, extra in EXTRAS.items()

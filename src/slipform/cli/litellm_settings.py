@@ -99,6 +99,8 @@ class SectionReader:
         name = ".".join(map(str, place))
         if (url := params.get(f"{prefix}url")) is not None:
             variable = variable_of(str(url))
+            if variable is None and not self._is_usable(str(url), name, place):
+                return
             if variable is None and (urlsplit(str(url)).password or urlsplit(str(url)).username):
                 self.note("left out", name, "the address holds a password, which is not copied: set REDIS_URL", place)
                 variable = "REDIS_URL"
@@ -114,7 +116,17 @@ class SectionReader:
                 text = "a password stands in the file and is not copied: put it into the environment as REDIS_PASSWORD"
                 self.note("left out", name, text, place)
         scheme = "rediss" if params.get(f"{prefix}ssl") is True else "redis"
-        self.settings["redis"] = {"url": f"{scheme}://{login}{host}:{port}/{params.get(f'{prefix}db') or 0}"}
+        address = f"{scheme}://{login}{host}:{port}/{params.get(f'{prefix}db') or 0}"
+        if self._is_usable(_VARIABLE.sub("1", address), name, place):
+            self.settings["redis"] = {"url": address}
+
+    def _is_usable(self, address: str, name: str, place: SettingPath) -> bool:
+        try:
+            _check_redis_url(address)
+        except ValueError as error:
+            self.note("left out", name, f"this Redis cannot be addressed: {error}", place)
+            return False
+        return True
 
     def _part(self, value: Any, part: str) -> str:
         default = "127.0.0.1" if part == "host" else "6379"
@@ -186,6 +198,7 @@ class SectionReader:
         """It goes with another setting."""
 
 
+_VARIABLE = re.compile(r"\$\{[^}]*\}")
 _REDIS = ("redis_host", "redis_port", "redis_password", "redis_url", "redis_db", "redis_ssl")
 TAKEN: dict[str, Callable[[SectionReader, Any, SettingPath], None]] = {
     "request_timeout": SectionReader.timeout,
@@ -292,3 +305,18 @@ def variable_of(text: str) -> str | None:
 def literal_of(text: str) -> str:
     """A text that means itself in slipform.yaml."""
     return text.replace("${", "$${")
+
+
+def _check_redis_url(url: str) -> str:
+    """Return the address of a Redis as it is; raises `ValueError` for one that no client can use.
+
+    >>> _check_redis_url("redis://127.0.0.1:6379/0")
+    'redis://127.0.0.1:6379/0'
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("redis", "rediss", "unix"):
+        raise ValueError("the address of a Redis begins with redis://, rediss:// or unix://")
+    if parts.scheme != "unix" and not parts.hostname:
+        raise ValueError("the address names no host")
+    _ = parts.port  # raises for a port that is not a number
+    return url

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 EXTRAS: Final = {
     "accelerate": "transformers",
     "botocore": "aws",
+    "docx": "files",
     "gguf": "transformers",
     "google": "google",
     "llguidance": "local",
@@ -18,12 +19,16 @@ EXTRAS: Final = {
     "opentelemetry": "otel",
     "prometheus_client": "server",
     "pyarrow": "batch",
+    "pypdfium2": "files",
+    "python_calamine": "files",
     "ray": "ray",
     "redis": "redis",
+    "selectolax": "files",
     "torch": "transformers",
     "transformers": "transformers",
     "uvloop": "server",
     "xllamacpp": "local",
+    "xlsxwriter": "files",
 }
 """The extra of pyproject.toml that brings each optional module."""
 

@@ -26,6 +26,7 @@ _COMMANDS = {
     "import": "slipform.cli.import_config:app",
     "run": "slipform.cli.batch:run",
     "batch": "slipform.cli.batch:batch",
+    "extract": "slipform.cli.extract:extract",
     "review": "slipform.cli.review:review",
     "eval": "slipform.cli.evaluate:evaluate",
 }

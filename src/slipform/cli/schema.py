@@ -113,7 +113,7 @@ def list_schemas(config: RegistryOption = None) -> None:
 
 @schema.command()
 def show(
-    given: SchemaArgument,
+    schema_name: SchemaArgument,
     summary: Annotated[bool, typer.Option("--summary", help="The short form used in prompts.")] = False,
     indent: IndentOption = None,
     config: RegistryOption = None,
@@ -121,7 +121,7 @@ def show(
     """Print a schema as slipform reads it: what a Python type or a YAML file becomes."""
     from slipform.schema import strict_findings, summarize
 
-    shape = schema_for_command(given, config)
+    shape = schema_for_command(schema_name, config)
     short = summarize(shape.document)
     print_data(short.text if summary else json_text(shape.document, indent))
     size = len(json_text(shape.document, 0))
@@ -137,7 +137,7 @@ def show(
 
 @schema.command("lower")
 def lower_schema(
-    given: SchemaArgument,
+    schema_name: SchemaArgument,
     dialect: Annotated[str, typer.Option("--dialect", "-d", help=_DIALECT, autocompletion=dialects)],
     losses: Annotated[bool, typer.Option("--losses", help="List what the vendor does not enforce itself.")] = False,
     indent: IndentOption = None,
@@ -146,14 +146,14 @@ def lower_schema(
     """Print a schema in a vendor's dialect, as it is sent. Answers are validated against the full schema."""
     from slipform.schema.lowering.lowered import lower
 
-    lowered = lower(schema_for_command(given, config).document, dialect, open_objects="auto")
+    lowered = lower(schema_for_command(schema_name, config).document, dialect, open_objects="auto")
     print_data(json_text(lowered.schema, indent))
     _print_losses(lowered, dialect, listed=losses)
 
 
 @schema.command()
 def preflight(
-    given: SchemaArgument,
+    schema_name: SchemaArgument,
     dialect: Annotated[
         str | None, typer.Option("--dialect", "-d", help=_DIALECT, autocompletion=dialects, show_default=False)
     ] = None,
@@ -164,7 +164,7 @@ def preflight(
     from slipform.schema import strict_findings
     from slipform.schema.lowering.lowered import lower
 
-    shape = schema_for_command(given, config)
+    shape = schema_for_command(schema_name, config)
     if dialect is not None:
         _print_losses(lower(shape.document, dialect, open_objects="auto"), dialect, listed=True)
     if dialect is not None and not strict:

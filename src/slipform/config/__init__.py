@@ -177,6 +177,8 @@ class Enforcement(_Block):
     max_calls: Annotated[int, Field(ge=1)] = 24
     """Upstream calls for one request in all: over the models of a fallback list, their attempts and the transport
     retries together, on top of the budgets of each."""
+    max_continuations: Annotated[int, Field(ge=0)] = 20
+    """Calls that continue an answer which the vendor's output limit cut off; they are not attempts."""
     formatter: str | None = None
     """A model that reformats, on the last attempt, the answer of the first one."""
     reask_scope: Literal["auto", "full", "parts"] = "auto"
@@ -276,8 +278,9 @@ class ServerSettings(_Block):
     """Host names, beside this machine's own, under which the console is served."""
     console_bytes: Annotated[int, Field(ge=64 * 1024)] = 8 * 1024 * 1024
     """For the figures of recent calls, in each worker."""
-    traces: Annotated[Literal["off", "failures", "on"], _ON_OR_OFF] = "off"
-    """Whether the console keeps the words of requests and answers: of none, of failed calls, of all."""
+    traces: Annotated[Literal["auto", "off", "failures", "on"], _ON_OR_OFF] = "auto"
+    """Whether the console records prompts and answers: of no call, of failed ones, of all; `auto`: of all, in memory
+    only, on loopback without keys, and of none elsewhere."""
     trace_bytes: Annotated[int, Field(ge=1024 * 1024)] = 64 * 1024 * 1024
     """For those words, in each worker."""
     history: str | None = None

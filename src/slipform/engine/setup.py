@@ -78,6 +78,7 @@ def options_of(settings: Settings) -> Options:
             enforcement.max_tokens,
             enforcement.max_cost,
             enforcement.max_calls,
+            enforcement.max_continuations,
         ),
         switches=Switches(**enforcement.patches.model_dump()),
         reask_scope=enforcement.reask_scope,
@@ -127,7 +128,7 @@ def router_of(
     variables = os.environ if environment is None else environment
     if LOCAL in settings.providers:
         raise ConfigError("The provider name `local` is the embedded model's", where=f"providers.{LOCAL}")
-    catalog = load_catalog({name: _row(given) for name, given in settings.providers.items()})
+    catalog = load_catalog({name: _row(provider) for name, provider in settings.providers.items()})
     open_objects = settings.enforcement.open_objects
     local = LocalProvider()
     providers: dict[str, Provider] = {LOCAL: local, "transformers": TransformersProvider()}
