@@ -193,7 +193,7 @@ KEY_TWICE = "a key is written twice"
 BRACKETS = "a bracket is missing, extra or wrong in the middle"
 QUOTES = "a quote in a string looks like its end"
 LIST_OF_ONE = "a value is in a list where none is allowed"
-MOST_THAT_HAVE_LEFT = {LATER_ANSWER: 50, KEY_TWICE: 7, BRACKETS: 7, QUOTES: 2, LIST_OF_ONE: 2}
+MOST_THAT_HAVE_LEFT = {LATER_ANSWER: 58, KEY_TWICE: 8, BRACKETS: 9, QUOTES: 2, LIST_OF_ONE: 2}
 """How many texts of the corpus a live stream may fail for that, by cause; docs/proxy.md lists them."""
 STOPS_EARLIER = "an error all the same, found before the text was whole, or named for its being cut"
 STREAM_ERRORS = ("not_json", "schema_violation")

@@ -21,6 +21,8 @@ from slipform.text.repair.tokens import RepairEdit
 from slipform.text.strict import parse
 
 _FENCE_LINE: Final = re.compile(r"^[ \t]*+(```+|~~~+)([^\n`]{0,40})\n", re.MULTILINE)
+_EMPHASISED: Final = re.compile(r"(\*{1,3}|_{1,3}|`)([^\n*_`]+)\1")
+"""A text that is nothing but words in Markdown's emphasis, or in backticks."""
 _MAX_FENCES: Final = 100
 """How many fenced blocks of a text are looked at."""
 _TEXT: Final = (frozenset({"string"}), frozenset({"string", "null"}))
@@ -86,6 +88,8 @@ def load_scalar(text: str, hint: Hint) -> Loaded | None:
         return None
     loaded = [each for span in _fenced(text, start, end, hint) for each in _fitting(text, *span, hint)]
     loaded = loaded or _fitting(text, start, end, hint)
+    if not loaded and (emphasis := _EMPHASISED.fullmatch(text, start, end)) is not None:
+        loaded = _fitting(text, *emphasis.span(2), hint)
     if loaded:
         distinct = [each for each in loaded if each.value != loaded[0].value]
         if distinct:

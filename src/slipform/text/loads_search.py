@@ -46,10 +46,11 @@ CORRECTION: Final = re.compile(
     r"|(?:the )?right (?:answer|one|version|value)|(?:double|re)-?check\w*|reconsider\w*|recalculat\w*"
     r"|should (?:be|read|have been)"
     r"|(?:is|was|'s) (?:wrong|incorrect|not right|not correct)|let me (?:fix|correct|redo|restart|try again)"
-    r"|korrigiert\w*|korrektur\w*|berichtigt\w*|stattdessen|endgültig\w*|corrig\w+|plutôt|réponse finale"
+    r"|filled[- ]in|korrigiert\w*|korrektur\w*|berichtigt\w*|stattdessen|endgültig\w*|richtig (?:ist|wäre|lautet)"
+    r"|corrig\w+|plutôt|réponse finale|le bon (?:résultat|json)"
     r"|corregid\w+|correcci[oó]n|respuesta final|en su lugar|corrett\w+|risposta finale|resposta final"
     r"|исправлен\w*|итоговый)"
-    r"|更正|修正|改正|订正|訂正|最终|最終|수정|정정",
+    r"|\n[ \t#*_>-]*edit(?: \d+)?[*_]*[:：]|更正|修正|改正|订正|訂正|最终|最終|수정|정정",
     re.IGNORECASE,
 )
 """Between two candidates: the second replaces the first."""

@@ -148,7 +148,8 @@ def without_template(text: str) -> str:
     ('{"a": 36', '2')
     """
     may_end_turn = "<" in text and any(each in text for each in ("|>", "</s>", "<end_of_turn>"))
-    if may_end_turn and (turn := _NEXT_TURN.search(text)) is not None:
+    # A template that is repeated as a whole begins with such a marker: nothing before it is the model's own turn.
+    if may_end_turn and (turn := _NEXT_TURN.search(text)) is not None and text[: turn.start()].strip():
         text = text[: turn.start()]
     may_end_so = text[-_MAX_TAG:].rstrip().endswith((">", "]"))
     if may_end_so and (ending := _ENDING.search(text, max(0, len(text) - _MAX_TAG))) is not None:
