@@ -70,7 +70,8 @@ def loads(text: str, schema: Any = None, *, strict: bool = False, nan: Literal["
             return parse(text)
         except ValueError:
             loaded = load(text, strict=True) if strict else load_broken(text, None, nan)
-        log_doubts("loads", [(note.kind, note.message) for note in loaded.notes if note.is_doubt])
+        if loaded.notes:
+            log_doubts("loads", [(note.kind, note.message) for note in loaded.notes if note.is_doubt])
         return loaded.value
     target: Schema[Any] = Schema.of(schema)
     report = loads_report(text, target, strict=strict, nan=nan)

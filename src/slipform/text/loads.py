@@ -156,7 +156,7 @@ def _find_and_repair(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     # Imported on first use, as `_search` is.
     from slipform.text.surroundings import doubts_around
 
-    doubts = tuple(doubts_around(text, loaded))
+    doubts = doubts_around(text, loaded)
     if doubts:
         return loaded._replace(notes=(*loaded.notes, *doubts))
     return loaded

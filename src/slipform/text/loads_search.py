@@ -101,6 +101,8 @@ def search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     if first.kind == "thought":
         raise not_json(text, CannotRepair(first.repaired.start, UNFINISHED_REASONING))
     if hint is None:
+        if len(matches.found) == 1 and not (matches.given_up or first.repaired.parts) and matches.skipped < 0:
+            return _loaded(first.repaired, _notes(first, first.repaired))
         return _load_without_hint(text, matches, nan)
     return _choose(text, matches, hint, nan)
 

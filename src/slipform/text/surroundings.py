@@ -6,7 +6,6 @@ A module of its own because its regular expressions are needed for broken texts 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from slipform.text.loads import OPENING_BRACKET, Loaded, LoadWarning
@@ -47,42 +46,44 @@ _BRACKET_OR_FACE: Final = re.compile(r"[:;=8][-'^]?[)\]}]|```[^`\n]*|(?P<bracket
 _KEY_OUTSIDE: Final = re.compile(r"(\"(?:[^\"\\\n]|\\.){1,60}\")\s*(?::|=>)\s*(?:[\"{\[\d-]|true|false|null)")
 
 
-def doubts_around(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
-    """Yield the warnings that the JSON's own marks and the text around it give rise to.
+def doubts_around(text: str, loaded: Loaded) -> tuple[LoadWarning, ...]:
+    """Return the warnings that the JSON's own marks and the text around it give rise to.
 
     >>> from slipform.text.loads import load
     >>> [each.kind for each in doubts_around('[1, ...]', load('[1, ...]')._replace(notes=()))]
     ['ellipsis']
     """
-    if loaded.edits:
-        yield from _left_out_data(loaded)
-    yield from _key_outside(text, loaded)
-    yield from _no_answer(text, loaded)
+    left_out_data = _left_out_data(loaded) if loaded.edits else None
+    warnings = (left_out_data, _key_outside(text, loaded), _no_answer(text, loaded))
+    return tuple([warning for warning in warnings if warning is not None])
 
 
-def _left_out_data(loaded: Loaded) -> Iterator[LoadWarning]:
+def _left_out_data(loaded: Loaded) -> LoadWarning | None:
     """Warn of marks and comments in the JSON which say that data was left out there."""
-    comments = "\n".join([edit.before for edit in loaded.edits if edit.kind == "comment"]).lower()
-    may_say_more = any(sign in comments for sign in _MORE_SIGNS)
-    for edit in loaded.edits:
-        says_more = may_say_more and edit.kind == "comment" and _SAYS_MORE.search(edit.before)
-        if edit.kind == "ellipsis" or says_more:
+    remarks = [edit for edit in loaded.edits if edit.kind in ("comment", "ellipsis")]
+    if not remarks:
+        return None
+    words = "\n".join([edit.before for edit in remarks]).lower()
+    may_say_more = any(sign in words for sign in _MORE_SIGNS)
+    for edit in remarks:
+        if edit.kind == "ellipsis" or (may_say_more and _SAYS_MORE.search(edit.before)):
             message = f"{edit.before.strip()} in the JSON says that data was left out."
-            yield LoadWarning("ellipsis", edit.position, message, is_doubt=True)
-            return
+            return LoadWarning("ellipsis", edit.position, message, is_doubt=True)
+    return None
 
 
-def _no_answer(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
+def _no_answer(text: str, loaded: Loaded) -> LoadWarning | None:
     """Warn of JSON inside a sentence of a text which says that it has no answer."""
     if not _SENTENCE_GOES_ON.match(text, loaded.end):
-        return
+        return None
     before = text[max(0, loaded.start - _MAX_SENTENCE) : loaded.start]
     if not _IN_SENTENCE.search(before):
-        return
+        return None
     after = text[loaded.end : loaded.end + _MAX_SENTENCE]
-    if _SAYS_NOTHING.search(before) or _SAYS_NOTHING.search(after):
-        message = "The JSON is inside a sentence, and the text says that it has no answer."
-        yield LoadWarning("no_answer", loaded.start, message, is_doubt=True)
+    if not _SAYS_NOTHING.search(before) and not _SAYS_NOTHING.search(after):
+        return None
+    message = "The JSON is inside a sentence, and the text says that it has no answer."
+    return LoadWarning("no_answer", loaded.start, message, is_doubt=True)
 
 
 def _key_before(text: str, start: int) -> re.Match[str] | None:
@@ -95,36 +96,33 @@ def _key_before(text: str, start: int) -> re.Match[str] | None:
     return key
 
 
-def _key_outside(text: str, loaded: Loaded) -> Iterator[LoadWarning]:
+def _key_outside(text: str, loaded: Loaded) -> LoadWarning | None:
     """Warn of what looks like a member outside the JSON that was taken, and of brackets that close nothing."""
     if loaded.notes and any(note.kind == "several_candidates" for note in loaded.notes):
         # The other pieces have keys of their own; a key may still lead to one of them.
         opening = OPENING_BRACKET.search(text, loaded.end)
-        key = None
-        if opening is not None:
-            key = _KEY_OUTSIDE.search(text, loaded.end, opening.end())
-        if key is not None:
-            yield _key_warning(key)
-        return
+        if opening is None:
+            return None
+        return _key_warning(_KEY_OUTSIDE.search(text, loaded.end, opening.end()))
     stray = _stray_bracket(text, loaded.end)
     key = (GOES_ON.match(text, loaded.end) if stray >= 0 else None) or _KEY_OUTSIDE.search(text, loaded.end)
     key = key or _key_before(text, loaded.start)
     if key is not None:
-        message = (
-            f"{key[key.lastindex or 0]} outside the JSON that was taken looks like a key: there may be more of it."
-        )
-        yield LoadWarning("key_outside", key.start(), message, is_doubt=True)
-    elif stray >= 0:
+        return _key_warning(key)
+    if stray >= 0:
         message = f"{text[stray]} after the JSON that was taken closes nothing: there may be more of it."
-        yield LoadWarning("key_outside", stray, message, is_doubt=True)
-    elif (line := _LABELLED.match(text, loaded.end)) is not None:
-        message = f"{line.group(2)} after the JSON that was taken may be a key: there may be more of it."
-        yield LoadWarning("key_outside", line.start(2), message, is_doubt=bool(line.group(1)))
+        return LoadWarning("key_outside", stray, message, is_doubt=True)
+    line = _LABELLED.match(text, loaded.end)
+    if line is None:
+        return None
+    message = f"{line.group(2)} after the JSON that was taken may be a key: there may be more of it."
+    return LoadWarning("key_outside", line.start(2), message, is_doubt=bool(line.group(1)))
 
 
-def _key_warning(key: re.Match[str]) -> LoadWarning:
-    name = key[key.lastindex or 0]
-    message = f"{name} outside the JSON that was taken looks like a key: there may be more of it."
+def _key_warning(key: re.Match[str] | None) -> LoadWarning | None:
+    if key is None:
+        return None
+    message = f"{key[key.lastindex or 0]} outside the JSON that was taken looks like a key: there may be more of it."
     return LoadWarning("key_outside", key.start(), message, is_doubt=True)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Final
 
 from slipform.errors import WorkLimitError
@@ -83,30 +83,40 @@ class WorkBudget:
 _BUDGET: Final[ContextVar[WorkBudget | None]] = ContextVar("work_budget", default=None)
 
 
-@contextmanager
-def bounded_work(size: int, trials: int = MAX_TRIALS) -> Iterator[WorkBudget]:
+class bounded_work:  # noqa: N801 — a context manager, named as those of contextlib are
     """Count all work inside against one budget, for an answer of `size` characters, also where this is nested.
 
-    `trials` bounds what is spent on trials further, for those who would rather not know than wait.
-    Raises `WorkLimitError` at the end, too, in case somebody inside took it for a text without JSON.
+    `trials` bounds what is spent on trials further, for callers that prefer no result to a long wait.
+    Raises `WorkLimitError` at the end, too, in case code inside took it for a text without JSON.
 
     >>> with bounded_work(10) as budget:
     ...     current_budget().spend(7)
     >>> budget.spent
     7
     """
-    outer = _BUDGET.get()
-    if outer is not None:
-        yield outer
-        return
-    budget = WorkBudget(size)
-    budget.trial_limit = min(budget.trial_limit, trials)
-    token = _BUDGET.set(budget)
-    try:
-        yield budget
-    finally:
-        _BUDGET.reset(token)
-    budget.check()
+
+    __slots__ = ("_budget", "_size", "_token", "_trials")
+
+    def __init__(self, size: int, trials: int = MAX_TRIALS) -> None:
+        self._size = size
+        self._trials = trials
+        self._token: Token[WorkBudget | None] | None = None
+
+    def __enter__(self) -> WorkBudget:
+        outer = _BUDGET.get()
+        if outer is not None:
+            return outer
+        self._budget = WorkBudget(self._size)
+        self._budget.trial_limit = min(self._budget.trial_limit, self._trials)
+        self._token = _BUDGET.set(self._budget)
+        return self._budget
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if self._token is None:
+            return
+        _BUDGET.reset(self._token)
+        if error_type is None:
+            self._budget.check()
 
 
 def current_budget() -> WorkBudget:
