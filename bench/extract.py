@@ -2,6 +2,10 @@
 
 python -m bench.extract                      # 5,000 records in each of the four genres
 python -m bench.extract --records 1000 --seeds 3 --all
+python -m bench.extract --records 1000 --beside   # with one call, plain chunks and langextract on the same documents
+
+The peers of `--beside` are given the same model with the same mistakes. Their records are compared by value, wherever
+they were found; langextract is told the exact text of every record. `make bench-evidence` installs it.
 """
 
 from __future__ import annotations
@@ -9,8 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import subprocess
 import time
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.records.generate import GENRES, Document
@@ -18,10 +26,16 @@ from tests.records.layouts import LAYOUTS
 
 import slipform
 from slipform.addons.records import Extraction
+from slipform.ir import Message, ModelRequest
 from slipform.providers.router import Router
 from slipform.testing import Faults, UnreliableModel
 
 _BYTES_PER_TOKEN = 4
+_PIECE = 12_000
+_ANSWER_TOKENS = 32_000
+"""The output limit of the model that is asked for everything at once."""
+_HERE = Path(__file__).parent
+_PEERS = _HERE.parent / ".venv" / "evidence-peers" / "bin" / "python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +118,106 @@ def perfect_pass(document: Document, model: UnreliableModel) -> float:
     return (len(document.text) + answers + pieces * system) / _BYTES_PER_TOKEN
 
 
+def measure_peers(document: Document, faults: Faults, seed: int) -> Iterator[str]:
+    """Yield a line for each other method: nothing tells their callers that a record is missing."""
+    model = UnreliableModel(document.read, faults, seed)
+    methods = {"one call": one_call(document, model), "chunks": chunks(document, model)}
+    if _PEERS.exists():
+        methods["langextract"] = langextract(document, model, passes=1)
+        methods["langextract, 3 passes"] = langextract(document, model, passes=3)
+    perfect = (len(document.text) + len(_text_of(document.records))) / _BYTES_PER_TOKEN
+    for name, (records, tokens) in methods.items():
+        right = sum((Counter(map(_key, document.records)) & Counter(map(_key, records))).values())
+        recall = 100 * right / len(document.records)
+        yield (
+            f"  {name:<22} recall {recall:6.2f} %  wrong or double {len(records) - right:>4}  "
+            f"silent {len(document.records) - right:>5}  tokens {tokens / perfect:.3f}"
+        )
+
+
+def one_call(document: Document, model: UnreliableModel) -> tuple[list[Any], float]:
+    """Ask for everything at once; whole records of an answer that is cut count."""
+    answer, tokens = _ask(model, document.text)
+    text = answer[: _ANSWER_TOKENS * _BYTES_PER_TOKEN]
+    return _whole_records(text), tokens - (len(answer) - len(text)) / _BYTES_PER_TOKEN
+
+
+def chunks(document: Document, model: UnreliableModel) -> tuple[list[Any], float]:
+    """Ask about pieces that end with a line, and concatenate; whole records of an answer that is cut count."""
+    records: list[Any] = []
+    tokens = 0.0
+    piece = ""
+    for line in [*document.text.splitlines(keepends=True), ""]:
+        if piece and (not line or len(piece) + len(line) > _PIECE):
+            answer, spent = _ask(model, piece)
+            records += _whole_records(answer)
+            tokens += spent
+            piece = ""
+        piece += line
+    return records, tokens
+
+
+def langextract(document: Document, model: UnreliableModel, passes: int) -> tuple[list[Any], float]:
+    """Let langextract ask, with an example of a record."""
+    texts = {
+        _key(row): document.text[start:end] for (start, end), row in zip(document.spans, document.records, strict=True)
+    }
+    example = {"text": texts[_key(document.records[0])], "record": _as_attributes(document.records[0])}
+    task = {"text": document.text, "example": example, "piece": _PIECE, "passes": passes}
+    tokens = 0.0
+    command = [str(_PEERS), "-P", str(_HERE / "extract_peers.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer:
+        if peer.stdin is None or peer.stdout is None:
+            raise RuntimeError("the peer has no pipes")
+        peer.stdin.write(json.dumps(task) + "\n")
+        peer.stdin.flush()
+        for line in peer.stdout:
+            message = json.loads(line)
+            if "records" in message:
+                return [_from_attributes(each["record"], document) for each in message["records"]], tokens
+            prompt = message["prompt"]
+            answer, _ = _ask(model, prompt.rpartition("\nQ: ")[2].removesuffix("\nA: "))
+            extractions = [
+                {"record": texts.get(_key(row), _text_of(row)), "record_attributes": _as_attributes(row)}
+                for row in _whole_records(answer)
+            ]
+            output = _text_of({"extractions": extractions})
+            tokens += (len(prompt) + len(output)) / _BYTES_PER_TOKEN
+            peer.stdin.write(json.dumps({"output": output}) + "\n")
+            peer.stdin.flush()
+    raise RuntimeError("langextract ended without a result")
+
+
+def _ask(model: UnreliableModel, text: str) -> tuple[str, float]:
+    """Return the model's answer, and its tokens with those of the text."""
+    response = model.complete(ModelRequest("m", (Message.user(text),)))
+    return response.text, (len(text) + len(response.text)) / _BYTES_PER_TOKEN
+
+
+def _whole_records(text: str) -> list[Any]:
+    """Return the records that an answer has in full."""
+    value = slipform.Parser(lenient=True).feed(text)
+    is_cut = value.open_path is not None
+    records = value.value if isinstance(value.value, list) else []
+    return records[:-1] if is_cut and records else records
+
+
+def _as_attributes(row: dict[str, Any]) -> dict[str, str]:
+    return {name: _text_of(value) for name, value in row.items()}
+
+
+def _from_attributes(attributes: dict[str, str], document: Document) -> dict[str, Any]:
+    return {name: json.loads(attributes[name]) for name in document.item["properties"] if name in attributes}
+
+
+def _text_of(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _key(row: Any) -> str:
+    return json.dumps(row, sort_keys=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=5_000)
@@ -111,12 +225,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--all", action="store_true", help="the further layouts as well")
     parser.add_argument("--only", help="one genre")
+    parser.add_argument("--beside", action="store_true", help="other methods on the same documents as well")
     options = parser.parse_args()
     makers = {**GENRES, **LAYOUTS} if options.all or options.only else GENRES
     for name, make in makers.items():
         for seed in range(1, options.seeds + 1):
-            if options.only in (None, name):
-                print(measure(name, make(options.records, seed), Faults(), seed, options.rounds), flush=True)
+            if options.only not in (None, name):
+                continue
+            document = make(options.records, seed)
+            print(measure(name, document, Faults(), seed, options.rounds), flush=True)
+            for line in measure_peers(document, Faults(), seed) if options.beside else ():
+                print(line, flush=True)
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB")
 
 
