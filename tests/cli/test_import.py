@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from slipform.cli.import_config import app, convert_litellm
-from slipform.cli.litellm_config import LiteLlmImport
-from slipform.cli.litellm_names import FINE, LEFT_OUT, PROVIDERS
-from slipform.cli.litellm_settings import KIND_OF, TAKEN
+from slipform.cli.litellm_config import TAKEN, convert
+from slipform.cli.litellm_providers import known_providers
+from slipform.cli.litellm_values import KIND_OF, LEFT_OUT, NOTES, LiteLlmImport
 from slipform.config import Settings, read_settings
 from slipform.engine.setup import router_of
 from tests.codecs.recorded import SHARED
@@ -74,6 +76,18 @@ def test_the_report_of_a_configuration_is_as_it_was(path: Path) -> None:
     name = next(each for each in FILES if each.startswith(path.stem))
     _, report, _ = convert_litellm(CONFIGS / name, {})
     assert [line.partition(".yaml:")[2] or line for line in report] == path.read_text().splitlines()
+
+
+@pytest.mark.skipif(not FILES, reason="the configurations are not beside this repository")
+def test_every_configuration_gives_the_settings_and_remarks_it_gave_before() -> None:
+    expected = json.loads((GOLDEN / "digests.json").read_text())
+    differing = []
+    for name in (name for name in FILES if name != TEMPLATE):
+        written, report, complete = convert_litellm(CONFIGS / name, {})
+        whole = json.dumps([yaml.safe_load(written), sorted(report), complete], sort_keys=True)
+        if hashlib.sha256(whole.encode()).hexdigest() != expected.get(name):
+            differing.append(name)
+    assert not differing
 
 
 @pytest.mark.skipif(not FILES, reason="the configurations are not beside this repository")
@@ -198,15 +212,15 @@ def test_a_section_of_the_wrong_kind_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("section", ["litellm_params", "litellm_settings", "router_settings", "general_settings"])
 def test_whatever_a_field_holds_it_is_taken_or_gets_its_line(section: str, value: str, tmp_path: Path) -> None:
     """Zero is a value: `timeout: 0` was taken for `timeout: false`, which asks for nothing."""
-    fields = {*LEFT_OUT, *FINE, *KIND_OF, *TAKEN, "a_field_nobody_knows"} - {"include", "environment_variables"}
+    fields = {*LEFT_OUT, *NOTES, *KIND_OF, *TAKEN, "a_field_nobody_knows"} - {"include", "environment_variables"}
     silent = []
     for name in sorted(fields - ONLY_WITH_ANOTHER):
         entry = f"{{model: openai/gpt, {name}: {value}}}" if section == "litellm_params" else "{model: openai/gpt}"
         text = f"model_list: [{{model_name: a, litellm_params: {entry}}}]\n"
         more = "" if section == "litellm_params" else f"{section}: {{{name}: {value}}}\n"
         found = LiteLlmImport({})
-        written = found.convert(yaml.safe_load(text + more))
-        if not found.remarks and written == LiteLlmImport({}).convert(yaml.safe_load(NOTHING_ASKED)):
+        written = convert(found, yaml.safe_load(text + more))
+        if not found.remarks and written == convert(LiteLlmImport({}), yaml.safe_load(NOTHING_ASKED)):
             silent.append(name)
     assert silent == SAYS_NOTHING.get((section, value), [])
 
@@ -243,7 +257,7 @@ model_list:
     router.close()
 
 
-@pytest.mark.parametrize("provider", sorted(PROVIDERS))
+@pytest.mark.parametrize("provider", sorted(known_providers()))
 def test_every_provider_that_is_known_gives_settings_that_load(provider: str, tmp_path: Path) -> None:
     entry = {"model_name": "m", "litellm_params": {"model": f"{provider}/x", "api_key": f"os.environ/{provider}_KEY"}}
     for more in (
@@ -282,7 +296,7 @@ def test_the_name_of_a_model_in_the_environment_is_looked_up(tmp_path: Path) -> 
 
 
 NAMES = st.sampled_from(sorted({
-    *FINE, *LEFT_OUT,
+    *NOTES, *LEFT_OUT,
     "model", "api_key", "api_base", "base_url", "temperature", "max_tokens", "rpm", "weight", "order",
     "timeout", "extra_body", "extra_headers", "custom_llm_provider", "num_ctx", "stop", "organization", "made_up",
     "cache", "fallbacks", "default_fallbacks", "cache_params", "callbacks", "request_timeout", "redis_host",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from slipform import seams
 from slipform.cli.missing_module import EXTRAS
-from slipform.cli.program import _COMMANDS
 from tests.cli.conftest import environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,7 +141,7 @@ def test_every_command_without_any_extra_names_the_line_to_install(material: Pat
         if "Traceback" in shown or not named or (extra is None and "not installed" in shown):
             failures.append((" ".join(words), code, shown))
     assert failures == []
-    assert {words[0] for words, _ in COMMANDS} == set(_COMMANDS)
+    assert {words[0] for words, _ in COMMANDS} == set(seams.COMMANDS)
 
 
 @pytest.mark.slow

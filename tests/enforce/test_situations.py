@@ -15,8 +15,8 @@ import pytest
 from slipform import AsyncClient, Client
 from slipform.codecs import Capabilities
 from slipform.enforce import Budget, Outcome, Report, Switches
-from slipform.engine.planning import _is_installed, plan_for
-from slipform.engine.setup import Options
+from slipform.engine.planning import plan_for
+from slipform.engine.setup import Options, local_models
 from slipform.errors import (
     EmptyAnswerError,
     JsonEnforcementError,
@@ -497,7 +497,7 @@ def test_the_embedded_model_is_the_formatter_only_where_that_is_allowed_and_poss
     own = asked.replace(model="local")
     assert plan_for(router, own, one(2, formatter="auto")).formatter is None
     chosen = plan_for(router, asked, one(2, formatter="auto")).formatter
-    if not _is_installed():
+    if not local_models().is_installed():
         assert chosen is None
         return
     assert chosen is not None

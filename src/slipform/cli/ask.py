@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from slipform.cli.models import model_names
-from slipform.cli.terminal import STDIN, ConfigOption, IndentOption, json_text, print_data, print_message, read_text
+from slipform.cli.terminal import (
+    STDIN,
+    ConfigOption,
+    IndentOption,
+    evidence_lines,
+    json_text,
+    print_data,
+    print_message,
+    read_text,
+)
 from slipform.named_schemas import HELP, schema_named
 
 if TYPE_CHECKING:
@@ -136,8 +145,6 @@ def ask(
 
 
 def _print_evidence(report: Report | None, source: str) -> None:
-    from slipform.cli.ground import evidence_lines
-
     fields = None if report is None else report.evidence
     for line in evidence_lines(fields or {}, source):
         print_message(line)

@@ -139,28 +139,13 @@ def _missing_key(name: str, provider_settings: ProviderSettings) -> str | None:
 
 def embedded(settings: Settings) -> Iterator[Finding]:
     """Yield whether the embedded model is installed and loads."""
-    from slipform.providers.embedded import LocalProvider
-    from slipform.providers.embedded.engine import engine_folder
-    from slipform.providers.embedded.weights import DEFAULT, find, weights_named
+    from slipform.engine.setup import local_models
 
     severity: Literal["fault", "note"] = "fault" if settings.first_model.partition("/")[0] == "local" else "note"
-    weights = weights_named(DEFAULT)
     try:
-        engine_folder()
-        path = find(weights)
-        if path is None:
-            size = weights.wheel_size // 1_000_000
-            yield Finding("note", f"{DEFAULT} is not fetched; the first question fetches it ({size} MB)")
-            return
-        provider = LocalProvider()
-        try:
-            provider.warm()
-        finally:
-            provider.close()
+        yield Finding(*local_models().diagnose())
     except SlipformError as error:
         yield Finding(severity, str(error))
-        return
-    yield Finding("ok", f"{DEFAULT} is here and loads ({path})")
 
 
 def reachable(settings: Settings, providers: Mapping[str, Provider]) -> Iterator[Finding]:

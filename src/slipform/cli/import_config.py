@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,11 +13,10 @@ import typer
 from slipform.cli.terminal import Exit, print_data, print_message
 
 if TYPE_CHECKING:
+    from slipform.cli.litellm_values import LiteLlmImport
     from slipform.config.load import SettingPath
 
 app = typer.Typer(help="Take over the configuration of another gateway.", no_args_is_help=True)
-MISSING = "\0missing"
-"""Where the names of included files are kept that are not there; no field of YAML has that name."""
 _HEAD = """\
 # Written by `slipform import litellm {name}`. `slipform serve --check` shows the settings in force.
 # ${{NAME:-text}} is the environment variable NAME, or the text where it is not set.
@@ -44,7 +44,8 @@ def litellm(
     from slipform.errors import RequestError
 
     text, report, complete = convert_litellm(config, os.environ)
-    if not check and str(out) == "-":
+    to_stdout = str(out) == "-"
+    if not check and to_stdout:
         print_data(text, end="")
     elif not check:
         if out.exists() and not force:
@@ -52,11 +53,8 @@ def litellm(
             raise RequestError("The file is there already; nothing was written", where=str(out), hint=hint)
         out.write_text(text, encoding="utf-8")
     for line in report:
-        if str(out) == "-":
-            print_message(line)
-        else:
-            print_data(line)
-    if not check and str(out) != "-":
+        (print_message if to_stdout else print_data)(line)
+    if not check and not to_stdout:
         print_message(f"Wrote {out}. Check it: slipform serve --check --config {out}", fg="green")
     if not complete:
         raise typer.Exit(Exit.OTHER)
@@ -66,33 +64,34 @@ def convert_litellm(config: Path, environment: Mapping[str, str]) -> tuple[str, 
     """A slipform.yaml for a LiteLLM configuration, the lines of its report, and whether nothing was left out."""
     import yaml
 
-    from slipform.cli.litellm_config import LiteLlmImport, Remark, summed_up
-    from slipform.cli.litellm_providers import masked
+    from slipform.cli.litellm_config import convert
+    from slipform.cli.litellm_values import LiteLlmImport, mask
     from slipform.config import read_settings
 
-    data, lines = _read(config, ())
-    importer = LiteLlmImport(environment)
-    for name in data.pop(MISSING, []):
-        importer.remarks.append(Remark("left out", "include", f"the file {name} is not there", ("include",)))
-    settings = importer.convert(data)
-    body = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=120)
-    text, secrets = masked(_HEAD.format(name=config.name) + body)
+    state = LiteLlmImport(environment)
+    data, lines = _read(state, config, ())
+    body = yaml.safe_dump(convert(state, data), sort_keys=False, allow_unicode=True, width=120)
+    text, secrets = mask(_HEAD.format(name=config.name) + body)
     if secrets:
-        importer.remarks.append(
-            Remark("left out", "a secret", "it stood where no secret belongs, and is not copied", ())
-        )
+        state.note("left out", (), "it stood where no secret belongs, and is not copied", "a secret")
     read_settings(text, "slipform.yaml")  # what cannot be read is never written
     report = []
-    for remark, count in summed_up(importer.remarks):
-        prefixes = [remark.place[:size] for size in range(len(remark.place), 0, -1)]
+    counts = Counter(remark[:3] for remark in state.remarks)
+    first = {remark[:3]: remark.place for remark in reversed(state.remarks)}
+    for key, times in counts.items():
+        place = first[key]
+        prefixes = [place[:size] for size in range(len(place), 0, -1)]
         where = next((lines[each] for each in prefixes if each in lines), config.name)
-        times = f" ({count} times)" if count > 1 else ""
-        report.append(masked(f"{where}: {remark.kind}: {remark.name}{times}: {remark.text}")[0])
-    return text, report, all(remark.kind == "note" for remark in importer.remarks)
+        kind, name, remark = key
+        report.append(mask(f"{where}: {kind}: {name}{f' ({times} times)' if times > 1 else ''}: {remark}")[0])
+    return text, report, all(remark.kind == "note" for remark in state.remarks)
 
 
-def _read(path: Path, including: tuple[Path, ...]) -> tuple[dict[str, Any], dict[SettingPath, str]]:
-    """What a file and those it includes say, and the line of each part."""
+def _read(
+    state: LiteLlmImport, path: Path, including: tuple[Path, ...]
+) -> tuple[dict[str, Any], dict[SettingPath, str]]:
+    """Return what a file and those it includes say, and the line of each part."""
+    from slipform.cli.litellm_values import as_list
     from slipform.config.load import node_lines
     from slipform.errors import ConfigError
     from slipform.yaml_reader import YamlError, read_yaml
@@ -111,22 +110,22 @@ def _read(path: Path, including: tuple[Path, ...]) -> tuple[dict[str, Any], dict
     if not isinstance(data, dict):
         raise ConfigError("The file is not a LiteLLM configuration: it has no settings", where=f"{path}:1")
     lines = {place: f"{path.name}:{line}" for place, line in node_lines(node, ())}
-    includes = [data["include"]] if isinstance(data.get("include"), str) else data.get("include")
-    for name in includes if isinstance(includes, list) else ():
+    includes = data.get("include")
+    for name in [includes] if isinstance(includes, str) else as_list(includes):
         if (path.parent / str(name)).is_file():
-            more, others = _read(path.parent / str(name), (*including, path.resolve()))
-            _merge(data, more, lines, others)
+            _merge(data, lines, *_read(state, path.parent / str(name), (*including, path.resolve())))
         else:
-            data.setdefault(MISSING, []).append(str(name))
+            state.note("left out", ("include",), f"the file {name} is not there")
     return data, lines
 
 
 def _merge(
-    data: dict[str, Any], more: Mapping[str, Any], lines: dict[SettingPath, str], others: Mapping[SettingPath, str]
+    data: dict[str, Any], lines: dict[SettingPath, str], more: Mapping[str, Any], others: Mapping[SettingPath, str]
 ) -> None:
     """Add what an included file says: its lists go after those there are, its fields under them."""
-    own = data.get("model_list")
-    offset = len(own) if isinstance(own, list) else 0
+    from slipform.cli.litellm_values import as_list
+
+    offset = len(as_list(data.get("model_list")))
     for place, line in others.items():
         if len(place) > 1 and place[0] == "model_list" and isinstance(place[1], int):
             lines[("model_list", place[1] + offset, *place[2:])] = line

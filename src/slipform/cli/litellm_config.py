@@ -1,484 +1,465 @@
-"""Convert a LiteLLM configuration to slipform's settings, and report why anything is left out.
-
-Nothing that could be a secret is copied: a key that stands in the file itself is replaced by the name of an
-environment variable, and the report says which.
-"""
+"""Convert a LiteLLM configuration to slipform's settings, and report why anything is left out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
 
-from slipform.cli.litellm_names import (
-    DEFAULTS,
-    FINE,
-    INFORMS,
+from slipform.cli.litellm_providers import read_provider
+from slipform.cli.litellm_values import (
     LEFT_OUT,
-    OLLAMA_OPTIONS,
-)
-from slipform.cli.litellm_providers import SECRET_NAME, ProviderReader, is_secret
-from slipform.cli.litellm_settings import (
-    READ_WITH_ALIASES,
-    SectionReader,
-    literal_of,
-    mapping_of,
-    number_of,
-    of_their_kind,
+    NAMES,
+    NOTES,
+    READERS,
+    SECRET_NAME,
+    TABLES,
+    Deployment,
+    LiteLlmImport,
+    as_list,
+    as_mapping,
+    as_number,
+    is_secret,
+    literal,
+    put,
+    reference,
+    typed_fields,
     variable_of,
 )
 from slipform.config.load import SettingPath
 
-_MILLION = 1_000_000
-
-
+SECTIONS: Final = ("litellm_settings", "router_settings", "general_settings")
+_FALLBACKS: Final = ("fallbacks", "context_window_fallbacks", "content_policy_fallbacks", "default_fallbacks")
+_CALLBACKS: Final = ("callbacks", "success_callback", "failure_callback")
+_REDIS: Final = ("redis_host", "redis_port", "redis_password", "redis_url", "redis_db", "redis_ssl")
 _SECRET = object()
 """Stands for a value that is not copied."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """One line of the report: what of the file is meant, and what became of it."""
-
-    kind: Literal["left out", "note"]
-    name: str
-    text: str
-    place: SettingPath
-
-
-@dataclass(slots=True)
-class _Deployment:
-    """One entry of `model_list`: where it leads, and with what."""
-
-    target: str
-    shares: dict[str, float]
-    """What LiteLLM shares calls out by: `weight`, `rpm`, `tpm`."""
-    order: float
-    defaults: dict[str, Any]
-
-    def written(self, weight: float | None = None) -> str | dict[str, Any]:
-        share = {} if weight is None else {"weight": weight}
-        defaults = {"defaults": self.defaults} if self.defaults else {}
-        if share or defaults:
-            return {"model": self.target, **share, **defaults}
-        return self.target
+def convert(state: LiteLlmImport, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of slipform for a LiteLLM configuration."""
+    data = typed_fields(state, data, ())
+    sections = {name: typed_fields(state, as_mapping(data.get(name)), (name,)) for name in SECTIONS}
+    _read_credentials(state, data.get("credential_list"))
+    for section in sections.values():
+        state.defaults |= as_mapping(section.get("default_params"))
+        state.defaults |= as_mapping(section.get("default_litellm_params"))
+    for name, kind in (("model_list", list), *((section, dict) for section in SECTIONS)):
+        if not isinstance(data.get(name) or kind(), kind):
+            state.note("left out", (name,), f"it is not a {'list' if kind is list else 'map'}")
+    for at, entry in enumerate(as_list(data.get("model_list"))):
+        _read_entry(state, entry, ("model_list", at))
+    for name, section in sections.items():
+        for setting in section:
+            _read_setting(state, section, (name, setting))
+    for name, value in data.items():
+        if name not in ("model_list", "include", "credential_list", *SECTIONS):
+            _read_top(state, name, value)
+    return _merge_settings(state, _encode_aliases(state, *_read_fallbacks(state, sections)))
 
 
-def _weights(listed: Sequence[_Deployment]) -> list[float]:
-    """The weights of deployments that share their calls: by the first measure that one of them has."""
-    for measure in ("weight", "rpm", "tpm"):
-        weights = [each.shares[measure] for each in listed if measure in each.shares]
-        if weights:
-            return [each.shares.get(measure, min(weights)) for each in listed]
-    return [1] * len(listed)
+def _merge_settings(state: LiteLlmImport, aliases: Mapping[str, Any]) -> dict[str, Any]:
+    first = next((each.target for deployments in state.aliases.values() for each in deployments), None)
+    default = state.settings.pop("default_model", None) or next(iter(aliases), None) or first
+    seconds = as_mapping(state.settings.get("runtime")).get("timeout_seconds", 0)
+    longer = {"request_seconds": seconds} if seconds > 600 else {}
+    server = {"port": 4000, **longer, **state.settings.pop("server", {})}
+    tables = {"model_aliases": aliases, "providers": state.providers, "prices": state.prices}
+    filled = {name: value for name, value in tables.items() if value}
+    ordered = {"default_model": literal(default)} if default else {}
+    return {**ordered, **filled, "server": server, **state.settings}
 
 
-@dataclass(slots=True)
-class LiteLlmImport:
-    """The settings so far, and the remarks on what has no place in them."""
+# The entries of `model_list`
 
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Where the name of a model is looked up that is itself in the environment."""
-    remarks: list[Remark] = field(default_factory=list)
-    _aliases: dict[str, list[_Deployment]] = field(default_factory=dict)
-    _prices: dict[str, dict[str, float]] = field(default_factory=dict)
-    _groups: dict[str, str] = field(default_factory=dict)
-    """Other names of models, and whose they are."""
-    _first: str | None = None
-    """The first model of the list."""
-    _sections: SectionReader = field(init=False)
-    _reader: ProviderReader = field(init=False)
-    _credentials: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    _defaults: dict[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self._sections = SectionReader(self._note)
-        self._reader = ProviderReader(self._note)
+def _read_entry(state: LiteLlmImport, entry: Any, place: SettingPath) -> None:
+    where = (*place, "litellm_params")
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("litellm_params"), Mapping):
+        state.note("left out", place, "an entry without `litellm_params`")
+        return
+    params = typed_fields(state, _with_credential(state, entry["litellm_params"], place), where)
+    info = typed_fields(state, as_mapping(entry.get("model_info")), (*place, "model_info"))
+    alias = str(entry.get("model_name") or params.get("model") or "")
+    for name in entry:
+        if name not in ("model_name", "litellm_params", "model_info"):
+            state.note_unsupported((*place, str(name)), name=f"model_list.{name}")
+    shares = {name: number for name in ("weight", "rpm", "tpm") if (number := as_number(params.get(name)))}
+    model = _model_name(state, params.pop("model", None), (*where, "model"))
+    provider = read_provider(state, model, params, where) if model else None
+    if provider is None:
+        return
+    target, kind = provider
+    params.pop("weight", None)
+    order = as_number(params.pop("order", None)) or 0.0
+    defaults = _request_defaults(state, params, kind, where)
+    _read_info(state, info, params, target, (*place, "model_info"))
+    for name, value in params.items():
+        _read_parameter(state, value, defaults, (*where, name))
+    upstream = target.partition("/")[2]
+    if not alias:
+        state.note("left out", (*place, "model_name"), "there is none")
+    elif "*" in alias or "*" in upstream:
+        _read_wildcard(state, alias, target, (*place, "model_name"))
+    else:
+        _add_deployment(state, alias, Deployment(target, shares, order, {**state.defaults, **defaults}), where)
 
-    def convert(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of slipform for a LiteLLM configuration."""
-        data = of_their_kind(data, "", (), self._note)
-        sections = {
-            name: of_their_kind(mapping_of(data.get(name)), name, (name,), self._note)
-            for name in ("litellm_settings", "router_settings", "general_settings")
-        }
-        self._read_credentials(data.get("credential_list"))
-        for name in ("default_params", "default_litellm_params"):
-            for section in sections.values():
-                self._defaults |= mapping_of(section.get(name))
-        self._check_kinds(data, sections)
-        entries = data.get("model_list")
-        for at, entry in enumerate(entries if isinstance(entries, list) else []):
-            self._entry(entry, ("model_list", at))
-        for name, section in sections.items():
-            self._section(name, section)
-        for name, value in data.items():
-            self._top(str(name), value)
-        aliases = self._written_aliases(sections)
-        settings: dict[str, Any] = {
-            "model_aliases": {alias: _literal_targets(targets) for alias, targets in aliases.items()},
-            "providers": self._reader.providers,
-            "prices": self._prices,
-        }
-        settings = {name: value for name, value in settings.items() if value}
-        others = self._sections.settings
-        default = others.pop("default_model", None) or next(iter(aliases), None) or self._first
-        ordered = {"default_model": literal_of(default)} if default else {}
-        return {**ordered, **settings, "server": {"port": 4000, **others.pop("server", {})}, **others}
 
-    # The entries of `model_list`
+def _with_credential(state: LiteLlmImport, params: Mapping[str, Any], place: SettingPath) -> dict[str, Any]:
+    name = params.get("litellm_credential_name")
+    if name is not None and str(name) not in state.credentials:
+        text = f"the credential {name!r} is in LiteLLM's database: set `api_key_env` yourself"
+        state.note("left out", place, text, "litellm_params.litellm_credential_name")
+    merged = {**state.credentials.get(str(name), {}), **params}
+    return {key: value for key, value in merged.items() if key != "litellm_credential_name"}
 
-    def _check_kinds(self, data: Mapping[str, Any], sections: Iterable[str]) -> None:
-        for name, kind in (("model_list", list), *((section, dict) for section in sections)):
-            if not isinstance(data.get(name) or kind(), kind):
-                self._note("left out", name, f"it is not a {'list' if kind is list else 'map'}", (name,))
 
-    def _entry(self, entry: Any, place: SettingPath) -> None:
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("litellm_params"), Mapping):
-            self._note("left out", "model_list", "an entry without `litellm_params`", place)
-            return
-        params = of_their_kind(
-            self._with_credential(dict(entry["litellm_params"]), place),
-            "litellm_params",
-            (*place, "litellm_params"),
-            self._note,
-        )
-        info = of_their_kind(mapping_of(entry.get("model_info")), "model_info", (*place, "model_info"), self._note)
-        alias = str(entry.get("model_name") or params.get("model") or "")
-        model = params.pop("model", None)
-        where = (*place, "litellm_params")
-        for name in entry:
-            if name not in ("model_name", "litellm_params", "model_info"):
-                self._unknown(str(name), (*place, name), "model_list")
-        resolved = self._model(model, (*where, "model"))
-        if resolved is None:
-            return
-        provider = self._reader.provider(resolved, params, where)
-        if provider is None:
-            return
-        name, upstream, kind = provider
-        order = number_of(params.pop("order", None))
-        shares = self._shares(params)
-        defaults = self._request_defaults(params, kind, where)
-        self._info(info, params, f"{name}/{upstream}", (*place, "model_info"))
-        for left in list(params):
-            self._param(left, params[left], defaults, (*where, left))
-        if not alias:
-            self._note("left out", "model_name", "there is none", place)
-            return
-        if "*" in alias or "*" in upstream:
-            self._wildcard(alias, name, upstream, (*place, "model_name"))
-            return
-        self._first = self._first or f"{name}/{upstream}"
-        deployment = _Deployment(f"{name}/{upstream}", shares, order or 0.0, {**self._defaults, **defaults})
-        self._add_deployment(alias, deployment, where)
+def _add_deployment(state: LiteLlmImport, alias: str, deployment: Deployment, place: SettingPath) -> None:
+    deployments = state.aliases.setdefault(alias, [])
+    same = next((each for each in deployments if each.target == deployment.target), None)
+    if same is None:
+        deployments.append(deployment)
+    elif same.defaults != deployment.defaults:
+        text = f"`{alias}` has {deployment.target} twice, with other parameters; the first are taken"
+        state.note("left out", place, text)
 
-    def _add_deployment(self, alias: str, deployment: _Deployment, place: SettingPath) -> None:
-        deployments = self._aliases.setdefault(alias, [])
-        same = next((each for each in deployments if each.target == deployment.target), None)
-        if same is None:
-            deployments.append(deployment)
-        elif same.defaults != deployment.defaults:
-            text = f"`{alias}` has {deployment.target} twice, with other parameters; the first are taken"
-            self._note("left out", "litellm_params", text, place)
 
-    def _model(self, model: Any, place: SettingPath) -> str | None:
-        if isinstance(model, str) and (name := variable_of(model)) is not None:
-            value = self.environment.get(name)
-            if not value:
-                text = f"the model's name is in {name}, which is not set here; set it and import again"
-                self._note("left out", "litellm_params.model", text, place)
-                return None
-            self._note("note", "litellm_params.model", f"the model's name was taken from {name}", place)
-            model = value
-        if not isinstance(model, str) or not model.strip():
-            self._note("left out", "litellm_params.model", "there is none", place)
+def _model_name(state: LiteLlmImport, model: Any, place: SettingPath) -> str | None:
+    if isinstance(model, str) and (variable := variable_of(model)) is not None:
+        model = state.environment.get(variable)
+        if not model:
+            text = f"the model's name is in {variable}, which is not set here; set it and import again"
+            state.note("left out", place, text)
             return None
-        return model.strip()
+        state.note("note", place, f"the model's name was taken from {variable}")
+    if not isinstance(model, str) or not model.strip():
+        state.note("left out", place, "there is none")
+        return None
+    return model.strip()
 
-    def _shares(self, params: dict[str, Any]) -> dict[str, float]:
-        numbers = {name: number_of(params.get(name)) for name in ("weight", "rpm", "tpm")}
-        for name in numbers:
-            params.pop(name, None)
-        return {name: number for name, number in numbers.items() if number}
 
-    def _request_defaults(self, params: dict[str, Any], kind: str, place: SettingPath) -> dict[str, Any]:
-        defaults: dict[str, Any] = {}
-        body = dict(mapping_of(params.pop("extra_body", None)))
-        options: dict[str, Any] = {}
-        for name in list(params):
-            if name in OLLAMA_OPTIONS and kind == "ollama":
-                options[name] = params.pop(name)
-            elif name in OLLAMA_OPTIONS or name == "keep_alive":
-                body[name] = params.pop(name)
-            elif name in DEFAULTS:
-                defaults[name] = params.pop(name)
-        if options:
-            body["options"] = {**mapping_of(body.get("options")), **options}
-        if body:
-            defaults["extra_body"] = body
-        return self._checked(defaults, place)
+def _request_defaults(state: LiteLlmImport, params: dict[str, Any], kind: str, place: SettingPath) -> dict[str, Any]:
+    options = {name: params.pop(name) for name in list(params) if name in NAMES["ollama_options"]}
+    defaults = {name: params.pop(name) for name in list(params) if name in NAMES["defaults"]}
+    body = dict(as_mapping(params.pop("extra_body", None)))
+    if "keep_alive" in params:
+        body["keep_alive"] = params.pop("keep_alive")
+    if kind != "ollama":
+        body |= options
+    elif options:
+        body["options"] = {**as_mapping(body.get("options")), **options}
+    if body:
+        defaults["extra_body"] = body
+    return _readable_defaults(state, defaults, place)
 
-    def _checked(self, defaults: dict[str, Any], place: SettingPath) -> dict[str, Any]:
-        """The defaults that slipform can read, without anything that could be a secret."""
-        from slipform.config import Settings
-        from slipform.engine.setup import alias_targets
-        from slipform.errors import SlipformError
 
-        readable = {}
-        for name, value in defaults.items():
-            plain = self._plain(value, name, (*place, name))
-            if plain is _SECRET:
-                continue
-            try:
-                alias = {"model": "a/b", "defaults": {name: plain}}
-                alias_targets(Settings.model_validate({"model_aliases": {"a": alias}}))
-            except (SlipformError, ValueError):
-                self._note("left out", f"litellm_params.{name}", "its value cannot be read", (*place, name))
-            else:
-                readable[name] = plain
-        return readable
+def _readable_defaults(state: LiteLlmImport, defaults: dict[str, Any], place: SettingPath) -> dict[str, Any]:
+    """Return the defaults that slipform can read, without anything that could be a secret."""
+    from slipform.config import Settings
+    from slipform.engine.setup import alias_targets
+    from slipform.errors import SlipformError
 
-    def _plain(self, value: Any, name: str, place: SettingPath) -> Any:
-        if isinstance(value, Mapping):
-            plain = {str(key): self._plain(each, str(key), place) for key, each in value.items()}
-            return {key: each for key, each in plain.items() if each is not _SECRET}
-        if isinstance(value, list):
-            return [each for each in (self._plain(each, name, place) for each in value) if each is not _SECRET]
-        if not isinstance(value, str):
-            return value
-        if (variable := variable_of(value)) is not None:
-            return f"${{{variable}:-}}"
-        if is_secret(name, value):
-            text = "it may be a secret, which is not copied: write `${NAME}` and set NAME"
-            self._note("left out", f"litellm_params.{name}", text, place)
-            return _SECRET
-        return literal_of(value)
+    readable = {}
+    for name, value in defaults.items():
+        plain = _without_secrets(state, value, name, (*place, name))
+        if plain is _SECRET:
+            continue
+        try:
+            alias = {"model": "a/b", "defaults": {name: plain}}
+            alias_targets(Settings.model_validate({"model_aliases": {"a": alias}}))
+        except (SlipformError, ValueError):
+            state.note("left out", (*place, name), "its value cannot be read")
+        else:
+            readable[name] = plain
+    return readable
 
-    def _info(self, info: Mapping[str, Any], params: dict[str, Any], target: str, place: SettingPath) -> None:
-        costs = {}
-        for name, own in (("input_cost_per_token", "input"), ("output_cost_per_token", "output")):
-            number = number_of(params.pop(name, None))
-            number = number_of(info.get(name)) if number is None else number
-            if number is not None:
-                costs[own] = round(number * _MILLION, 9)
-        if costs:
-            self._prices[target] = {"input": 0.0, "output": 0.0, **costs}
-        for name in info:
-            if name in ("input_cost_per_token", "output_cost_per_token"):
-                continue
-            if "cost" in name:
-                text = "prices are for tokens read and written"
-                self._note("left out", f"model_info.{name}", text, (*place, name))
-            elif name in INFORMS or name.startswith("supports_"):
-                self._note("note", f"model_info.{name}", "it only informs; nothing to set", (*place, name))
-            else:
-                self._unknown(str(name), (*place, name), "model_info")
 
-    def _param(self, name: str, value: Any, defaults: dict[str, Any], place: SettingPath) -> None:
+def _without_secrets(state: LiteLlmImport, value: Any, name: str, place: SettingPath) -> Any:
+    if isinstance(value, Mapping):
+        fields = {str(key): _without_secrets(state, each, str(key), place) for key, each in value.items()}
+        return {key: each for key, each in fields.items() if each is not _SECRET}
+    if isinstance(value, list):
+        return [each for each in (_without_secrets(state, each, name, place) for each in value) if each is not _SECRET]
+    if isinstance(value, str) and variable_of(value) is None and is_secret(name, value):
+        text = "it may be a secret, which is not copied: write `${NAME}` and set NAME"
+        state.note("left out", place, text, f"litellm_params.{name}")
+        return _SECRET
+    return reference(value, "") if isinstance(value, str) else value
+
+
+def _read_info(
+    state: LiteLlmImport, info: Mapping[str, Any], params: dict[str, Any], target: str, place: SettingPath
+) -> None:
+    costs = {}
+    for name, own in (("input_cost_per_token", "input"), ("output_cost_per_token", "output")):
+        numbers = [as_number(each) for each in (params.pop(name, None), info.get(name))]
+        price = next((number for number in numbers if number is not None), None)
+        if price is not None:
+            costs[own] = round(price * 1_000_000, 9)
+    if costs:
+        state.prices[target] = {"input": 0.0, "output": 0.0, **costs}
+    for name in info:
+        if name in ("input_cost_per_token", "output_cost_per_token"):
+            continue
         if "cost" in name:
-            self._note("left out", f"litellm_params.{name}", "prices are for tokens read and written", place)
-        elif name == "drop_params" and not isinstance(value, bool):
-            self._note("left out", "litellm_params.drop_params", LEFT_OUT["additional_drop_params"], place)
-        elif name in LEFT_OUT or name in FINE or SECRET_NAME.search(name) or name in ("timeout", "cache"):
-            self._unknown(name, place, "litellm_params", value)
+            state.note("left out", (*place, name), "prices are for tokens read and written")
+        elif name in NAMES["informs"] or name.startswith("supports_"):
+            state.note("note", (*place, name), "it only informs; nothing to set")
         else:
-            checked = self._checked({"extra_body": {name: value}}, place)
-            defaults["extra_body"] = {**mapping_of(defaults.get("extra_body")), **checked.get("extra_body", {})}
-            self._note("note", f"litellm_params.{name}", "it is sent to the vendor as it is", place)
+            state.note_unsupported((*place, name))
 
-    def _wildcard(self, alias: str, name: str, upstream: str, place: SettingPath) -> None:
-        prefix = alias.removesuffix("/*")
-        if upstream == "*" and alias.endswith("/*") and "*" not in prefix:
-            if prefix not in self._reader.providers and "/" not in prefix:
-                self._reader.providers[prefix] = self._reader.providers[name]
-            self._note("note", "model_name", f"`{alias}` needs no alias: callers write {prefix}/MODEL", place)
-            return
-        text = f"`{alias}`: aliases have no wildcards; callers write {name}/MODEL"
-        self._note("left out", "model_name", text, place)
 
-    # What stands beside the models
+def _read_parameter(state: LiteLlmImport, value: Any, defaults: dict[str, Any], place: SettingPath) -> None:
+    name = str(place[-1])
+    if "cost" in name:
+        state.note("left out", place, "prices are for tokens read and written")
+    elif name == "drop_params" and not isinstance(value, bool):
+        state.note("left out", place, LEFT_OUT["additional_drop_params"])
+    elif name in LEFT_OUT or name in NOTES or SECRET_NAME.search(name) or name == "cache":
+        state.note_unsupported(place, value)
+    else:
+        body = _readable_defaults(state, {"extra_body": {name: value}}, place).get("extra_body", {})
+        defaults["extra_body"] = {**as_mapping(defaults.get("extra_body")), **body}
+        state.note("note", place, "it is sent to the vendor as it is")
 
-    def _read_credentials(self, listed: Any) -> None:
-        for at, each in enumerate(listed if isinstance(listed, list) else ()):
-            if isinstance(each, Mapping):
-                self._credentials[str(each.get("credential_name"))] = mapping_of(each.get("credential_values"))
+
+def _read_wildcard(state: LiteLlmImport, alias: str, target: str, place: SettingPath) -> None:
+    provider, _, upstream = target.partition("/")
+    prefix = alias.removesuffix("/*")
+    if upstream == "*" and alias.endswith("/*") and "*" not in prefix:
+        if "/" not in prefix:
+            state.providers.setdefault(prefix, state.providers[provider])
+        state.note("note", place, f"`{alias}` needs no alias: callers write {prefix}/MODEL")
+    else:
+        state.note("left out", place, f"`{alias}`: aliases have no wildcards; callers write {provider}/MODEL")
+
+
+# What stands beside the models
+
+
+def _read_credentials(state: LiteLlmImport, listed: Any) -> None:
+    for at, each in enumerate(as_list(listed)):
+        if isinstance(each, Mapping):
+            state.credentials[str(each.get("credential_name"))] = as_mapping(each.get("credential_values"))
+        else:
+            state.note("left out", ("credential_list", at), "an entry that is not a map")
+
+
+def _read_top(state: LiteLlmImport, name: str, value: Any) -> None:
+    if name == "environment_variables":
+        names = ", ".join(sorted(map(str, as_mapping(value))))
+        state.note("left out", (name,), f"put these into the environment, from where they are not copied: {names}")
+    elif name in _CALLBACKS:
+        _read_callbacks(state, value, (name,))
+    else:
+        state.note_unsupported((name,), value)
+
+
+def _read_setting(state: LiteLlmImport, section: Mapping[str, Any], place: SettingPath) -> None:
+    """Put one field of a section where it belongs, by its row or its reader."""
+    name = str(place[-1])
+    value = section[name]
+    if name in TABLES["settings"]:
+        _read_row(state, TABLES["settings"][name], value, place)
+    elif name in _SECTION_READERS:
+        _SECTION_READERS[name](state, value, place)
+    elif name in _REDIS:
+        params = {key.removeprefix("redis_"): each for key, each in section.items() if key in _REDIS}
+        if "redis" not in state.settings:
+            _read_redis(state, params, place)
+    elif name not in (*_FALLBACKS, "default_params", "default_litellm_params"):
+        state.note_unsupported(place, value)
+
+
+def _read_row(state: LiteLlmImport, row: Mapping[str, Any], value: Any, place: SettingPath) -> None:
+    reading = READERS[row.get("as", "text")](value)
+    if reading is None:
+        if "otherwise" in row:
+            state.note("left out", place, row["otherwise"])
+        return
+    if "into" in row:
+        put(state.settings, row["into"], row.get("value", reading))
+    if "note" in row:
+        state.note("note", place, row["note"])
+    if "left_out" in row:
+        state.note("left out", place, row["left_out"].format(value))
+
+
+def _read_callbacks(state: LiteLlmImport, value: Any, place: SettingPath) -> None:
+    for callback in map(str, [value] if isinstance(value, str) else as_list(value)):
+        if callback == "prometheus":
+            state.note("note", place, "/metrics is always on, for Prometheus")
+        elif callback in NAMES["exporters"]:
+            state.note("note", place, f"{callback}: set OTEL_EXPORTER_OTLP_ENDPOINT, and spans go there")
+        elif "." in callback:
+            state.note("left out", place, f"{callback}: Python of LiteLLM's cannot run here")
+        else:
+            text = f"{callback} has no exporter here; spans go where OTEL_EXPORTER_OTLP_ENDPOINT says"
+            state.note("left out", place, text)
+
+
+def _read_cache_params(state: LiteLlmImport, value: Any, place: SettingPath) -> None:
+    params = as_mapping(value)
+    kind = params.get("type", "local")
+    if kind not in ("local", "redis"):
+        text = f"a cache of the type {kind!r}; slipform caches in memory and in Redis"
+        state.note("left out", place, text)
+        state.settings.pop("cache", None)
+        return
+    if "cache" in state.settings and (ttl := as_number(params.get("ttl"))):
+        state.settings["cache"]["ttl_seconds"] = ttl
+    if kind == "redis":
+        _read_redis(state, params, place)
+    for name in params:
+        if name not in ("type", "ttl", "host", "port", "password", "url", "db", "username", "ssl"):
+            state.note("left out", (*place, name), "slipform has no such setting of a cache")
+
+
+def _read_redis(state: LiteLlmImport, params: Mapping[str, Any], place: SettingPath) -> None:
+    url = params.get("url")
+    if url is None:
+        host = reference(params.get("host") or "${REDIS_HOST}", "127.0.0.1")
+        port = reference(params.get("port") or "${REDIS_PORT}", "6379")
+        login = ""
+        if password := params.get("password"):
+            login = f":${{{variable_of(str(password)) or 'REDIS_PASSWORD'}:-}}@"
+            if variable_of(str(password)) is None:
+                text = "a password stands in the file and is not copied: put it into the environment as REDIS_PASSWORD"
+                state.note("left out", place, text)
+        scheme = "rediss" if params.get("ssl") is True else "redis"
+        address = f"{scheme}://{login}{host}:{port}/{params.get('db') or 0}"
+    else:
+        address = reference(url, "redis://127.0.0.1:6379/0")
+    try:
+        parts = _redis_parts(re.sub(r"\$\{[^}]*:-([^}]*)\}", r"\1", address))
+    except ValueError as error:
+        state.note("left out", place, f"this Redis cannot be addressed: {error}")
+        return
+    if url is not None and (parts.password or parts.username):
+        state.note("left out", place, "the address holds a password, which is not copied: set REDIS_URL")
+        address = "${REDIS_URL:-redis://127.0.0.1:6379/0}"
+    state.settings["redis"] = {"url": address}
+
+
+def _redis_parts(url: str) -> SplitResult:
+    """Return the parts of a Redis address; raises `ValueError` for one that no client can use."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("redis", "rediss", "unix"):
+        raise ValueError("the address of a Redis begins with redis://, rediss:// or unix://")
+    if parts.scheme != "unix" and not parts.hostname:
+        raise ValueError("the address names no host")
+    _ = parts.port  # raises for a port that is not a number
+    return parts
+
+
+def _read_default_model(state: LiteLlmImport, value: Any, place: SettingPath) -> None:
+    if str(value) in state.aliases:
+        state.settings["default_model"] = str(value)
+    else:
+        state.note("left out", place, f"`model_list` has no model {value!r}")
+
+
+def _read_group_aliases(state: LiteLlmImport, value: Any, place: SettingPath) -> None:
+    for name, target in as_mapping(value).items():
+        group = str(target.get("model") if isinstance(target, Mapping) else target)
+        if group in state.aliases:
+            state.aliases[str(name)] = state.aliases[group]
+            state.groups[str(name)] = group
+        else:
+            state.note("left out", place, f"`{name}` stands for {group!r}, which is not in `model_list`")
+
+
+# Aliases, with what they fall back on
+
+
+def _read_fallbacks(
+    state: LiteLlmImport, sections: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Return what each name falls back on, and what all do."""
+    chains: dict[str, list[str]] = {}
+    general: list[str] = []
+    for place in product(sections, _FALLBACKS):
+        section, setting = place
+        value = sections[section].get(setting)
+        if value is not None and setting in ("context_window_fallbacks", "content_policy_fallbacks"):
+            state.note("note", place, "these models are also asked after other failures")
+        for name, target in _fallback_pairs(value):
+            missing = next((each for each in (target, name) if each not in (None, "*", *state.aliases)), None)
+            if missing is not None:
+                state.note("left out", place, f"{missing!r} is not in `model_list`")
+            elif name in (None, "*"):
+                general.append(target)
             else:
-                self._note("left out", "credential_list", "an entry that is not a map", ("credential_list", at))
-
-    def _with_credential(self, params: dict[str, Any], place: SettingPath) -> dict[str, Any]:
-        name = params.pop("litellm_credential_name", None)
-        if name is None:
-            return params
-        if str(name) not in self._credentials:
-            text = f"the credential {name!r} is in LiteLLM's database: set `api_key_env` yourself"
-            self._note("left out", "litellm_params.litellm_credential_name", text, place)
-        return {**self._credentials.get(str(name), {}), **params}
-
-    def _section(self, section: str, fields: Mapping[str, Any]) -> None:
-        for name, value in fields.items():
-            place = (section, str(name))
-            if name in ("completion_model", "default_model"):
-                self._default_model(value, place)
-            elif name in ("model_group_alias", "model_alias_map"):
-                self._group_aliases(value, place)
-            elif name not in READ_WITH_ALIASES and not self._sections.read(fields, place):
-                self._unknown(str(name), place, section, value)
-
-    def _top(self, name: str, value: Any) -> None:
-        if name in (
-            "model_list",
-            "litellm_settings",
-            "router_settings",
-            "general_settings",
-            "include",
-            "credential_list",
-        ):
-            return
-        if name == "environment_variables":
-            names = ", ".join(sorted(map(str, mapping_of(value))))
-            self._note(
-                "left out", name, f"put these into the environment, from where they are not copied: {names}", (name,)
-            )
-        elif name in ("callbacks", "success_callback", "failure_callback"):
-            self._sections.callbacks(value, (name,))
-        else:
-            self._unknown(name, (name,), "", value)
-
-    def _unknown(self, name: str, place: SettingPath, section: str, value: Any = True) -> None:
-        shown = f"{section}.{name}" if section else name
-        if value is False or value in (None, "", [], {}):
-            return  # it asks for nothing; 0 may ask for something
-        if name in FINE:
-            self._note("note", shown, FINE[name], place)
-        else:
-            self._note("left out", shown, LEFT_OUT.get(name, "slipform has no such setting"), place)
-
-    def _default_model(self, value: Any, place: SettingPath) -> None:
-        if str(value) in self._aliases:
-            self._sections.settings["default_model"] = str(value)
-        else:
-            self._note("left out", ".".join(map(str, place)), f"`model_list` has no model {value!r}", place)
-
-    def _group_aliases(self, value: Any, place: SettingPath) -> None:
-        for name, target in mapping_of(value).items():
-            group = target.get("model") if isinstance(target, Mapping) else target
-            if str(group) in self._aliases:
-                self._aliases[str(name)] = self._aliases[str(group)]
-                self._groups[str(name)] = str(group)
-            else:
-                text = f"`{name}` stands for {group!r}, which is not in `model_list`"
-                self._note("left out", ".".join(map(str, place)), text, place)
-
-    # Aliases, with what they fall back on
-
-    def _written_aliases(self, sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        chains, general = self._fallbacks(sections)
-        written = {}
-        for alias, listed in self._aliases.items():
-            first = min(each.order for each in listed)
-            ordered = sorted(listed, key=lambda each: each.order)
-            weighted = [each for each in ordered if each.order == first]
-            shared = len(weighted) > 1
-            targets = [
-                each.written(weight if shared else None)
-                for each, weight in zip(weighted, _weights(weighted), strict=True)
-            ]
-            targets += [each.written() for each in ordered if each.order != first]
-            after = chains.get(self._groups.get(alias, alias), ())
-            for group in dict.fromkeys([*after, *(each for each in general if each != alias)]):
-                targets += [each.written() for each in self._aliases.get(group, ())]
-            unique = [each for at, each in enumerate(targets) if _model_of(each) not in map(_model_of, targets[:at])]
-            only = _only_target(unique[0]) if len(unique) == 1 else unique
-            if only == alias:  # callers write the model's own name
-                continue
-            written[alias] = only
-        return {alias: self._without_nested_aliases(targets, written) for alias, targets in written.items()}
-
-    def _without_nested_aliases(self, targets: Any, aliases: Mapping[str, Any]) -> Any:
-        """An alias's targets, of which none is itself an alias: those lead to a provider of another name."""
-        if isinstance(targets, list):
-            return [self._without_nested_aliases(each, aliases) for each in targets]
-        model = _model_of(targets)
-        if model not in aliases:
-            return targets
-        provider, _, upstream = model.partition("/")
-        other = f"{provider}-direct"
-        self._reader.providers[other] = self._reader.providers[provider]
-        if model in self._prices:
-            self._prices[f"{other}/{upstream}"] = self._prices[model]
-        if isinstance(targets, dict):
-            return {**targets, "model": f"{other}/{upstream}"}
-        return f"{other}/{upstream}"
-
-    def _fallbacks(self, sections: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, list[str]], list[str]]:
-        """What each name falls back on, and what all do."""
-        chains: dict[str, list[str]] = {}
-        general: list[str] = []
-        for section, fields in sections.items():
-            for setting in ("fallbacks", "context_window_fallbacks", "content_policy_fallbacks", "default_fallbacks"):
-                place = (section, setting)
-                if setting not in fields:
-                    continue
-                if setting in ("context_window_fallbacks", "content_policy_fallbacks"):
-                    self._note("note", ".".join(place), "these models are also asked after other failures", place)
-                for name, target in _pairs(fields[setting]):
-                    if target not in self._aliases:
-                        text = f"{target!r} is not in `model_list`"
-                        self._note("left out", ".".join(place), text, place)
-                    elif name in (None, "*"):
-                        general.append(target)
-                    elif name not in self._aliases:
-                        self._note("left out", ".".join(place), f"{name!r} is not in `model_list`", place)
-                    else:
-                        chains.setdefault(name, []).append(target)
-        return chains, general
-
-    def _note(self, kind: Literal["left out", "note"], name: str, text: str, place: SettingPath) -> None:
-        self.remarks.append(Remark(kind, name, text, place))
+                chains.setdefault(str(name), []).append(target)
+    return chains, general
 
 
-def _pairs(value: Any) -> Iterator[tuple[str | None, str]]:
-    """The names of a setting of fallbacks, each with one model it falls back on; no name is every name."""
+def _fallback_pairs(value: Any) -> Iterator[tuple[str | None, str]]:
+    """Yield the names of a setting of fallbacks, each with one model it falls back on; no name is every name."""
     for each in value if isinstance(value, list) else [value]:
-        if not isinstance(each, Mapping):
+        if not isinstance(each, Mapping) and each is not None:
             yield None, str(each)
-        for name, targets in mapping_of(each).items():
+        for name, targets in as_mapping(each).items():
             for target in targets if isinstance(targets, list) else [targets]:
                 model = target.get("model") if isinstance(target, Mapping) else target
                 if model is not None:
                     yield str(name), str(model)
 
 
-def _literal_targets(targets: Any) -> Any:
-    """Targets whose names mean themselves in slipform.yaml."""
+def _encode_aliases(state: LiteLlmImport, chains: Mapping[str, list[str]], general: Sequence[str]) -> dict[str, Any]:
+    aliases: dict[str, Any] = {}
+    for alias, deployments in state.aliases.items():
+        ordered = sorted(deployments, key=lambda each: each.order)
+        first = [each for each in ordered if each.order == ordered[0].order]
+        weights = _weights(first) if len(first) > 1 else [None]
+        targets = [each.encode(weight) for each, weight in zip(first, weights, strict=True)]
+        targets += [each.encode() for each in ordered[len(first) :]]
+        after = [*chains.get(state.groups.get(alias, alias), ()), *(each for each in general if each != alias)]
+        targets += [each.encode() for group in dict.fromkeys(after) for each in state.aliases.get(group, ())]
+        unique: dict[str, Any] = {}
+        for target in targets:
+            unique.setdefault(_model_of(target), target)
+        if len(unique) > 1:
+            aliases[alias] = list(unique.values())
+        elif ordered[0].encode() != alias:  # else callers write the model's own name
+            aliases[alias] = ordered[0].encode()
+    return {alias: _without_nested_aliases(state, targets, aliases) for alias, targets in aliases.items()}
+
+
+def _weights(deployments: Sequence[Deployment]) -> list[float]:
+    """Return the weights of deployments that share their calls: by the first measure that one of them has."""
+    for measure in ("weight", "rpm", "tpm"):
+        weights = [each.shares[measure] for each in deployments if measure in each.shares]
+        if weights:
+            return [each.shares.get(measure, min(weights)) for each in deployments]
+    return [1] * len(deployments)
+
+
+def _without_nested_aliases(state: LiteLlmImport, targets: Any, aliases: Mapping[str, Any]) -> Any:
+    """Return an alias's targets, of which none is itself an alias: those lead to a provider of another name."""
     if isinstance(targets, list):
-        return [_literal_targets(each) for each in targets]
-    if isinstance(targets, str):
-        return literal_of(targets)
-    return {**targets, "model": literal_of(targets["model"])}
-
-
-def _only_target(target: str | dict[str, Any]) -> str | dict[str, Any]:
-    """The only target of an alias, which shares its calls with nobody."""
-    if isinstance(target, str):
-        return target
-    if "defaults" in target:
-        return {name: target[name] for name in ("model", "defaults")}
-    return _model_of(target)
+        return [_without_nested_aliases(state, each, aliases) for each in targets]
+    model = _model_of(targets)
+    if model in aliases:
+        provider, _, upstream = model.partition("/")
+        other = f"{provider}-direct/{upstream}"
+        state.providers[f"{provider}-direct"] = state.providers[provider]
+        if model in state.prices:
+            state.prices[other] = state.prices[model]
+        model = other
+    return {**targets, "model": literal(model)} if isinstance(targets, dict) else literal(model)
 
 
 def _model_of(target: str | Mapping[str, Any]) -> str:
-    if isinstance(target, str):
-        return target
-    return str(target["model"])
+    return target if isinstance(target, str) else str(target["model"])
 
 
-def summed_up(remarks: Sequence[Remark]) -> list[tuple[Remark, int]]:
-    """The remarks, each once with how often it was made, in the order of the file."""
-    counts: dict[tuple[str, str, str], tuple[Remark, int]] = {}
-    for remark in remarks:
-        key = (remark.kind, remark.name, remark.text)
-        first, count = counts.get(key, (remark, 0))
-        counts[key] = first, count + 1
-    return list(counts.values())
+_SECTION_READERS: Final[Mapping[str, Callable[[LiteLlmImport, Any, SettingPath], None]]] = {
+    **dict.fromkeys(_CALLBACKS, _read_callbacks),
+    "cache_params": _read_cache_params,
+    **dict.fromkeys(("completion_model", "default_model"), _read_default_model),
+    **dict.fromkeys(("model_group_alias", "model_alias_map"), _read_group_aliases),
+}
+TAKEN: Final = frozenset({*TABLES["settings"], *_SECTION_READERS})

@@ -3,295 +3,229 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from collections.abc import Mapping
+from functools import cache
+from itertools import chain, count
+from typing import Any, Final, NamedTuple
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-from slipform.cli.litellm_names import PLACEHOLDERS, PROVIDERS, ROUTES, UNSUPPORTED, KnownProvider
-from slipform.cli.litellm_settings import MakeRemark, literal_of, mapping_of, number_of, variable_of
+from slipform.cli.litellm_values import (
+    NAMES,
+    READERS,
+    SECRET_NAME,
+    SHORT,
+    TABLES,
+    LiteLlmImport,
+    as_mapping,
+    is_placeholder,
+    is_secret,
+    put,
+    reference,
+    variable_of,
+)
 from slipform.config.load import SettingPath
-from slipform.providers.catalog import load_catalog
+from slipform.providers.catalog import Vendor, load_catalog
 
-SECRET_NAME = re.compile(r"key|token|secret|password|credential|authorization|cookie|bearer", re.IGNORECASE)
-_SECRET_VALUE = re.compile(r"\b(sk-|pk-|gsk_|hf_|ghp_|github_pat_|xai-|AIza|AKIA|Bearer )", re.IGNORECASE)
-_VENDOR_KEY = re.compile(r"\b(?:sk-|pk-|gsk_|hf_|ghp_|github_pat_|xai-|AIza|AKIA)[\w-]{12,}")
-_SHORT = 8
+_COMPATIBLE: Final = "openai-compatible"
 _ADDRESS_VARIABLE = re.compile(r"(:?)\$\{(\w+)(?::-[^}]*)?\}")
 """An environment variable within an address, and whether it is the port."""
-_AWS = {
-    "aws_access_key_id": "AWS_ACCESS_KEY_ID",
-    "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
-    "aws_session_token": "AWS_SESSION_TOKEN",
-}
 
 
-_CLOUD = {
-    "bedrock": {
-        "aws_profile_name": "profile",
-        "aws_role_name": "role_arn",
-        "aws_session_name": "session_name",
-        "aws_external_id": "external_id",
-    },
-    "vertex": {"vertex_credentials": "credentials_file"},
-    "vertex-anthropic": {"vertex_credentials": "credentials_file"},
-}
-"""Where each kind of provider has LiteLLM's parameters that say how credentials are found."""
-_EXTRAS = {"bedrock": "aws", "vertex": "google", "vertex-anthropic": "google"}
+class _KnownProvider(NamedTuple):
+    """What a prefix of LiteLLM's model names stands for: a kind of the catalogue, an address and a key beside it."""
+
+    kind: str
+    base_url: str | None = None
+    key_env: str | None = None
 
 
-@dataclass(slots=True)
-class ProviderReader:
-    """The providers so far, one for each that differs in kind, address, key or limits."""
-
-    note: MakeRemark
-    providers: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def provider(self, model: str, params: dict[str, Any], place: SettingPath) -> tuple[str, str, str] | None:
-        """The provider that answers, its name for the model, and its kind; None where that cannot be told."""
-        split = self._split_model(model, params, place)
-        if split is None:
-            return None
-        prefix, upstream = split
-        provider = PROVIDERS.get(prefix, KnownProvider("openai-compatible"))
-        for route in ROUTES.get(prefix, ()):
-            upstream = upstream.removeprefix(route)
-        provider = self._variant(prefix, provider, upstream)
-        if provider.kind == "openai-responses":
-            upstream = upstream.removeprefix("responses/")
-        if provider.kind == "bedrock" and (region := re.match(r"([a-z]{2}(?:-[a-z]+)+-\d)/", upstream)):
-            params.setdefault("aws_region_name", region[1])
-            upstream = upstream[region.end() :]
-        if not upstream:
-            self.note("left out", "litellm_params.model", "it names a provider without a model", place)
-            return None
-        settings = self._provider_settings(provider, params, place, prefix)
-        if settings is None:
-            return None
-        return (self._provider_name(prefix, provider, settings), upstream, settings["kind"])
-
-    def _variant(self, prefix: str, provider: KnownProvider, model: str) -> KnownProvider:
-        if prefix.startswith("vertex_ai") and "claude" in model:
-            return KnownProvider("vertex-anthropic")
-        if prefix == "openai" and model.startswith("responses/"):
-            return KnownProvider("openai-responses")
-        return provider
-
-    def _provider_settings(
-        self, provider: KnownProvider, params: dict[str, Any], place: SettingPath, prefix: str
-    ) -> dict[str, Any] | None:
-        base = params.pop("api_base", None)
-        base = params.pop("base_url", None) if base in (None, "") else base
-        settings: dict[str, Any] = {"kind": provider.kind}
-        self._address(settings, provider, base, (*place, "api_base"))
-        if settings["kind"] == "openai-compatible" and "base_url" not in settings:
-            text = f"{prefix!r} needs an address (`api_base`), and there is none"
-            self.note("left out", "litellm_params.model", text, place)
-            return None
-        self._key(settings, provider, params.pop("api_key", None), (*place, "api_key"))
-        self._fields(settings, params, place)
-        self._cloud(settings, params, place)
-        self._headers(settings, params, place)
-        for name in ("timeout", "request_timeout"):
-            if timeout := number_of(params.get(name)):
-                settings["timeout_seconds"] = timeout
-                params.pop(name)
-        limits = {"max_parallel_requests": "max_concurrent", "rpm": "requests_per_minute", "tpm": "tokens_per_minute"}
-        for name, own in limits.items():
-            number = number_of(params.get(name))
-            if number is not None:
-                settings[own] = max(1, int(number))
-        params.pop("max_parallel_requests", None)
-        return settings
-
-    def _default_address(self, settings: dict[str, Any], provider: KnownProvider, place: SettingPath) -> None:
-        if provider.base_url is None:
-            return
-        settings["base_url"] = provider.base_url
-        if "${" in provider.base_url:
-            variable = provider.base_url.partition("${")[2].partition(":")[0]
-            self.note("note", "litellm_params.api_base", f"the address is completed from {variable}", place)
-
-    def _split_model(self, model: str, params: dict[str, Any], place: SettingPath) -> tuple[str, str] | None:
-        """Return LiteLLM's name of the provider, and the provider's of the model; None if it is not supported."""
-        chosen = params.pop("custom_llm_provider", None)
-        prefix, slash, upstream = model.partition("/")
-        if (isinstance(chosen, str) and chosen in UNSUPPORTED) or (slash and prefix in UNSUPPORTED and not chosen):
-            text = f"the API of {chosen or prefix!r} is not one that slipform speaks"
-            self.note("left out", "litellm_params.model", text, place)
-            return None
-        if isinstance(chosen, str) and chosen:
-            return chosen, upstream if slash and prefix == chosen else model
-        if not slash:
-            return _guessed(model), model
-        if prefix in PROVIDERS:
-            return prefix, upstream
-        if params.get("api_base") or params.get("base_url"):
-            return "custom_openai", model
-        self.note("left out", "litellm_params.model", f"the provider {prefix!r} is not known here", place)
+def read_provider(
+    state: LiteLlmImport, model: str, params: dict[str, Any], place: SettingPath
+) -> tuple[str, str] | None:
+    """Return the model's name with its provider, and the provider's kind; None where that cannot be told."""
+    prefix, upstream, fault = _split_model(model, params)
+    provider = known_providers().get(prefix, _KnownProvider(_COMPATIBLE))
+    for route in TABLES["routes"].get(prefix, "").split():
+        upstream = upstream.removeprefix(route)
+    if prefix.startswith("vertex_ai") and "claude" in upstream:
+        provider = _KnownProvider("vertex-anthropic")
+    elif prefix == "openai" and upstream.startswith("responses/"):
+        provider = _KnownProvider("openai-responses")
+        upstream = upstream.removeprefix("responses/")
+    if provider.kind == "bedrock" and (region := re.match(r"([a-z]{2}(?:-[a-z]+)+-\d)/", upstream)):
+        params.setdefault("aws_region_name", region[1])
+        upstream = upstream[region.end() :]
+    if fault or not upstream:
+        state.note("left out", place, fault or "it names a provider without a model", "litellm_params.model")
         return None
-
-    def _address(self, settings: dict[str, Any], provider: KnownProvider, base: Any, place: SettingPath) -> None:
-        if not isinstance(base, str) or not base:
-            self._default_address(settings, provider, place)
-            return
-        if (name := variable_of(base)) is not None:
-            settings["base_url"] = f"${{{name}:-{_address_of(provider.kind) or f'http://{_slug(name)}.invalid'}}}"
-            settings["kind"] = "openai-compatible" if provider.kind == "openai" else provider.kind
-            if provider.kind == "azure":
-                settings["base_url"] += "/openai/v1"
-            self.note("note", "litellm_params.api_base", f"the address is read from {name}: set it", place)
-            return
-        try:
-            parts = urlsplit(base.strip())
-            host = parts.hostname or ""
-        except ValueError:
-            self.note("left out", "litellm_params.api_base", "it is not an address", place)
-            return
-        if parts.username or parts.password or SECRET_NAME.search(parts.query):
-            text = "the address holds a password or a key, which is not copied"
-            self.note("left out", "litellm_params.api_base", text, place)
-            parts = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="")
-        address = urlunsplit(parts).rstrip("/")
-        if provider.kind == "openai" and host != "api.openai.com":
-            settings["kind"] = "openai-compatible"
-        elif provider.kind in ("anthropic", "ollama"):
-            address = address.removesuffix("/v1").removesuffix("/api")
-        elif provider.kind == "azure":
-            resource = re.fullmatch(r"([\w-]+)\.openai\.azure\.com", host)
-            if resource is not None:
-                settings["settings"] = {"resource": resource[1]}
-                return
-            address = f"{address.removesuffix('/openai/v1').removesuffix('/openai')}/openai/v1"
-        self._set_address(settings, address, place)
-
-    def _set_address(self, settings: dict[str, Any], address: str, place: SettingPath) -> None:
-        """Set the address, with the variables in it written as slipform reads them."""
-        settings["base_url"] = _ADDRESS_VARIABLE.sub(_with_default, address)
-        variables = ", ".join(variable for _, variable in _ADDRESS_VARIABLE.findall(address))
-        if variables:
-            self.note("note", "litellm_params.api_base", f"the address is completed from {variables}: set it", place)
-
-    def _key(self, settings: dict[str, Any], provider: KnownProvider, key: Any, place: SettingPath) -> None:
-        vendor = load_catalog().vendors.get(settings["kind"])
-        usual = provider.key_env or (vendor.api_key_env[0] if vendor is not None and vendor.api_key_env else None)
-        if isinstance(key, str) and (name := variable_of(key)) is not None:
-            settings["api_key_env"] = name
-        elif isinstance(key, str) and key.strip().lower() not in PLACEHOLDERS and len(key.strip()) >= _SHORT:
-            own = f"{_slug(_host(settings) or settings['kind'], '_')}_API_KEY".upper()
-            variable = usual if usual and settings["kind"] != "openai-compatible" else own
-            settings["api_key_env"] = variable
-            text = f"a key stands in the file and is not copied: put it into the environment as {variable}"
-            self.note("left out", "litellm_params.api_key", text, place)
-        elif usual is not None and (settings["kind"] != "openai-compatible" or provider.key_env is not None):
-            needs_one = vendor is not None and vendor.key == "required"
-            settings |= {"api_key_env": usual} if key is None or needs_one else {}
-
-    def _fields(self, settings: dict[str, Any], params: dict[str, Any], place: SettingPath) -> None:
-        fields = {"aws_region_name": "region", "vertex_project": "project", "vertex_location": "location"}
-        for name, own in fields.items():
-            value = params.get(name)
-            vendor = load_catalog().vendors.get(settings["kind"])
-            if value is None or vendor is None or own not in vendor.fields:
-                continue
-            params.pop(name)
-            variable = variable_of(str(value))
-            default = vendor.fields[own].default or "unset"
-            text = literal_of(str(value)) if variable is None else f"${{{variable}:-{default}}}"
-            settings["settings"] = {**settings.get("settings", {}), own: text}
-        for name, variable in _AWS.items():
-            value = params.pop(name, None)
-            if value is not None and variable_of(str(value)) != variable:
-                text = f"it is read from {variable} in the environment: put it there"
-                self.note("left out", f"litellm_params.{name}", text, (*place, name))
-        if params.pop("api_version", None) is not None:
-            azure = settings["kind"] == "azure"
-            text = "Azure's v1 API is used, which needs none" if azure else "only Azure has versions of its API"
-            self.note("note", "litellm_params.api_version", text, (*place, "api_version"))
-
-    def _cloud(self, settings: dict[str, Any], params: dict[str, Any], place: SettingPath) -> None:
-        """Carry over how credentials of a cloud are found: a profile, a role, a file."""
-        names = _CLOUD.get(settings["kind"], {})
-        for name, own in names.items():
-            value = params.get(name)
-            if not isinstance(value, str) or value.lstrip().startswith("{"):
-                continue  # credentials themselves are not copied
-            params.pop(name)
-            variable = variable_of(value)
-            text = literal_of(value) if variable is None else f"${{{variable}:-}}"
-            settings["settings"] = {**settings.get("settings", {}), own: text}
-            self.note(
-                "note", f"litellm_params.{name}", f"install `slipform[{_EXTRAS[settings['kind']]}]`", (*place, name)
-            )
-
-    def _headers(self, settings: dict[str, Any], params: dict[str, Any], place: SettingPath) -> None:
-        headers = {**mapping_of(params.pop("headers", None)), **mapping_of(params.pop("extra_headers", None))}
-        organization = params.pop("organization", None)
-        if organization:
-            headers["OpenAI-Organization"] = organization
-        resolved = {}
-        for name, value in headers.items():
-            variable = variable_of(str(value))
-            if variable is not None:
-                resolved[str(name)] = f"${{{variable}:-}}"
-            elif is_secret(str(name), value):
-                text = f"the header {name} holds a secret, which is not copied: write `${{NAME}}` and set NAME"
-                self.note("left out", "litellm_params.extra_headers", text, (*place, "extra_headers"))
-            else:
-                resolved[str(name)] = literal_of(str(value))
-        if resolved:
-            settings["headers"] = resolved
-
-    def _provider_name(self, prefix: str, provider: KnownProvider, settings: dict[str, Any]) -> str:
-        """The name of a provider with these settings: one for each that differs."""
-        host = _host(settings)
-        own = ""
-        if settings["kind"] == "openai-compatible" and provider.base_url is None:
-            own = host
-        stem = _slug(own) or _slug(prefix) or "provider"
-        builtin = load_catalog().vendors
-        if stem in ("local", "transformers") or (stem in builtin and stem != settings["kind"] and stem != prefix):
-            stem = f"{stem}-server"
-        for at in range(1, 1000):
-            name = stem if at == 1 else f"{stem}-{at}"
-            taken = self.providers.get(name)
-            if taken is not None and taken != settings:
-                continue
-            self.providers[name] = settings
-            return name
-        raise AssertionError("a thousand providers of one name")
+    base = params.pop("api_base", None) or params.pop("base_url", None)
+    settings = _read_address(state, provider, base, (*place, "api_base"))
+    if settings["kind"] == _COMPATIBLE and "base_url" not in settings:
+        text = f"{prefix!r} needs an address (`api_base`), and there is none"
+        state.note("left out", place, text, "litellm_params.model")
+        return None
+    _read_key(state, settings, provider, params.pop("api_key", None), (*place, "api_key"))
+    _read_provider_fields(state, settings, params, place)
+    _read_headers(state, settings, params, (*place, "extra_headers"))
+    return f"{_add_provider(state, prefix, provider, settings)}/{upstream}", settings["kind"]
 
 
-def masked(text: str) -> tuple[str, int]:
-    """A text without what begins as vendors' keys do, and how many were in it.
+def _split_model(model: str, params: dict[str, Any]) -> tuple[str, str, str]:
+    """Return LiteLLM's name of the provider, the provider's of the model, and why it is not supported."""
+    chosen = params.pop("custom_llm_provider", None) or ""
+    prefix, slash, upstream = model.partition("/")
+    if chosen in NAMES["unsupported"] or (slash and prefix in NAMES["unsupported"] and not chosen):
+        return "", "", f"the API of {chosen or prefix!r} is not one that slipform speaks"
+    if chosen:
+        return chosen, upstream if slash and prefix == chosen else model, ""
+    if not slash:
+        beginnings = {"claude": "anthropic", "gemini": "gemini", "command": "cohere", "mistral-": "mistral"}
+        return next((name for start, name in beginnings.items() if model.startswith(start)), "openai"), model, ""
+    if prefix in known_providers():
+        return prefix, upstream, ""
+    if params.get("api_base") or params.get("base_url"):
+        return "custom_openai", model, ""
+    return "", "", f"the provider {prefix!r} is not known here"
 
-    >>> masked("host: sk-proj-0123456789abcdef")
-    ('host: NOT-COPIED', 1)
-    """
-    return _VENDOR_KEY.subn("NOT-COPIED", text)
+
+@cache
+def known_providers() -> dict[str, _KnownProvider]:
+    """Return what each prefix of LiteLLM's model names stands for."""
+    providers = {name: _KnownProvider(name) for name in NAMES["same"]}
+    providers |= {name: _KnownProvider(_COMPATIBLE) for name in NAMES["addressed"]}
+    for name, text in TABLES["catalogue"].items():
+        kind, _, key_env = text.partition(" ")
+        providers[name] = _KnownProvider(kind, None, key_env or None)
+    for name, text in TABLES["compatible"].items():
+        address, _, key_env = text.partition(" ")
+        providers[name] = _KnownProvider(_COMPATIBLE, address, key_env or None)
+    return providers
 
 
-def is_secret(name: str, value: Any) -> bool:
-    """Whether a value may be a secret, by its name or its beginning."""
-    if not isinstance(value, str) or value.strip().lower() in PLACEHOLDERS:
-        return False
-    return bool(_SECRET_VALUE.search(value)) or (bool(SECRET_NAME.search(name)) and len(value) >= _SHORT)
+def _read_address(state: LiteLlmImport, provider: _KnownProvider, base: Any, place: SettingPath) -> dict[str, Any]:
+    """Return the kind of a provider and its address."""
+    if not base:
+        return _default_address(state, provider, place)
+    kind = _COMPATIBLE if provider.kind == "openai" else provider.kind
+    if (variable := variable_of(base)) is not None:
+        usual = _vendor(provider.kind)
+        default = usual.base_url if usual and "{" not in usual.base_url else f"http://{_slug(variable)}.invalid"
+        state.note("note", place, f"the address is read from {variable}: set it")
+        suffix = "/openai/v1" if kind == "azure" else ""
+        return {"kind": kind, "base_url": f"${{{variable}:-{default}}}{suffix}"}
+    parts = _address_parts(state, base, place)
+    if parts is None or (parts.hostname == "api.openai.com" and provider.kind == "openai"):
+        kind = provider.kind
+    if parts is None:
+        return {"kind": kind}
+    resource = re.fullmatch(r"([\w-]+)\.openai\.azure\.com", parts.hostname or "")
+    if kind == "azure" and resource is not None:
+        return {"kind": kind, "settings": {"resource": resource[1]}}
+    address = urlunsplit(parts).rstrip("/")
+    if kind == "azure":
+        address = f"{address.removesuffix('/openai/v1').removesuffix('/openai')}/openai/v1"
+    elif kind in ("anthropic", "ollama"):
+        address = address.removesuffix("/v1").removesuffix("/api")
+    if variables := ", ".join(variable for _, variable in _ADDRESS_VARIABLE.findall(address)):
+        state.note("note", place, f"the address is completed from {variables}: set it")
+    return {"kind": kind, "base_url": _ADDRESS_VARIABLE.sub(_with_default, address)}
 
 
-def _guessed(model: str) -> str:
-    """The provider of a model that is named without one, as LiteLLM guesses it."""
-    beginnings = {"claude": "anthropic", "gemini": "gemini", "command": "cohere", "mistral-": "mistral"}
-    return next((name for start, name in beginnings.items() if model.startswith(start)), "openai")
+def _default_address(state: LiteLlmImport, provider: _KnownProvider, place: SettingPath) -> dict[str, Any]:
+    if provider.base_url is None:
+        return {"kind": provider.kind}
+    if variable := _ADDRESS_VARIABLE.search(provider.base_url):
+        state.note("note", place, f"the address is completed from {variable[2]}")
+    return {"kind": provider.kind, "base_url": provider.base_url}
+
+
+def _address_parts(state: LiteLlmImport, base: str, place: SettingPath) -> SplitResult | None:
+    """Return the parts of an address, without a password or a key."""
+    try:
+        parts = urlsplit(base.strip())
+        _ = parts.hostname
+    except ValueError:
+        state.note("left out", place, "it is not an address")
+        return None
+    if parts.username or parts.password or SECRET_NAME.search(parts.query):
+        state.note("left out", place, "the address holds a password or a key, which is not copied")
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="")
+    return parts
+
+
+def _read_key(
+    state: LiteLlmImport, settings: dict[str, Any], provider: _KnownProvider, key: Any, place: SettingPath
+) -> None:
+    kind = settings["kind"]
+    vendor = _vendor(kind)
+    usual = provider.key_env or (vendor.api_key_env[0] if vendor and vendor.api_key_env else None)
+    if isinstance(key, str) and (variable := variable_of(key)) is not None:
+        settings["api_key_env"] = variable
+    elif isinstance(key, str) and not is_placeholder(key) and len(key.strip()) >= SHORT:
+        own = f"{_slug(_host(settings) or kind, '_')}_API_KEY".upper()
+        variable = usual if usual and kind != _COMPATIBLE else own
+        settings["api_key_env"] = variable
+        text = f"a key stands in the file and is not copied: put it into the environment as {variable}"
+        state.note("left out", place, text)
+    elif usual and (kind != _COMPATIBLE or provider.key_env) and (key is None or (vendor and vendor.key == "required")):
+        settings["api_key_env"] = usual
+
+
+def _read_provider_fields(
+    state: LiteLlmImport, settings: dict[str, Any], params: dict[str, Any], place: SettingPath
+) -> None:
+    kind = settings["kind"]
+    vendor = _vendor(kind)
+    for name, row in TABLES["provider"].items():
+        value = params.get(name)
+        if value is None or kind not in row.get("kinds", kind).split() or str(value).lstrip().startswith("{"):
+            continue  # credentials themselves are not copied
+        params.pop(name)
+        if "variable" in row and variable_of(str(value)) != row["variable"]:
+            text = f"it is read from {row['variable']} in the environment: put it there"
+            state.note("left out", (*place, name), text)
+        if "into" in row:
+            url_field = vendor.fields.get(row["into"].partition(".")[2]) if vendor else None
+            default = (url_field.default or "unset") if url_field else ""
+            reading = READERS[row["as"]](value) if "as" in row else reference(value, default)
+            put(settings, row["into"], reading)
+        if "note" in row:
+            state.note("note", (*place, name), row.get(kind, row["note"]))
+
+
+def _read_headers(state: LiteLlmImport, settings: dict[str, Any], params: dict[str, Any], place: SettingPath) -> None:
+    headers = {**as_mapping(params.pop("headers", None)), **as_mapping(params.pop("extra_headers", None))}
+    if organization := params.pop("organization", None):
+        headers["OpenAI-Organization"] = organization
+    for name, value in headers.items():
+        if variable_of(str(value)) is None and is_secret(str(name), value):
+            text = f"the header {name} holds a secret, which is not copied: write `${{NAME}}` and set NAME"
+            state.note("left out", place, text)
+        else:
+            settings.setdefault("headers", {})[str(name)] = reference(value, "")
+
+
+def _add_provider(state: LiteLlmImport, prefix: str, provider: _KnownProvider, settings: dict[str, Any]) -> str:
+    """Add a provider with these settings, unless there is one; return its name."""
+    own = _host(settings) if settings["kind"] == _COMPATIBLE and provider.base_url is None else ""
+    stem = _slug(own) or _slug(prefix) or "provider"
+    if stem in ("local", "transformers") or (_vendor(stem) and stem not in (settings["kind"], prefix)):
+        stem = f"{stem}-server"
+    names = chain([stem], (f"{stem}-{at}" for at in count(2)))
+    name = next(each for each in names if state.providers.get(each, settings) == settings)
+    state.providers[name] = settings
+    return name
 
 
 def _with_default(variable: re.Match[str]) -> str:
-    """The variable with a default, so that the address can be parsed where it is not set: a port must be a number."""
+    """Return the variable with a default, so that the address can be parsed where it is not set."""
     colon, name = variable.groups()
     default = "80" if colon else "unset"
     return f"{colon}${{{name}:-{default}}}"
 
 
-def _host(settings: dict[str, Any]) -> str:
-    """The host of a provider's address; empty where it is not in the file."""
+def _host(settings: Mapping[str, Any]) -> str:
+    """Return the host of a provider's address; empty where it is not in the file."""
     return urlsplit(_ADDRESS_VARIABLE.sub("", str(settings.get("base_url", "")))).hostname or ""
 
 
@@ -299,9 +233,5 @@ def _slug(text: str, between: str = "-") -> str:
     return re.sub(r"[^A-Za-z0-9]+", between, text).strip(between).lower()
 
 
-def _address_of(kind: str) -> str | None:
-    """The address of a kind of provider, where the catalogue has a whole one."""
-    vendor = load_catalog().vendors.get(kind)
-    if vendor is None or "{" in vendor.base_url:
-        return None
-    return vendor.base_url
+def _vendor(kind: str) -> Vendor | None:
+    return load_catalog().vendors.get(kind)

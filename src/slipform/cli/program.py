@@ -5,31 +5,11 @@ Only typer and the requested command are imported, so that `--help` and completi
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Annotated
 
 import typer
 
-_COMMANDS = {
-    "ask": "slipform.cli.ask:ask",
-    "fix": "slipform.cli.fix:fix",
-    "check": "slipform.cli.schema:check",
-    "ground": "slipform.cli.ground:ground",
-    "schema": "slipform.cli.schema:schema",
-    "models": "slipform.cli.models:models",
-    "init": "slipform.cli.settings:init",
-    "doctor": "slipform.cli.doctor:doctor",
-    "serve": "slipform.cli.serve:serve",
-    "console": "slipform.cli.serve:console",
-    "keys": "slipform.cli.serve:app",
-    "spend": "slipform.cli.spend:spend",
-    "import": "slipform.cli.import_config:app",
-    "run": "slipform.cli.batch:run",
-    "batch": "slipform.cli.batch:batch",
-    "extract": "slipform.cli.extract:extract",
-    "review": "slipform.cli.review:review",
-    "eval": "slipform.cli.evaluate:evaluate",
-}
+from slipform import seams
 
 
 def _version(requested: bool) -> None:
@@ -60,9 +40,8 @@ def app(requested: str | None = None) -> typer.Typer:
     """
     program = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
     program.callback()(_options)
-    for name in [requested] if requested in _COMMANDS else _COMMANDS:
-        module, _, attribute = _COMMANDS[name].partition(":")
-        command = getattr(import_module(module), attribute)
+    for name in [requested] if requested in seams.COMMANDS else seams.COMMANDS:
+        command = seams.load(seams.COMMANDS[name])
         if isinstance(command, typer.Typer):
             program.add_typer(command, name=name)
         else:

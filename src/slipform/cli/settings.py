@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import typer
 import yaml
 from pydantic import BaseModel
 
-from slipform import config
+from slipform import config, seams
 from slipform.cli.terminal import print_data, print_message
 from slipform.config import FILE_NAME, Settings
 
@@ -111,7 +112,8 @@ def settings_template() -> str:
 def _docs() -> dict[str, _Docs]:
     """Return the docstrings of the settings' classes and fields, from the source."""
     docs = {}
-    for node in ast.parse(inspect.getsource(config)).body:
+    modules = {config, *(sys.modules[seams.load(target).__module__] for target in seams.BLOCKS.values())}
+    for node in (node for module in modules for node in ast.parse(inspect.getsource(module)).body):
         if isinstance(node, ast.ClassDef):
             fields = {
                 field.target.id: _docstring_text(following)

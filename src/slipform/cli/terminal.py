@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from slipform.enforce import Report
     from slipform.enforce.coercion import PatchEdit
     from slipform.enforce.plan import Attempt
+    from slipform.ir.evidence import FieldEvidence
 
 
 class Exit(IntEnum):
@@ -308,3 +309,27 @@ def _cost_line(report: Report) -> str:
     tokens = [f"{count:,} tokens {what}" for count, what in ((usage.input, "in"), (usage.output, "out")) if count]
     cost = [] if report.cost is None else [f"cost {report.cost:.4g}"]
     return ", ".join([calls, *tokens, *cost])
+
+
+_AROUND = 24
+"""Characters of the source shown on each side of a span."""
+
+
+def evidence_lines(fields: Mapping[str, FieldEvidence], text: str) -> Iterator[str]:
+    """Yield a line for each value: its place, how it stands there, and the words around it; then how sure it is."""
+    for pointer, field in fields.items():
+        if not field.spans:
+            finding = "not found" if field.searched else "not looked up: there are too many values"
+            yield f"{pointer or '/'}: {finding}"
+        for span in field.spans:
+            before = text[max(0, span.start - _AROUND) : span.start].replace("\n", " ")
+            after = text[span.end : span.end + _AROUND].replace("\n", " ")
+            shown = text[span.start : span.end].replace("\n", " ")
+            shown = style_text(shown, bold=True) if has_colour() else shown
+            how = f"{span.how}, ambiguous" if span.ambiguous else span.how
+            yield f"{pointer or '/'}: {span.start}-{span.end} {how}: {before}[{shown}]{after}".rstrip()
+        remarks = [] if field.confidence is None else [f"score {field.confidence:.2f} by {field.signal}"]
+        remarks += [f"no score: {field.reason}"] if field.reason else []
+        remarks += [f"{field.votes} of {field.samples} further answers agree"] if field.samples else []
+        if remarks or field.touched:
+            yield f"    {'; '.join([*remarks, *field.touched])}"

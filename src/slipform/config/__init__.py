@@ -10,29 +10,32 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
+from slipform import seams
 from slipform.config.load import read_model
 from slipform.errors import ConfigError
 from slipform.prices import Price
+from slipform.settings_block import ON_OR_OFF, Block, Count, Positive
+
+if TYPE_CHECKING:
+    from slipform.proxy.settings import Cache as Cache
+    from slipform.proxy.settings import FetchSettings as FetchSettings
+    from slipform.proxy.settings import LedgerSettings as LedgerSettings
+    from slipform.proxy.settings import ServerSettings as ServerSettings
+    from slipform.proxy.settings import Signatures as Signatures
+    from slipform.proxy.settings import StoredResponses as StoredResponses
+else:
+    ServerSettings, Cache, LedgerSettings, Signatures, StoredResponses, FetchSettings = map(
+        seams.load, seams.BLOCKS.values()
+    )
 
 FILE_NAME = "slipform.yaml"
-Positive: TypeAlias = Annotated[float, Field(gt=0)]
-Count: TypeAlias = Annotated[int, Field(ge=0)]
-_ON_OR_OFF = BeforeValidator(lambda value: ("off", "on")[value] if isinstance(value, bool) else value)
-"""YAML reads a bare `on` or `off` as a boolean."""
 
 
-class _Block(BaseModel):
-    """Names are snake_case; camelCase is accepted too. An unknown name is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, strict=True)
-
-
-class Output(_Block):
+class Output(Block):
     """What answers must be."""
 
     require_json: bool = False
@@ -43,7 +46,7 @@ class Output(_Block):
     """A hint that some providers accept."""
 
 
-class Runtime(_Block):
+class Runtime(Block):
     """How calls are made."""
 
     streaming: bool = False
@@ -55,7 +58,7 @@ class Runtime(_Block):
     show`."""
 
 
-class RetrySettings(_Block):
+class RetrySettings(Block):
     """How often invalid answers are retried."""
 
     attempts: Count = 1
@@ -64,7 +67,7 @@ class RetrySettings(_Block):
     """The pause before a retry."""
 
 
-class ProviderSettings(_Block):
+class ProviderSettings(Block):
     """One provider: a name of the catalogue, or any endpoint with a known API."""
 
     kind: str | None = None
@@ -106,7 +109,7 @@ class ProviderSettings(_Block):
     """What its models can do, where the catalogue is wrong: native, tools, forced_tool, json_mode, dialect, …"""
 
 
-class AliasTarget(_Block):
+class AliasTarget(Block):
     """One model of an alias's list."""
 
     model: str
@@ -118,7 +121,7 @@ class AliasTarget(_Block):
     `stop` …; `extra_body` and fields that only the vendor knows are sent to it as they are."""
 
 
-class ModelAlias(_Block):
+class ModelAlias(Block):
     """Another name for a model, with what its requests need not say themselves."""
 
     model: str | Annotated[list[str | AliasTarget], Field(min_length=1)]
@@ -129,7 +132,7 @@ class ModelAlias(_Block):
     """The name of a schema that answers are held to when the request has none; written `schema`."""
 
 
-class PriceSettings(_Block):
+class PriceSettings(Block):
     """The price of a million tokens of a model, in any currency."""
 
     input: Annotated[float, Field(ge=0)]
@@ -140,7 +143,7 @@ class PriceSettings(_Block):
     """For input tokens written to the vendor's cache; as `input` by default."""
 
 
-class Patches(_Block):
+class Patches(Block):
     """Mechanical edits that may make a value valid; see the guide."""
 
     coerce: bool = True
@@ -163,7 +166,7 @@ class Patches(_Block):
     """Take the answer out of a key, or a tool call, that is written around it."""
 
 
-class Enforcement(_Block):
+class Enforcement(Block):
     """How the proxy enforces schemas."""
 
     max_attempts: Annotated[int, Field(ge=1)] = 3
@@ -210,156 +213,20 @@ class Enforcement(_Block):
     all of their properties are required."""
     stream_mode: Literal["auto", "live", "buffer", "reject"] = "auto"
     """How answers with a schema are streamed: as they are written, or whole once they are valid."""
-    adopt_schemas: Annotated[Literal["off", "json_mode", "all"], _ON_OR_OFF] = "json_mode"
+    adopt_schemas: Annotated[Literal["off", "json_mode", "all"], ON_OR_OFF] = "json_mode"
     """Whether a schema that a known client library wrote into the prompt is enforced: never, in system messages of
     requests in JSON mode, or wherever it is recognised."""
     patches: Patches = Patches()
 
 
-class ServerSettings(_Block):
-    """Where the proxy listens, and its limits."""
-
-    host: str = "127.0.0.1"
-    """The address to listen on; `0.0.0.0` lets other machines call."""
-    port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    """0 picks a free one."""
-    workers: Annotated[int, Field(ge=1, le=256)] = 1
-    """Serving processes."""
-    max_body_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
-    """Larger requests are refused."""
-    max_forwarded_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
-    """The same for requests that are only forwarded: embeddings, images, audio."""
-    max_file_bytes: Annotated[int, Field(ge=1024)] = 512 * 1024 * 1024
-    """The same for files that are uploaded or downloaded; they are never held whole."""
-    max_schema_bytes: Annotated[int, Field(ge=1024, le=5_000_000)] = 500_000
-    """For the schemas of one request together: its response format and its tools."""
-    max_schema_nodes: Annotated[int, Field(ge=100)] = 20_000
-    """Values (objects, lists, strings, numbers) in those schemas; a pattern counts as 20."""
-    body_seconds: Positive = 30
-    """How long a client may take to send its request."""
-    request_seconds: Positive = 600
-    """How long one request may take in all."""
-    write_seconds: Positive = 30
-    """How long a client may read nothing before it is disconnected."""
-    drain_seconds: Positive = 30
-    """How long running requests may continue after a stop signal."""
-    notice_seconds: Annotated[float, Field(ge=0)] = 0
-    """How long new requests are still accepted after it, while /readyz answers 503: time for a balancer to notice."""
-    vendor_models: bool = True
-    """Whether lists of models hold those of the configured vendors, which are asked for theirs."""
-    max_concurrent: Annotated[int, Field(ge=1)] = 1000
-    """Concurrent requests; further ones are answered with 503 and `retry-after`."""
-    max_concurrent_per_key: Annotated[int, Field(ge=1)] | None = None
-    """Concurrent requests of one key, or of one address without keys; nine tenths of `max_concurrent` by default."""
-    max_connections: Annotated[int, Field(ge=1)] = 10_000
-    """Open connections; beyond it, idle ones are closed for new ones. At most half the files a process may open."""
-    max_connections_per_address: Annotated[int, Field(ge=1)] | None = None
-    """Open connections of one address; concurrent requests of one client behind a trusted balancer."""
-    cors_origins: list[str] = []
-    """Web pages of these origins may call; none by default."""
-    keys_file: str | None = None
-    """Callers' API keys, hashed; `slipform keys add` writes it. Without it anybody may call."""
-    allow_anonymous: bool = False
-    """Whether to serve an address that other machines can reach without a file of keys."""
-    requests_per_minute: Annotated[int, Field(ge=1)] | None = None
-    """For each key that has no limit of its own, or for each caller's address without keys."""
-    wrong_keys_per_minute: Annotated[int, Field(ge=1)] | None = 30
-    """From one address; further wrong keys are answered with 429. Valid keys are still accepted."""
-    open_pages: list[Literal["metrics", "docs", "openapi", "version", "readyz"]] = []
-    """Operators' pages that need no operator's key."""
-    allowed_hosts: list[str] = []
-    """Host names, beside this machine's own, under which pages are served on loopback without keys."""
-    log: Annotated[Literal["text", "json", "off"], _ON_OR_OFF] = "text"
-    debug_traces: bool = False
-    """Also log requests and responses in full. They may be private: off by default. Implies `traces: on`."""
-    console: Annotated[Literal["auto", "on", "off"], _ON_OR_OFF] = "auto"
-    """Whether `/console` is served; `auto`: on loopback without keys, and where there is an operator's key."""
-    console_hosts: list[str] = []
-    """Host names, beside this machine's own, under which the console is served."""
-    console_bytes: Annotated[int, Field(ge=64 * 1024)] = 8 * 1024 * 1024
-    """For the figures of recent calls, in each worker."""
-    traces: Annotated[Literal["auto", "off", "failures", "on"], _ON_OR_OFF] = "auto"
-    """Whether the console records prompts and answers: of no call, of failed ones, of all; `auto`: of all, in memory
-    only, on loopback without keys, and of none elsewhere."""
-    trace_bytes: Annotated[int, Field(ge=1024 * 1024)] = 64 * 1024 * 1024
-    """For those words, in each worker."""
-    history: str | None = None
-    """A SQLite file that keeps the console's calls over restarts; without it they are in memory only."""
-    history_days: Positive = 14
-    """How long the figures of calls are kept there."""
-    history_text_days: Positive = 2
-    """How long the words of traced calls are kept there."""
-    history_bytes: Annotated[int, Field(ge=1024 * 1024)] = 1024 * 1024 * 1024
-    """How large the file may become; the oldest calls make way."""
-
-
-class Cache(_Block):
-    """Whether valid answers are cached for identical requests."""
-
-    enabled: bool = False
-    max_entries: Annotated[int, Field(ge=1)] = 1000
-    max_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
-    """In each process; Redis has its own limits."""
-    ttl_seconds: Positive = 3600
-    shared: bool = False
-    """Whether callers with different keys share answers; a hit then reveals that somebody sent the same request."""
-
-
-class LedgerSettings(_Block):
-    """Where it is written down what callers' keys have spent."""
-
-    path: str | None = None
-    """A SQLite file; beside `server.keys_file` by default, and none without keys."""
-    keep_days: Annotated[int, Field(ge=1)] = 90
-    """How long single calls are kept for `slipform spend`; the sums that budgets go by are kept longer."""
-    assumed_output_tokens: Annotated[int, Field(ge=1)] = 1024
-    """Reserved for the answer to a request without a limit (`max_tokens`), and sent with it if the key can run out."""
-    on_loss: Literal["refuse", "local"] = "refuse"
-    """What becomes of keys with budgets while Redis, where machines count together, is away: they are refused, or this
-    machine goes on with what it knows alone."""
-
-
-class Signatures(_Block):
-    """How long, and how much of, what vendors sign (thinking, tool calls) is kept for callers of other APIs."""
-
-    max_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
-    """For all keys; Redis has its own limit."""
-    max_bytes_per_key: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
-    ttl_seconds: Positive = 86_400
-    file: str | None = None
-    """A SQLite file, which survives a restart. Without it: Redis if configured, else a temporary file that all workers
-    share, or with one worker the memory."""
-
-
-class StoredResponses(Signatures):
-    """How long, and how much of, answers to Responses requests are stored for vendors that store none themselves."""
-
-    enabled: bool = True
-    """Whether they are stored at all; otherwise each request has to carry its whole conversation."""
-    max_bytes: Annotated[int, Field(ge=1024)] = 256 * 1024 * 1024
-    max_bytes_per_key: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
-
-
-class FetchSettings(_Block):
-    """Whether images and documents that requests name by address are fetched for vendors that take bytes only."""
-
-    enabled: bool = False
-    max_bytes: Annotated[int, Field(ge=1024)] = 8 * 1024 * 1024
-    """Of all files of one request."""
-    max_files: Annotated[int, Field(ge=1)] = 16
-    """In one request."""
-    seconds: Positive = 10
-    """How long fetching the files of one request may take."""
-
-
-class Redis(_Block):
+class Redis(Block):
     """Where workers or machines share keys, rate limits, budgets, the cache, downgrades, signatures and responses."""
 
     url: str
     prefix: str = "slipform:"
 
 
-class Settings(_Block):
+class Settings(Block):
     """All settings, with their defaults.
 
     >>> Settings().enforcement.max_attempts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -356,3 +356,12 @@ def _extra(response: ModelResponse, text: str) -> Mapping[str, Any]:
 
 
 Steps: TypeAlias = Generator[ModelRequest, ModelResponse, Outcome]
+
+
+class Collector(NamedTuple):
+    """An add-on that learns more about the answers of enforced calls; it does no I/O."""
+
+    prepare: Callable[[Plan, ModelRequest, Evidence], Plan]
+    """Returns the plan with the checks and options that collecting needs."""
+    collect: Callable[[ModelRequest, Plan], Steps]
+    """Enforces like `enforce`, with further requests where needed, and completes the report."""

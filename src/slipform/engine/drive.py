@@ -15,10 +15,11 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from slipform import seams
 from slipform.enforce.judging import SMALL_ANSWER, is_quickly_judged
 from slipform.enforce.live_calls import MOST_FOLLOWED
 from slipform.enforce.loop import enforce, unjudged
-from slipform.enforce.plan import Outcome, Plan
+from slipform.enforce.plan import Collector, Outcome, Plan
 from slipform.enforce.stream import NOTHING_EARLY, EnforcedCall, EnforcedStream, OpenStream, Release
 from slipform.engine.tracing import observed
 from slipform.errors import SlipformError, TruncatedError, UpstreamError, UpstreamTimeout
@@ -53,6 +54,12 @@ class AsyncModel(msgspec.Struct, frozen=True):
     stream: Batches | None = None
 
 
+def evidence_collector() -> Collector:
+    """Return what collects the evidence of answers."""
+    collector: Collector = seams.load(seams.EVIDENCE)
+    return collector
+
+
 def start(
     request: ModelRequest,
     plan: Plan,
@@ -65,9 +72,7 @@ def start(
 ) -> EnforcedCall:
     """The call, ready for its first answer; `limit` is the time limit of one call, where the driver keeps one."""
     if plan.evidence is not None and judged:
-        from slipform.evidence.collect import collected
-
-        steps = collected(request, plan)
+        steps = evidence_collector().collect(request, plan)
     else:
         steps = enforce(request, plan) if judged else unjudged(request, plan)
     steps = observed(steps, request, plan, streaming=streaming, limit=limit)

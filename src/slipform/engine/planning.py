@@ -13,8 +13,8 @@ from slipform.bounded import BoundedCache
 from slipform.codecs import BoundCodec, Capabilities
 from slipform.codecs.schema_channel import refuse_reserved, wraps_root
 from slipform.enforce import Formatter, Guard, Plan, Wording
-from slipform.engine.drive import AsyncModel, Model
-from slipform.engine.setup import LOCAL, Options
+from slipform.engine.drive import AsyncModel, Model, evidence_collector
+from slipform.engine.setup import LOCAL, Options, local_models
 from slipform.errors import ConfigError, SlipformError
 from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse, NamedTool
 from slipform.ir.request import RequestFrame, is_heavy
@@ -102,10 +102,8 @@ class ModelRoute:
         too.
         """
         if (wanted_evidence := options.evidence) is not None:
-            from slipform.evidence.collect import with_evidence
-
             plan = self.plan(request, dataclasses.replace(options, evidence=None), schema)
-            return with_evidence(plan, request, wanted_evidence)
+            return evidence_collector().prepare(plan, request, wanted_evidence)
         if options.budget.money is not None:
             _check_price(self, options)
         if (frame_plan := self._frame_plan(request, options, schema)) is not None:
@@ -392,12 +390,6 @@ def _embedded(route: ModelRoute) -> str | None:
         provider, _ = route.router.resolve(LOCAL)
     except SlipformError:
         return None
-    if provider is not route.provider and provider.name == LOCAL and _is_installed():
+    if provider is not route.provider and provider.name == LOCAL and local_models().is_installed():
         return LOCAL
     return None
-
-
-def _is_installed() -> bool:
-    from slipform.providers.embedded.weights import DEFAULT, find, weights_named
-
-    return find(weights_named(DEFAULT)) is not None

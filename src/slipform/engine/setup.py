@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from slipform import seams
 from slipform.codecs import find_api
 from slipform.enforce import Budget, Guard, Switches
 from slipform.enforce.validators import Validator, checked_validators
@@ -16,6 +17,7 @@ from slipform.ir.evidence import Evidence
 from slipform.ir.request import RequestDefaults
 from slipform.prices import Price
 from slipform.providers import Provider
+from slipform.providers.base import ModelStore
 from slipform.providers.catalog import load_catalog
 from slipform.providers.concurrency import throttled
 from slipform.providers.http import HttpProvider
@@ -122,16 +124,13 @@ def router_of(
     that need no key, such as Ollama; not for the proxy, whose callers must not reach what its operator did not name.
     `downgrades` is where they record what vendors refuse: each its own memory by default.
     """
-    from slipform.providers.embedded import LocalProvider
-    from slipform.providers.transformers import TransformersProvider
-
     variables = os.environ if environment is None else environment
     if LOCAL in settings.providers:
         raise ConfigError("The provider name `local` is the embedded model's", where=f"providers.{LOCAL}")
     catalog = load_catalog({name: _row(provider) for name, provider in settings.providers.items()})
     open_objects = settings.enforcement.open_objects
-    local = LocalProvider()
-    providers: dict[str, Provider] = {LOCAL: local, "transformers": TransformersProvider()}
+    providers: dict[str, Provider] = {name: seams.load(target).make() for name, target in seams.PROVIDERS.items()}
+    local = providers[LOCAL]
     for name, vendor in catalog.vendors.items():
         provider_settings = settings.providers.get(name)
         local_server = keyless and vendor.key == "optional" and "{" not in vendor.base_url
@@ -149,6 +148,12 @@ def router_of(
             )
     aliases = {LOCAL: f"{LOCAL}/{local.models()[0]}", **alias_targets(settings)}
     return Router(providers, aliases=aliases, default=settings.default_model)
+
+
+def local_models() -> ModelStore:
+    """Return the models of the embedded provider."""
+    store: ModelStore = seams.load(seams.PROVIDERS[LOCAL]).store
+    return store
 
 
 def alias_targets(settings: Settings) -> dict[str, str | Sequence[str | ModelTarget]]:

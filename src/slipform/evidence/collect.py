@@ -8,14 +8,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Generator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from slipform.enforce.coercion import ABSENT, json_size
 from slipform.enforce.judging import Requirement, SchemaHint, answer_text, judge, lifted
 from slipform.enforce.loop import LOGPROBS_LEFT_OUT, enforce
-from slipform.enforce.plan import Attempt, Outcome, Plan, Report, Steps
+from slipform.enforce.plan import Attempt, Collector, Outcome, Plan, Report, Steps
 from slipform.enforce.prompts import Parts
 from slipform.errors import SlipformError
 from slipform.evidence.comparison import compare
@@ -271,3 +271,4 @@ def _origins(response: ModelResponse, schema: Schema[Any], plan: Plan) -> tuple[
 
 
 _IN_A_CALL = "the answer came as a tool call, for which vendors give no token probabilities"
+COLLECTOR: Final = Collector(with_evidence, collected)

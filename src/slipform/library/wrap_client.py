@@ -12,7 +12,7 @@ from typing import Any, Final, Self, TypeVar, cast
 from slipform.codecs import ServedRequest
 from slipform.codecs.answer import lifted
 from slipform.enforce import Budget, Outcome, Plan, Report
-from slipform.engine.drive import AsyncModel, Model, run, run_async
+from slipform.engine.drive import AsyncModel, Model, evidence_collector, run, run_async
 from slipform.engine.planning import enforced_tools, is_enforced, requires_call, wanted_schema
 from slipform.engine.setup import Options
 from slipform.errors import ConfigError, EnforcementError, RefusalError, RequestError, TruncatedError
@@ -341,6 +341,5 @@ def _plan(call: _WrappedCall, options: Options) -> Plan:
     )
     if options.evidence is None:
         return plan
-    from slipform.evidence.collect import with_evidence
-
-    return with_evidence(plan, request.replace(messages=call.api.messages(call.body)), options.evidence)
+    request = request.replace(messages=call.api.messages(call.body))
+    return evidence_collector().prepare(plan, request, options.evidence)

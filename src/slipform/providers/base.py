@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Coroutine, Iterator, Sequence
-from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from slipform.codecs import Capabilities
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ToolDelta
 from slipform.ir.parts import part_chunks
 from slipform.ir.response import ChunkSink, head_fields
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Provider(Protocol):
@@ -64,6 +67,37 @@ class ReadsFiles(Protocol):
     def for_callers(self, models: Collection[str]) -> Provider:
         """Return the same for outside callers, who may use these models, but cannot name a file or start a download."""
         ...
+
+
+@runtime_checkable
+class LoadsModels(Protocol):
+    """A provider that loads its models itself."""
+
+    def check(self) -> None:
+        """Load the default model; raise `LocalModelError` where that cannot be done."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStore:
+    """The models that a provider keeps on this machine."""
+
+    find: Callable[[], Mapping[str, str]]
+    """Returns its models, each with where it is, or how it is fetched."""
+    pull: Callable[[str | None], Path]
+    """Downloads a model unless it is here, the default one without a name; returns its file."""
+    is_installed: Callable[[], bool]
+    """Returns whether the default model is here."""
+    diagnose: Callable[[], tuple[Literal["ok", "note"], str]]
+    """Loads the default model and says so; raises `LocalModelError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderAddOn:
+    """A provider that is not a vendor of the catalogue."""
+
+    make: Callable[[], Provider]
+    store: ModelStore | None = None
 
 
 async def push_each(

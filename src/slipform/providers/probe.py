@@ -6,11 +6,9 @@ import re
 import time
 from typing import Final, NamedTuple
 
-from slipform.errors import LocalModelError, SlipformError
+from slipform.errors import SlipformError
 from slipform.providers.auth import masked_url
-from slipform.providers.base import Provider
-from slipform.providers.embedded import LocalProvider
-from slipform.providers.embedded.weights import DEFAULT
+from slipform.providers.base import LoadsModels, Provider
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import HttpRequest, Timeouts, TransportFault
 
@@ -47,10 +45,8 @@ def _check(provider: Provider) -> str:
         request = HttpRequest(provider.base_url, {"user-agent": "slipform"}, b"", limits, method="GET")
         provider.transport.open(request).close()
         return "answers"
-    if isinstance(provider, LocalProvider):
-        if DEFAULT not in provider.models():
-            raise LocalModelError("The weights are not here", hint=f"Run `slipform models pull {DEFAULT}`.")
-        provider.warm()
+    if isinstance(provider, LoadsModels):
+        provider.check()
         return "is loaded"
     return "runs in this process"
 

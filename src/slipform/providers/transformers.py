@@ -11,14 +11,14 @@ import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from slipform.codecs import Capabilities
 from slipform.errors import LocalModelError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import Guard
 from slipform.ir.response import ChunkSink
-from slipform.providers.base import push_each
+from slipform.providers.base import ProviderAddOn, push_each
 from slipform.providers.embedded.call import HookFactory
 from slipform.providers.embedded.engine import Cancel, EngineSettings, GenerationEvent, InferenceEngine
 from slipform.providers.embedded.llama import Chunk, EngineSlots, GenerationJob
@@ -331,3 +331,6 @@ class TransformersProvider:
     def close(self) -> None:
         """Let go of the models and their memory."""
         self._local.close()
+
+
+ADD_ON: Final = ProviderAddOn(TransformersProvider)

@@ -171,6 +171,12 @@ class LocalProvider:
         """Load a model now, fetching it if need be, rather than with the first request."""
         self._engines.get(model).warm()
 
+    def check(self) -> None:
+        """Load the default model; raise `LocalModelError` where its weights are not here."""
+        if DEFAULT not in self.models():
+            raise LocalModelError("The weights are not here", hint=f"Run `slipform models pull {DEFAULT}`.")
+        self.warm()
+
     def loaded_models(self) -> list[LoadedModel]:
         """Return what is loaded now; models in this process are not counted apart, so that little is known of them."""
         models = []
