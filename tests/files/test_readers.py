@@ -9,7 +9,7 @@ import pytest
 
 from slipform.errors import ConfigError
 from slipform.files import read_file
-from slipform.files.pdf import read_pdf, render_page
+from slipform.files.pdf import read_pdf, render_pages
 from tests.files.make_files import encrypted, letter, scan, statement, workbook
 
 
@@ -59,7 +59,7 @@ def test_a_page_without_text_and_with_an_image_is_a_scan() -> None:
 
 
 def test_a_page_is_rendered_as_a_png_image() -> None:
-    image = render_page(statement(pages=1, rows=1)[0], 1)
+    image = render_pages(statement(pages=1, rows=1)[0], [1])[1]
     assert image.startswith(b"\x89PNG\r\n")
     assert int.from_bytes(image[16:20]) == round(595.28 * 100 / 72 + 0.5)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from slipform.errors import ConfigError
+from slipform.evaluation.extracted import ExtractedTable, is_extracted
 from slipform.evaluation.page import CONSOLE, OWN, whole_page
 from slipform.evidence.grounding import ground_in
 from slipform.evidence.source_index import SourceIndex
@@ -81,13 +82,16 @@ def write_review(
     source: ReviewSource,
     schema: Mapping[str, Any] | None = None,
     limit: int | None = None,
+    *,
+    images: bool = True,
 ) -> int:
-    """Write the page for the results of a batch; return how many rows it has."""
+    """Write the page for the results of a batch or of an extraction; return how many rows it has."""
     index: list[bytes] = []
+    table = ExtractedTable(results, schema, images)
     digest = blake2b(str(results.resolve()).encode(), digest_size=8)
 
     def lines() -> Iterator[bytes]:
-        for result, text, prompt in _with_sources(results, source):
+        for result, text, prompt in _with_sources(results, source, table):
             if limit is not None and len(index) >= limit:
                 return
             evidence = result.get("evidence") or _grounded(result["value"], text, schema)
@@ -95,6 +99,7 @@ def write_review(
             key = str(result.get("key", number))
             index.append(as_json(_index_entry(number, key, result["value"], evidence)))
             row = {"key": key, "source": text, "value": result["value"], "evidence": evidence}
+            row |= {name: result[name] for name in ("pages", "boxes") if name in result}
             line = as_json(row if prompt is None else {**row, "input": prompt})
             digest.update(line)
             yield line
@@ -110,7 +115,7 @@ def write_review(
         _BODY.format(name=html.escape(results.name)),
         styles=[f"{OWN}/page.css", f"{OWN}/review.css"],
         scripts=[f"{CONSOLE}/dom.js", *(f"{OWN}/{name}.js" for name in _SCRIPTS)],
-        data={"rows": lines(), "index": index_lines(), "about": about()},
+        data={"rows": lines(), "index": index_lines(), "about": about(), "pages": table.page_lines()},
     )
     with replacing(page) as file:
         for part in parts:
@@ -118,15 +123,23 @@ def write_review(
     return len(index)
 
 
-def _with_sources(results: Path, source: ReviewSource) -> Iterator[tuple[Row, str, str | None]]:
+def _with_sources(
+    results: Path, source: ReviewSource, table: ExtractedTable
+) -> Iterator[tuple[Row, str, str | None]]:
     """Yield each result with its source and prompt; results and input are both in the order of rows."""
     inputs = enumerate(rows_of(source.data), 1) if source.data is not None else iter(())
     number = 0
     row = None
     for place, result in enumerate(map(_plain, rows_of(results)), 1):
+        if is_extracted(result):
+            extracted = table.row(place, result)
+            yield extracted, extracted["source"], None
+            continue
         if "value" not in result:
             raise ConfigError(
-                f"Row {place} has no `value`", where=str(results), hint="Give the results that `slipform batch` wrote."
+                f"Row {place} has no `value`",
+                where=str(results),
+                hint="Give the results that `slipform batch` or `slipform extract` wrote.",
             )
         if isinstance(result.get("source"), str):
             yield result, result["source"], result.get("input")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -66,12 +66,17 @@ def read_pdf(data: bytes) -> Document:
     )
 
 
-def render_page(data: bytes, number: int, dots_per_inch: int = 100) -> bytes:
-    """Return a page, counted from 1, as a PNG image."""
-    page = _open(data)[number - 1]
-    bitmap = page.render(scale=dots_per_inch / 72, rev_byteorder=True, prefer_bgrx=False)
-    channels: int = bitmap.n_channels
-    return _png(bytes(bitmap.buffer), bitmap.width, bitmap.height, bitmap.stride, channels)
+def render_pages(data: bytes, numbers: Sequence[int], dots_per_inch: int = 100) -> dict[int, bytes]:
+    """Return pages, counted from 1, as PNG images."""
+    document = _open(data)
+    images = {}
+    for number in numbers:
+        page = document[number - 1]
+        bitmap = page.render(scale=dots_per_inch / 72, rev_byteorder=True, prefer_bgrx=False)
+        channels: int = bitmap.n_channels
+        images[number] = _png(bytes(bitmap.buffer), bitmap.width, bitmap.height, bitmap.stride, channels)
+        page.close()
+    return images
 
 
 def _open(data: bytes) -> Any:

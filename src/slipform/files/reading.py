@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -106,9 +106,22 @@ def decode_text(data: bytes) -> str:
     return text
 
 
+def render_pages(path: Path, numbers: Sequence[int], dots_per_inch: int = 100) -> Mapping[int, bytes]:
+    """Return pages of a PDF, counted from 1, as PNG images; raises `ConfigError` for a file that cannot be read."""
+    arguments = [str(dots_per_inch), *map(str, numbers)]
+    return _run_worker(path.read_bytes(), "pdf:render_pages", arguments).images
+
+
 def _parse_apart(data: bytes, kind: FileFormat) -> Document:
-    """Parse the bytes in a process of its own: PDFium and the like are C++ on untrusted input."""
-    command = [sys.executable, "-m", "slipform.files.worker", kind.reader]
+    document = _run_worker(data, kind.reader).document
+    if document is None:
+        raise ConfigError("The reader of this file returned nothing")
+    return document
+
+
+def _run_worker(data: bytes, reader: str, arguments: Sequence[str] = ()) -> ReadOutcome:
+    """Parse the bytes in a separate process: PDFium and the like are C++ on untrusted input."""
+    command = [sys.executable, "-m", "slipform.files.worker", reader, *arguments]
     try:
         worker = subprocess.run(command, input=data, capture_output=True, timeout=_SECONDS, check=False)  # noqa: S603
     except subprocess.TimeoutExpired as error:
@@ -119,14 +132,15 @@ def _parse_apart(data: bytes, kind: FileFormat) -> Document:
             hint="The file may be damaged: open it and save it anew.",
         )
     outcome = msgspec.msgpack.decode(worker.stdout, type=ReadOutcome)
-    if outcome.document is None:
+    if outcome.error:
         raise ConfigError(outcome.error, hint=outcome.hint)
-    return outcome.document
+    return outcome
 
 
 class ReadOutcome(msgspec.Struct, frozen=True):
-    """What the process that reads a file returns: the document, or the reason why not."""
+    """What the process that reads a file returns: the document or images of its pages, or the reason why not."""
 
     document: Document | None = None
+    images: dict[int, bytes] = {}
     error: str = ""
     hint: str | None = None

@@ -14,12 +14,17 @@ _MEMORY_BYTES = 4_000_000_000
 
 
 def main() -> None:
-    """Read the format that the first argument names as `module:function`."""
+    """Read the format that the first argument names as `module:function`; further numbers render pages instead."""
     _limit_memory()
     module, _, function = sys.argv[1].partition(":")
     reader = getattr(import_module(f"slipform.files.{module}"), function)
+    numbers = [int(argument) for argument in sys.argv[2:]]
+    data = sys.stdin.buffer.read()
     try:
-        outcome = ReadOutcome(reader(sys.stdin.buffer.read()))
+        if numbers:
+            outcome = ReadOutcome(images=reader(data, numbers[1:], numbers[0]))
+        else:
+            outcome = ReadOutcome(reader(data))
     except ConfigError as error:
         outcome = ReadOutcome(error=error.message, hint=error.hint)
     except MemoryError:

@@ -261,7 +261,7 @@ document.addEventListener('keydown', (event) => {
   const typing = event.target.closest('input, textarea, select');
   if (typing) { if (event.key === 'Escape') typing.blur(); return; }
   if (event.key === 'Enter' && event.target.closest('button, mark')) return;
-  if (event.key.startsWith('Arrow') && event.target.closest('.rows, .source')) return;
+  if (event.key.startsWith('Arrow') && event.target.closest('.rows, .source, .picture')) return;
   if (!ACTIONS[event.key] || (!chosen && !['/', '?', 'd'].includes(event.key))) return;
   event.preventDefault();
   ACTIONS[event.key]();
@@ -277,7 +277,7 @@ replace(document.getElementById('tools'), progress, exporting);
 replace(document.getElementById('main'),
   h('section', { class: 'side', 'aria-label': 'All rows' }, h('div', { class: 'row-tools' }, search, filter, sorting), list),
   h('section', { class: 'middle', 'aria-label': 'The source of the row' },
-    h('div', { class: 'row-tools' }, title, h('span', { class: 'grow' }), h('button', { onclick: () => step(-1), title: 'previous row (p)' }, '← previous'), h('button', { onclick: () => step(1), title: 'next row (n)' }, 'next →')), view.source,
+    h('div', { class: 'row-tools' }, title, h('span', { class: 'grow' }), view.tabs, h('button', { onclick: () => step(-1), title: 'previous row (p)' }, '← previous'), h('button', { onclick: () => step(1), title: 'next row (n)' }, 'next →')), view.source, view.picture,
     h('p', { class: 'legend' }, h('span', {}, h('mark', { class: 'hue0 exact' }, 'exact')), h('span', {}, h('mark', { class: 'hue0 normalised' }, 'normalized')), h('span', {}, h('mark', { class: 'hue0 fuzzy' }, 'fuzzy')), h('span', {}, h('mark', { class: 'hue0 partial' }, 'partial')))),
   h('section', { class: 'right-side', 'aria-label': 'The values of the row' },
     h('div', { class: 'row-tools' }, h('h2', {}, 'Values'), h('span', { class: 'grow' }), h('button', { onclick: acceptRow, title: 'accept what is left, next row (A)' }, 'accept row'), h('button', { onclick: editRow, title: 'correct the whole row as JSON (E)' }, 'as JSON')), said, view.tree,

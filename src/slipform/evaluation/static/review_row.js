@@ -27,6 +27,10 @@ const NOTHING = { spans: [], confidence: null };
 
 export function rowView(actions) {
   const source = h('pre', { class: 'source', tabindex: '0', role: 'region', 'aria-label': 'Source' });
+  const picture = h('div', { class: 'picture', tabindex: '0', role: 'region', 'aria-label': 'Pages' });
+  const tabs = h('span', { class: 'tabs' });
+  const pageLines = document.getElementById('pages').textContent.split('\n');
+  let isPicture = true;
   const tree = h('div', { class: 'values' });
   let shown = null;
 
@@ -52,6 +56,29 @@ export function rowView(actions) {
         onclick: choose, onkeydown: (event) => { if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); event.stopPropagation(); choose(); } } }, text);
     });
     replace(source, pieces.length ? pieces : h('span', { class: 'muted' }, 'There is no source.'));
+  }
+
+  /** The pages of the row as they look, with a box around each value; without an image the text is all there is. */
+  function drawPages() {
+    const pages = shown.row.pages || [];
+    const hasPages = pages.length > 0;
+    const choose = (value) => () => { isPicture = value; actions.select(shown.selected); };
+    replace(tabs, hasPages ? [['page', true], ['text', false]].map(([name, value]) => h('button', { 'aria-pressed': String(isPicture === value), onclick: choose(value) }, name)) : []);
+    picture.hidden = !hasPages || !isPicture;
+    source.hidden = hasPages && isPicture;
+    if (picture.hidden) { replace(picture); return; }
+    replace(picture, pages.map((number) => {
+      const page = JSON.parse(pageLines[number]);
+      const boxes = shown.leaves.flatMap((leaf, at) => (shown.row.boxes[leaf.pointer] || []).filter((box) => box[0] === number).map((box) => boxOf(page, box, leaf, at)));
+      return h('figure', {}, h('img', { src: `data:image/png;base64,${page.png}`, alt: page.name }), boxes);
+    }));
+  }
+
+  function boxOf(page, [, x0, y0, x1, y1], leaf, at) {
+    const isSelected = leaf.pointer === shown.selected;
+    const node = h('button', { class: `box hue${at % HUES}${isSelected ? ' selected' : ''}`, 'data-pointer': leaf.pointer, title: leaf.pointer || '/', 'aria-label': `the place of ${leaf.pointer || 'the value'}`, onclick: () => actions.select(leaf.pointer) });
+    Object.assign(node.style, { left: `${(100 * x0) / page.width}%`, top: `${100 * (1 - y1 / page.height)}%`, width: `${(100 * (x1 - x0)) / page.width}%`, height: `${(100 * (y1 - y0)) / page.height}%` });
+    return node;
   }
 
   function score(found) {
@@ -126,15 +153,18 @@ export function rowView(actions) {
     const there = [...source.querySelectorAll('mark')].find((node) => node.dataset.pointer === pointer);
     const line = [...tree.querySelectorAll('.choose')].find((node) => node.dataset.pointer === pointer);
     if (there && source.scrollHeight > source.clientHeight) source.scrollTop = there.offsetTop - source.clientHeight / 3;
+    const box = [...picture.querySelectorAll('.box')].find((node) => node.dataset.pointer === pointer);
+    if (box) picture.scrollTop = box.offsetParent.offsetTop + box.offsetTop - picture.clientHeight / 3;
     if (line) line.closest('.leaf').scrollIntoView({ block: 'nearest' });
   }
 
   return {
-    source, tree,
+    source, picture, tabs, tree,
     /** `state` has the row, its value as it is now, marks, the selected pointer and the one being corrected. */
     draw(state) {
       shown = { ...state, leaves: leavesOf(state.value) };
       drawSource();
+      drawPages();
       drawTree();
       if (state.selected !== null) scroll(state.selected);
     },
