@@ -21,7 +21,7 @@ from slipform.enforce.live_calls import MOST_FOLLOWED
 from slipform.enforce.loop import enforce, unjudged
 from slipform.enforce.plan import Collector, Outcome, Plan
 from slipform.enforce.stream import NOTHING_EARLY, EnforcedCall, EnforcedStream, OpenStream, Release
-from slipform.engine.tracing import observed
+from slipform.engine.tracing import is_observed, observed
 from slipform.errors import SlipformError, TruncatedError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import is_heavy
@@ -75,7 +75,8 @@ def start(
         steps = evidence_collector().collect(request, plan)
     else:
         steps = enforce(request, plan) if judged else unjudged(request, plan)
-    steps = observed(steps, request, plan, streaming=streaming, limit=limit)
+    if plan.budget.seconds is not None or is_observed():
+        steps = observed(steps, request, plan, streaming=streaming, limit=limit)
     return EnforcedCall(steps, plan, streaming=streaming, release=release, opened=opened)
 
 
@@ -121,13 +122,6 @@ async def _judge(call: EnforcedCall, response: ModelResponse, request: ModelRequ
         call.answer(response)
 
 
-def _count_wait(call: EnforcedCall, sent: float) -> None:
-    """Count the time since the request was sent as the vendor's."""
-    calls = call.asked.calls
-    if calls is not None:
-        calls.waited_seconds += time.monotonic() - sent
-
-
 async def run_async(
     request: ModelRequest,
     plan: Plan,
@@ -139,15 +133,19 @@ async def run_async(
 ) -> Outcome:
     """`run`, for event loops: large answers and schemas are judged off them; each call may take `limit` seconds."""
     heavy, heavy_start = _is_heavy(request, plan)
-    begin = functools.partial(start, request, plan, judged=judged, streaming=streaming, limit=limit)
-    call = await off_loop(begin) if heavy_start else begin()
+    if heavy_start:
+        begin = functools.partial(start, request, plan, judged=judged, streaming=streaming, limit=limit)
+        call = await off_loop(begin)
+    else:
+        call = start(request, plan, judged=judged, streaming=streaming, limit=limit)
+    may_stream = model.stream is not None and (streaming or plan.guard.watches)
     while call.outcome is None:
         sent = time.monotonic()
         try:
             if call.attempt > 1 and plan.backoff_seconds:
                 await asyncio.sleep(plan.backoff_seconds)
             reader = None
-            if model.stream is not None:
+            if may_stream:
                 reader = await off_loop(call.reader) if heavy and plan.guard.watches else call.reader()
             if model.stream is None or reader is None:
                 answer = model.complete(call.asked)
@@ -159,10 +157,12 @@ async def run_async(
                 async with _time_limit(limit):
                     response = await answer
         except BaseException as error:  # noqa: BLE001 — as in `run`
-            _count_wait(call, sent)
+            if call.asked.calls is not None:
+                call.asked.calls.waited_seconds += time.monotonic() - sent
             call.fail(error)
         else:
-            _count_wait(call, sent)
+            if call.asked.calls is not None:  # the time since the request was sent is the vendor's
+                call.asked.calls.waited_seconds += time.monotonic() - sent
             if not judged or (len(response.text) < SMALL_ANSWER and not response.tool_calls and not heavy):
                 call.answer(response)
             else:

@@ -27,13 +27,14 @@ from slipform.providers.router import Router
 from slipform.proxy.admission.spending import CallSpending, Rewrite, metered
 from slipform.proxy.calls.choices import check_count, choice_chunks, gathered, gives_several, merged, requested_answers
 from slipform.proxy.calls.forward import ForwardedCall, ForwardResult, pass_through
+from slipform.proxy.calls.frames import BoundCall
 from slipform.proxy.calls.inbound import Inbound
 from slipform.proxy.calls.incomplete import closing_chunk, incomplete_answer
 from slipform.proxy.calls.replaced_ids import replaced_in
 from slipform.proxy.calls.request_switches import FIELD
 from slipform.proxy.calls.resources import AnswerMarks, ResponseMarks
 from slipform.proxy.calls.stream_writer import StreamWriter, TurnFolder, log_warnings
-from slipform.proxy.http_server.asgi import RecordingSend, send_bytes
+from slipform.proxy.http_server.asgi import RecordingSend, page_head, send_whole
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy
 
@@ -109,6 +110,27 @@ async def answer(
         record.set_report(joined(fallback.before, record.report))
 
 
+async def answer_bound(call: Inbound, bound: BoundCall, options: Options, send: RecordingSend) -> None:
+    """Write the validated answer of the one model that a frame is bound to: `answer` without its decisions."""
+    record = call.record
+    route = bound.route
+    request = call.served.request
+    record.calls = request.calls
+    record.provider = route.provider.name
+    record.upstream_model = route.model
+    try:
+        plan = route.find_plan(request, options) or await route.plan_async(request, options)
+        response, extra = _record_outcome(call, await run_async(request, plan, bound.model))
+        if response.tool_calls and call.turns is not None:
+            await call.turns.keep(response)
+        await _write_whole(call, response, send, extra)
+    except Exception as error:
+        incomplete = _incomplete_answer(call, error, options)
+        if incomplete is None:
+            raise
+        await _write_incomplete(call, incomplete, send, None)
+
+
 def _stream_of(call: Inbound, send: RecordingSend) -> _Stream | None:
     """The stream to write, where the caller wants one; raises where this server does not stream such answers."""
     if not call.served.stream:
@@ -136,8 +158,6 @@ def _may_have_calls(request: ModelRequest) -> bool:
 
 def _options(call: Inbound, options: Options) -> Options:
     """The server's options, with what the request itself asks for."""
-    if call.record.trace is not None:
-        options = dataclasses.replace(options, keep_text=True)
     if call.switches.max_attempts is not None:
         options = dataclasses.replace(
             options, budget=dataclasses.replace(options.budget, attempts=call.switches.max_attempts)
@@ -319,7 +339,9 @@ async def _write_whole(
         body = call.id_markers.whole(body)
     if call.stored is not None:
         await call.stored.keep(body)
-    await send_bytes(send, 200, body, record.headers())
+    head = page_head(body, b"application/json", record.headers())
+    if not send.answer(200, head, body):
+        await send_whole(send, 200, head, body)
 
 
 async def _complete(request: ModelRequest, model: AsyncModel) -> ModelResponse:

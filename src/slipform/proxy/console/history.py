@@ -116,10 +116,10 @@ class CallHistory:
         row = row_of(record, identity)
         has_detail = row[-1] is not None
         if trace is None and self.archive is None and not self._subscribers and not has_detail:
-            self._keep_row(row)
+            self._keep_row(row, _PLAIN_ROW_BYTES)
             return
         packed = bytes(memoryview(pack(row)))  # orjson's own bytes keep the 4 KB that it wrote them into
-        self._keep_row(packed)
+        self._keep_row(packed, len(packed))
         words = None
         if trace is not None:
             words = _packed(trace, record)
@@ -132,10 +132,10 @@ class CallHistory:
             for subscriber in self._subscribers:
                 subscriber.ended(identity, packed, growth, record)
 
-    def _keep_row(self, row: _Row) -> None:
+    def _keep_row(self, row: _Row, size: int) -> None:
         self._rows.append(row)
         self._ended += 1
-        self._size += _row_bytes(row)
+        self._size += size
         while self._size > self._max_bytes:
             self._size -= _row_bytes(self._rows.popleft())
             self.dropped += 1

@@ -10,7 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from email.utils import formatdate
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -266,6 +267,21 @@ class RequestCycle:
         if cancels and self.disconnected and self.task is not None:
             self.task.cancel()
 
+    def __enter__(self) -> Self:
+        """Cancel the task, from now on, when the client disconnects."""
+        self.ends_with_client(True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """End what was cancelled because the client disconnected; any other cancellation goes on."""
+        self.is_cancelled_with_client = False
+        if kind is not asyncio.CancelledError or not self.disconnected or self.task is None:
+            return False
+        self.task.uncancel()
+        return True
+
     def make_room(self) -> bool:
         """Abort another request, whose client does not read, in favour of this one; return False without one."""
         return self._connection.state.cut_stalled()
@@ -336,10 +352,18 @@ class RequestCycle:
 
     def answer(self, status: int, headers: Iterable[Header], body: bytes) -> bool:
         """Write a whole response at once; return False when nothing was written, as with `push`."""
-        if self._connection.full or self.disconnected or self.head_written:
+        connection = self._connection
+        if connection.full or self.disconnected or self.head_written:
             return False
         self._begin(status, headers)
-        self._write(body, more=False)
+        if self._remaining != len(body) or len(body) > _MAX_JOINED_BODY or self._is_head or self._wake_event is not None:
+            self._write(body, more=False)
+            return True
+        data = self._head + body
+        self._head = self._buffer = b""
+        self.complete = True
+        connection.write(data)
+        connection.response_complete(self)
         return True
 
     def _begin(self, status: int, headers: Iterable[Header]) -> None:

@@ -185,14 +185,10 @@ class Writer(logging.StreamHandler[IO[str]]):
         super().__init__(stream)
         self.setFormatter(lines)
         self.lines = lines
-        self._pending: list[tuple[CallRecord, float]] = []
+        self.pending: list[tuple[CallRecord, float]] = []
+        """Calls whose lines are still to be written."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop whose timer will flush the pending lines."""
-
-    @property
-    def is_collecting(self) -> bool:
-        """Whether lines of requests are pending."""
-        return bool(self._pending)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record; a failure is reported on standard error, as logging does."""
@@ -204,8 +200,8 @@ class Writer(logging.StreamHandler[IO[str]]):
 
     def write_soon(self, record: CallRecord) -> None:
         """Write the line of a call within a batch, or now where no event loop runs."""
-        self._pending.append((record, time.time()))
-        if len(self._pending) >= _MAX_PENDING:
+        self.pending.append((record, time.time()))
+        if len(self.pending) >= _MAX_PENDING:
             self.flush()
         elif self._loop is None or self._loop.is_closed():
             try:
@@ -220,8 +216,8 @@ class Writer(logging.StreamHandler[IO[str]]):
         if self.lock is None:
             return
         with self.lock:
-            pending = self._pending
-            self._pending = []
+            pending = self.pending
+            self.pending = []
             self._loop = None
             lines = []
             for call, at in pending:
@@ -265,7 +261,7 @@ def log_request(record: CallRecord) -> None:
     if not requests.isEnabledFor(logging.INFO):
         return
     first = logging.root.handlers[:1]
-    if first and isinstance(first[0], Writer) and first[0].is_collecting and record.outcome == "ok":
+    if first and isinstance(first[0], Writer) and first[0].pending and record.outcome == "ok":
         first[0].write_soon(record)  # whether it is the only one was seen when the batch began
         return
     writer = _only_writer()
