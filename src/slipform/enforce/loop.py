@@ -82,13 +82,12 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     warnings: tuple[ModelWarning, ...] = ()
     if request.extra or plan.strategy is OutputStrategy.PROMPTED:
         request, warnings = _with_guard(request, plan)
+    turn = _Turn(request, plan.strategy)
     wording = plan.wording
     if plan.strategy is OutputStrategy.PROMPTED or wording.list_keys or wording.schema_in_prompt:
         first = first_request(request, plan.strategy, wording)
         turn = _Turn(first.request, plan.strategy)
         warnings = (*warnings, *first.warnings)
-    else:
-        turn = _Turn(request, plan.strategy)
     state = _Progress(request, plan, warnings)
     while True:
         sent = plan.clock()

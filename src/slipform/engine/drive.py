@@ -122,6 +122,13 @@ async def _judge(call: EnforcedCall, response: ModelResponse, request: ModelRequ
         call.answer(response)
 
 
+def _count_wait(call: EnforcedCall, sent: float) -> None:
+    """Count the time since the request was sent as the vendor's."""
+    calls = call.asked.calls
+    if calls is not None:
+        calls.waited_seconds += time.monotonic() - sent
+
+
 async def run_async(
     request: ModelRequest,
     plan: Plan,
@@ -133,19 +140,15 @@ async def run_async(
 ) -> Outcome:
     """`run`, for event loops: large answers and schemas are judged off them; each call may take `limit` seconds."""
     heavy, heavy_start = _is_heavy(request, plan)
-    if heavy_start:
-        begin = functools.partial(start, request, plan, judged=judged, streaming=streaming, limit=limit)
-        call = await off_loop(begin)
-    else:
-        call = start(request, plan, judged=judged, streaming=streaming, limit=limit)
-    may_stream = model.stream is not None and (streaming or plan.guard.watches)
+    begin = functools.partial(start, request, plan, judged=judged, streaming=streaming, limit=limit)
+    call = await off_loop(begin) if heavy_start else begin()
     while call.outcome is None:
         sent = time.monotonic()
         try:
             if call.attempt > 1 and plan.backoff_seconds:
                 await asyncio.sleep(plan.backoff_seconds)
             reader = None
-            if may_stream:
+            if model.stream is not None:
                 reader = await off_loop(call.reader) if heavy and plan.guard.watches else call.reader()
             if model.stream is None or reader is None:
                 answer = model.complete(call.asked)
@@ -157,12 +160,10 @@ async def run_async(
                 async with _time_limit(limit):
                     response = await answer
         except BaseException as error:  # noqa: BLE001 — as in `run`
-            if call.asked.calls is not None:
-                call.asked.calls.waited_seconds += time.monotonic() - sent
+            _count_wait(call, sent)
             call.fail(error)
         else:
-            if call.asked.calls is not None:  # the time since the request was sent is the vendor's
-                call.asked.calls.waited_seconds += time.monotonic() - sent
+            _count_wait(call, sent)
             if not judged or (len(response.text) < SMALL_ANSWER and not response.tool_calls and not heavy):
                 call.answer(response)
             else:

@@ -71,7 +71,7 @@ class ModelRoute:
         """A whole answer."""
         provider = self.provider
         if request.model == self.name and type(provider) is HttpProvider:
-            self._count_call(request.calls)
+            self.count_call(request.calls)
             return provider.complete_async(request, self.model)
         provider, request = self._addressed(request)
         return provider.complete_async(request)
@@ -89,10 +89,10 @@ class ModelRoute:
     def _addressed(self, request: ModelRequest) -> tuple[Provider, ModelRequest]:
         """Who is sent this request, under the provider's own name for the model; counted as a call."""
         route = self if request.model == self.name else ModelRoute(self.router, request.model)  # a formatter's
-        route._count_call(request.calls)
+        route.count_call(request.calls)
         return route.provider, request.replace(model=route.model)
 
-    def _count_call(self, calls: CallCount | None) -> None:
+    def count_call(self, calls: CallCount | None) -> None:
         """Count a call to the model."""
         if calls is not None:
             calls.model = self.full_name
@@ -143,9 +143,9 @@ class ModelRoute:
         if request.frame is None or schema is not None or options.evidence is not None:
             return None
         cached = request.frame.find((self, options.keep_text))
-        if not isinstance(cached, _CachedPlan) or cached.options is not options or cached.version != self._version:
+        if not isinstance(cached, _CachedPlan) or cached.options is not options:
             return None
-        return cached.plan
+        return cached.plan if cached.version == getattr(self.provider, "version", None) else None
 
     @property
     def _version(self) -> Version | None:
@@ -314,7 +314,7 @@ def named_price(prices: Mapping[str, Price], router: Router, name: str) -> AnyPr
 
 def model_price(prices: Mapping[str, Price], provider: Provider, model: str) -> AnyPrice | None:
     """Return what a model of a provider costs: by these prices, else by the list that ships with slipform."""
-    return find_price(prices, f"{provider.name}/{model}", price_list(provider))
+    return find_price(prices, f"{provider.name}/{model}", getattr(provider, "price_list", ""))
 
 
 def is_enforced(request: ModelRequest, *, tools: bool) -> bool:

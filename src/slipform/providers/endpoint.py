@@ -244,7 +244,7 @@ class Endpoint:
         if template is None or request.timeout is not None or self.cloud is not None:
             return None
         version, key, prepared, encode_turns, body = template
-        if version != self.version or key != self._key_text():
+        if version != self.version or key != self.key_text():
             return None
         turns = encode_turns(request.messages)
         return None if turns is None else prepared.with_body(body.with_turns(turns))
@@ -259,14 +259,18 @@ class Endpoint:
         codec = prepared.codec
         body = codec.find_template(request, stream=prepared.streamed)
         if body is not None and codec.encode_plain_turns is not None:
-            template = CallTemplate(version, self._key_text(), prepared, codec.encode_plain_turns, body)
+            template = CallTemplate(version, self.key_text(), prepared, codec.encode_plain_turns, body)
             frame.keep((self, request.model, prepared.streamed), template)
 
-    def _key_text(self) -> str:
-        """The key of a call, as text; empty without one."""
+    def key_text(self) -> str:
+        """The key of a call, as text, to tell calls with other keys apart; empty without one."""
         if self._api_key is not None:
             return self._api_key.reveal()
-        return environment_text(self.vendor.api_key_env)
+        text = environment_text(self.vendor.api_key_env)
+        if text or self.cloud is None:
+            return text
+        key = self.call_key()
+        return "" if key is None else key.reveal()
 
     def prepare(self, request: ModelRequest, *, streamed: bool) -> PreparedCall:
         """Encode, address and sign one attempt."""

@@ -27,10 +27,10 @@ from slipform.proxy.admission.refusals import NotAllowed, WrongKey, error_header
 from slipform.proxy.calls import pages
 from slipform.proxy.calls.endpoint_calls import EndpointCall
 from slipform.proxy.calls.endpoints import Located, UnknownPathError, WebSocketError, locate, methods_at, refusal_of
-from slipform.proxy.calls.frames import SplitBody
-from slipform.proxy.calls.inbound import Inbound, read_call, read_warm
+from slipform.proxy.calls.inbound import Inbound, WarmReading, read_call, read_warm
 from slipform.proxy.calls.request_switches import FIELD
 from slipform.proxy.calls.routes import (
+    BY_PATH,
     OLLAMA_LISTING,
     Listing,
     api_at,
@@ -94,8 +94,8 @@ class _HttpCall(msgspec.Struct):
     out: RecordingSend
     caller: Caller = ANYBODY
     body: bytes = b""
-    split: SplitBody | None = None
-    """The body, apart from its conversation, where no earlier call had the same."""
+    warm: WarmReading | None = None
+    """What came of reading it as an earlier one with the same fields was read, where that was tried."""
 
     async def refuse(self, error: SlipformError) -> None:
         """Write an error, without names of models that the caller may not know; drop what its traceback holds."""
@@ -180,7 +180,10 @@ class App:
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
             cors = self._deployments.current.gate.cors
-            if cors is None or scope["path"].startswith(CONSOLE):  # no other page ever reads the console
+            api = BY_PATH.get(scope["path"])
+            if api is not None and cors is None and scope["method"] == "POST":
+                await self._serve(api, scope, receive, send, ())
+            elif cors is None or scope["path"].startswith(CONSOLE):  # no other page ever reads the console
                 await self._http(scope, receive, send)
             elif not await cors.preflight(scope, send):
                 await self._http(scope, receive, send, cors.cors_headers(scope))
@@ -412,7 +415,7 @@ class App:
         call.body = body
         place = call.deployment.gate.warm_place
         reading = read_warm(call.api, body, call.record, headers, call.caller, place)
-        call.split = reading.split
+        call.warm = reading
         return reading.call
 
     async def _read_call(self, call: _HttpCall, body: bytes | None, admission: Admission) -> Inbound:
@@ -428,7 +431,7 @@ class App:
             body = await decompressed(body, headers[b"content-encoding"], most)
         call.body = body
         context = gate.context(call.scope["path"], headers, call.caller, call.located)
-        return await read_call(call.api, body, call.record, context, call.split)
+        return await read_call(call.api, body, call.record, context, call.warm)
 
     def _end_call(self, call: _HttpCall) -> None:
         """Record the end of a call, once, whatever its outcome."""

@@ -102,12 +102,17 @@ async def answer(
             await stream.fail(error)
         else:
             raise
+    else:
+        _add_attempts(record, fallback.before)
     finally:
         if stream is not None:
             stream.writer.close()
-    if fallback.before.attempts:
-        # Logs and metrics count what the other models spent; the caller's report has the cost of the answer itself.
-        record.set_report(joined(fallback.before, record.report))
+
+
+def _add_attempts(record: CallRecord, before: Report) -> None:
+    """Let logs and metrics count what models spent before; the caller's report has the cost of the answer itself."""
+    if before.attempts:
+        record.set_report(joined(before, record.report))
 
 
 async def answer_bound(call: Inbound, bound: BoundCall, options: Options, send: RecordingSend) -> None:
@@ -186,7 +191,9 @@ async def forward(
         )
         forwarded = forwarded._replace(body=body)
     record = call.record
-    span = tracing.start_call(call.served.request, record.provider, record.upstream_model)
+    span = None
+    if tracing.is_tracing():
+        span = tracing.start_call(call.served.request, record.provider, record.upstream_model)
     try:
         result = await _forward_response(call, forwarded, options, send, spending)
         record.status, record.outcome, record.usage = result
@@ -480,7 +487,7 @@ def _record_outcome(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Map
     """Record the outcome of a call; return the answer and the report fields that the caller requested."""
     record = call.record
     report = outcome.report
-    answer = _answer_of(call, outcome)
+    answer = _answer_of(call, outcome) if "bare_text" in call.served.options else outcome.answer
     left_out = call.api.left_out(answer)
     if call.warnings or call.adopted is not None or left_out:
         adopted = () if call.adopted is None else (call.adopted.warning,)

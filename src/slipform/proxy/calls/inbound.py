@@ -220,19 +220,18 @@ class WarmPlace(NamedTuple):
 
 
 async def read_call(
-    api: ServedApi, body: bytes, record: CallRecord, context: CallContext, split: SplitBody | None = None
+    api: ServedApi, body: bytes, record: CallRecord, context: CallContext, warm: WarmReading | None = None
 ) -> Inbound:
     """The call, checked; a large one is read, and large schemas are looked at, off the event loop.
 
-    Nothing is looked up or kept for a name before it is known that the caller may use it. `split` is its body, where
-    `read_warm` has found no frame for it.
+    Nothing is looked up or kept for a name before it is known that the caller may use it. `warm` is what `read_warm`
+    has made of it, where it was asked before.
     """
-    if split is None and not (context.model or context.provider):
+    if warm is None and not (context.model or context.provider):
         place = WarmPlace(context.router, context.frames, context.turns.turns, context.settings.server.request_seconds)
-        call, split = read_warm(api, body, record, context.headers, context.caller, place)
-        if call is not None:
-            return call
-    return await _read_parsed(api, body, record, context, split)
+        warm = read_warm(api, body, record, context.headers, context.caller, place)
+    call, split = warm or _NOT_WARM
+    return call or await _read_parsed(api, body, record, context, split)
 
 
 async def _read_parsed(

@@ -28,9 +28,9 @@ from slipform.proxy.admission.shared_state import SharedDowngrades, SharedState
 from slipform.proxy.admission.spending import CallSpending, Spending, ledger_path
 from slipform.proxy.calls import pages
 from slipform.proxy.calls.cache import AnswerCache
+from slipform.proxy.calls.choices import requested_answers
 from slipform.proxy.calls.endpoint_calls import EndpointCall, EndpointForwarder
 from slipform.proxy.calls.endpoints import Located, family_of
-from slipform.proxy.calls.choices import requested_answers
 from slipform.proxy.calls.enforced import answer, answer_bound, forward
 from slipform.proxy.calls.fetched_media import MediaFetcher
 from slipform.proxy.calls.forward import ForwardRoutes
@@ -48,7 +48,8 @@ _CHAT = find_api("openai-chat")
 _ANTHROPIC = find_api("anthropic")
 _GEMINI = find_api("gemini")
 _OLLAMA = find_api("ollama")
-_BY_PATH = {"/v1/chat/completions": _CHAT, "/v1/responses": find_api("openai-responses"), "/v1/messages": _ANTHROPIC}
+BY_PATH = {"/v1/chat/completions": _CHAT, "/v1/responses": find_api("openai-responses"), "/v1/messages": _ANTHROPIC}
+"""The APIs whose paths are always the same."""
 _GEMINI_CALLS = (":generateContent", ":streamGenerateContent")
 
 
@@ -73,7 +74,7 @@ def api_at(path: str) -> ServedApi | None:
     >>> api_at("/v1beta/models/local:generateContent").name
     'gemini'
     """
-    api = _BY_PATH.get(path)
+    api = BY_PATH.get(path)
     if api is None and path.endswith(_GEMINI_CALLS) and path.startswith(("/v1beta/models/", "/v1/models/")):
         return _GEMINI
     return api
@@ -117,7 +118,7 @@ def route_of(path: str) -> str:
     >>> route_of("/v1beta/models/local:generateContent")
     '/v1beta/models/{model}:generateContent'
     """
-    if path in _BY_PATH:
+    if path in BY_PATH:
         return path
     head, _, rest = path.partition("/models/")
     return f"{head}/models/{{model}}:{rest.rpartition(':')[2]}"
@@ -133,7 +134,7 @@ def paths() -> str:
         "/docs",
         "/metrics",
     )
-    return ", ".join([*_BY_PATH, *others, "/healthz", "/readyz", "/version"])
+    return ", ".join([*BY_PATH, *others, "/healthz", "/readyz", "/version"])
 
 
 _log = logging.getLogger("slipform.server")
@@ -176,6 +177,8 @@ class CallRouter:
         self._turns = SignedTurns(find_store(settings.signatures, self._shared, None))
         self._responses = find_store(settings.stored_responses, self._shared, None, "responses")
         self._refreshing: asyncio.Task[None] | None = None
+        self._is_started = False
+        """Whether all that runs beside the calls does."""
 
     def _replaced_ids(self, caller: str) -> ReplacedIds:
         return self._turns.replaced_ids(caller)
@@ -194,7 +197,7 @@ class CallRouter:
 
     async def answer_endpoint(self, call: EndpointCall, send: RecordingSend) -> None:
         """Write the whole response to a call of the endpoint table; see `endpoint_calls`."""
-        if self._refreshing is None:
+        if not self._is_started:
             self.start()
         if call.admission.headers:
             send.extra = [*send.extra, *call.admission.headers]
@@ -255,6 +258,7 @@ class CallRouter:
 
     def start(self) -> None:
         """Begin, on the event loop, to watch the key file and other machines; the first call does it at the latest."""
+        self._is_started = True
         if self._refreshing is not None or not (self.guard.requires_key or self._shared or self.spending):
             return
         self.guard.start()
@@ -282,16 +286,20 @@ class CallRouter:
             await self._shared.close()
 
     def answer(self, call: Inbound, admission: Admission, send: RecordingSend) -> Coroutine[Any, Any, None]:
-        """Write the whole response; see `enforced.answer` and, for a call that is bound, `enforced.answer_bound`."""
-        if call.bound is None:
-            return self._answer_general(call, admission, send)
-        if admission.headers:
-            send.extra = [*send.extra, *admission.headers]
-        options = self._options if call.record.trace is None else self._traced_options
-        return answer_bound(call, call.bound, options, send)
+        """Write the whole response: at once where nothing is to be decided any more, else by the general path."""
+        is_forwarded = call.forwarded is not None and not call.served.stream and self.spending is None
+        if self._is_started and (is_forwarded or call.bound is not None):
+            if admission.headers:
+                send.extra = [*send.extra, *admission.headers]
+            options = self._options if call.record.trace is None else self._traced_options
+            if call.bound is not None:
+                return answer_bound(call, call.bound, options, send)
+            if call.forwarded is not None:
+                return forward(call, call.forwarded, options, send)
+        return self._answer_general(call, admission, send)
 
     async def _answer_general(self, call: Inbound, admission: Admission, send: RecordingSend) -> None:
-        if self._refreshing is None:
+        if not self._is_started:
             self.start()
         if admission.headers:
             send.extra = [*send.extra, *admission.headers]

@@ -224,10 +224,10 @@ class RequestCycle:
 
     # The request.
 
-    def add(self, data: bytes) -> None:
-        """Add the next piece of the body."""
+    def add(self, data: bytes) -> int:
+        """Add the next piece of the body; return how many bytes of it the application has not read."""
         if self.complete:
-            return
+            return 0
         buffered = self._buffer
         if not buffered:
             self._buffer = data
@@ -237,6 +237,7 @@ class RequestCycle:
             self._buffer = bytearray(buffered) + data
         if self._wake_event is not None:
             self.wake()
+        return len(self._buffer)
 
     def end(self) -> None:
         """End the body."""
@@ -268,8 +269,10 @@ class RequestCycle:
             self.task.cancel()
 
     def __enter__(self) -> Self:
-        """Cancel the task, from now on, when the client disconnects."""
-        self.ends_with_client(True)
+        """Cancel the task, from now on, when the client disconnects, or where it already has."""
+        self.is_cancelled_with_client = True
+        if self.disconnected:
+            self.ends_with_client(True)
         return self
 
     def __exit__(
@@ -356,7 +359,8 @@ class RequestCycle:
         if connection.full or self.disconnected or self.head_written:
             return False
         self._begin(status, headers)
-        if self._remaining != len(body) or len(body) > _MAX_JOINED_BODY or self._is_head or self._wake_event is not None:
+        is_simple = self._remaining == len(body) <= _MAX_JOINED_BODY and self._wake_event is None
+        if not is_simple or self._is_head:
             self._write(body, more=False)
             return True
         data = self._head + body

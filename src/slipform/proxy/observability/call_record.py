@@ -44,6 +44,8 @@ def request_id(headers: Mapping[bytes, bytes]) -> str:
 
 MAX_TRACE_BYTES = 256 * 1024
 """Kept of the words of one call; of more, the beginning and the true size."""
+_TRACE_BYTES = 4_000
+"""What the records of a call take without its words."""
 
 
 class CallTrace:
@@ -61,6 +63,16 @@ class CallTrace:
         self.pour: list[tuple[float, int, str, str, int]] = []
         """Milliseconds since the call began, attempt, what was received, what was sent, how much is held back."""
         self._size = 0
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes, with the report of its call."""
+        return len(self.request) + 3 * len(self.response) + _TRACE_BYTES
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it takes little as it is: it is kept to its last byte, and was not streamed."""
+        return len(self.request) <= MAX_TRACE_BYTES and len(self.response) <= MAX_TRACE_BYTES and not self.pour
 
     def poured(self, milliseconds: float, attempt: int, received: str, sent: str, pending: int) -> None:
         """Note a piece of a stream."""

@@ -105,7 +105,7 @@ class LogFormatter(logging.Formatter):
         request_id = record.request_id
         if self._json or names is None or not _OUR_ID.fullmatch(request_id):
             return self.format(as_record(record, at))
-        ending = _ending_text(record.ending())
+        ending = _ending_text((record.status, record.outcome, record.upstream_status, record.generation))
         line = f"{_time(at)} info {_REQUEST} id={request_id} {names} {_figures_text(record)} {ending}"
         for secret in self._secrets:
             if secret in line:
@@ -139,15 +139,17 @@ def _figures_text(record: CallRecord) -> str:
     has_warnings = record.report is not None and record.report.warnings
     if has_warnings or record.schema_from or record.cached or record.fallbacks:
         return pairs(record.figures())
-    usage, seconds, overhead = record.totals()
+    usage, seconds, overhead = record.final_totals or record.totals()
     text = "" if usage.input is None else f"input_tokens={usage.input} "
     if usage.output is not None:
         text = f"{text}output_tokens={usage.output} "
     if record.cost is not None:
         text = f"{text}cost={record.cost} "
-    text = f"{text}latency_ms={_milliseconds(seconds)}"
-    if record.first_byte is not None:
-        text = f"{text} first_byte_ms={_milliseconds(record.first_byte - record.started)}"
+    first = seconds if record.first_byte is None else record.first_byte - record.started
+    latency = _milliseconds(seconds)
+    text = f"{text}latency_ms={latency}"
+    if record.first_byte is not None:  # of most whole answers it is the last byte, too
+        text = f"{text} first_byte_ms={latency if first == seconds else _milliseconds(first)}"
     if overhead is None:
         return text
     return f"{text} overhead_ms={_milliseconds(overhead)}"
