@@ -92,7 +92,12 @@ def find_price(prices: Mapping[str, Price], name: str, price_list: str) -> AnyPr
         return price
     if not price_list:
         return None
-    return ListedPrice(price_list, name.partition("/")[2])
+    return _listed(price_list, name.partition("/")[2])
+
+
+@lru_cache(maxsize=1024)
+def _listed(vendor: str, model: str) -> ListedPrice:
+    return ListedPrice(vendor, model)
 
 
 def is_known(price: AnyPrice | None) -> bool:

@@ -87,17 +87,16 @@ class Codec:
 _NO_TURNS: Final = b'"messages":[]'
 
 
-class _BodyTemplate(msgspec.Struct, frozen=True):
+class BodyTemplate(msgspec.Struct, frozen=True):
     """The body around its conversation: the same for all requests of one frame."""
 
     encoded: EncodedRequest
     before: bytes
     after: bytes
 
-    def with_turns(self, turns: bytes) -> EncodedRequest:
-        body = b'%b"messages":%b%b' % (self.before, turns, self.after)
-        encoded = self.encoded
-        return EncodedRequest(encoded.path, body, encoded.headers, encoded.warnings, encoded.context)
+    def with_turns(self, turns: bytes) -> bytes:
+        """The body of a request with this conversation."""
+        return b'%b"messages":%b%b' % (self.before, turns, self.after)
 
 
 _WITH_LOGPROBS = frozenset({"openai-chat", "openai-responses", "gemini"})
@@ -116,11 +115,12 @@ class BoundCodec:
     b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
     """
 
-    __slots__ = ("_codec", "capabilities", "name", "strategy")
+    __slots__ = ("_codec", "capabilities", "encode_plain_turns", "name", "strategy")
 
     def __init__(self, codec: Codec, capabilities: Capabilities) -> None:
         self._codec: Final = codec
         self.name: Final = codec.name
+        self.encode_plain_turns: Final = codec.encode_plain_turns
         self.capabilities: Final = capabilities
         self.strategy: Final = capabilities.auto_strategy
 
@@ -136,8 +136,10 @@ class BoundCodec:
         if frame is not None and codec.encode_plain_turns is not None:
             turns = codec.encode_plain_turns(request.messages)
             template = None if turns is None else frame.find((self, request.model, stream))
-            if turns is not None and isinstance(template, _BodyTemplate):
-                return template.with_turns(turns)
+            if turns is not None and isinstance(template, BodyTemplate):
+                encoded = template.encoded
+                body_bytes = template.with_turns(turns)
+                return EncodedRequest(encoded.path, body_bytes, encoded.headers, encoded.warnings, encoded.context)
         out = Encoding(self.name, self.capabilities, request.extra_for)
         request, names = respelled(request, codec.tool_names, out)
         if request.logprobs is not None and (self.name not in _WITH_LOGPROBS or "no_logprobs" in out.quirks):
@@ -153,8 +155,13 @@ class BoundCodec:
         encoded = EncodedRequest(path, dumps(body), codec.headers(self.capabilities), plan.warnings, plan)
         if frame is not None and turns is not None and dumps(body.get("messages")) == turns:
             before, _, after = dumps({**body, "messages": []}).partition(_NO_TURNS)
-            frame.keep((self, request.model, stream), _BodyTemplate(encoded, before, after))
+            frame.keep((self, request.model, stream), BodyTemplate(encoded, before, after))
         return encoded
+
+    def find_template(self, request: ModelRequest, *, stream: bool) -> BodyTemplate | None:
+        """The body around the conversation, where an earlier request of the same frame has left it."""
+        template = None if request.frame is None else request.frame.find((self, request.model, stream))
+        return template if isinstance(template, BodyTemplate) else None
 
     def _channel(self, request: ModelRequest, out: Encoding) -> SchemaChannel:
         """How the schemas of the request are sent; worked out once for requests of one frame."""

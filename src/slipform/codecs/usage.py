@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -81,7 +82,7 @@ class StreamMeter:
     def __init__(self, api: str) -> None:
         codec = _codec(api)
         self._api = api
-        self._usage_name = _name(codec) if codec.usage_key else b""
+        self._usage_name = _quoted(codec.usage_key) if codec.usage_key else b""
         self._framing: SniffingDecoder | None = SniffingDecoder(_MAX_EVENT_BYTES)
         self._open_bytes = 0
         """Of an event that is not complete."""
@@ -152,10 +153,10 @@ def usage_in(api: str, body: bytes, *, with_input: bool = False) -> Usage | None
     >>> usage_in("openai-chat", b'{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}').total
     9
     """
-    codec = _codec(api)
+    codec = find_codec(SPOKEN_BY.get(api, api))
     if not codec.usage_key:  # the last line of the answer tells it
         return _usage_of_line(codec, body)
-    name = _name(codec)
+    name = _quoted(codec.usage_key)
     at = len(body)
     for _ in range(_LOOKS):
         at = body.rfind(name, 0, at)
@@ -179,7 +180,7 @@ def _service_tier(answer: bytes) -> str | None:
 
 def usage_place(api: str, piece: bytes) -> int:
     """Where the object of the last usage stands that a piece has whole; -1 where it has none."""
-    name = _name(_codec(api))
+    name = _quoted(_codec(api).usage_key)
     at = piece.rfind(name)
     if at >= 0 and _OBJECT.match(piece, at + len(name)):
         return at
@@ -190,8 +191,9 @@ def _codec(api: str) -> Codec:
     return find_codec(SPOKEN_BY.get(api, api))
 
 
-def _name(codec: Codec) -> bytes:
-    return f'"{codec.usage_key}"'.encode()
+@lru_cache(maxsize=32)
+def _quoted(name: str) -> bytes:
+    return f'"{name}"'.encode()
 
 
 def _usage_of_line(codec: Codec, body: bytes) -> Usage | None:

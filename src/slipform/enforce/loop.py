@@ -79,9 +79,16 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     """
     if request.calls is None:
         request = request.replace(calls=CallCount(plan.budget.calls))
-    request, guard_warnings = _with_guard(request, plan)
-    turn, prompt_warnings = _first_turn(request, plan)
-    state = _Progress(request, plan, (*guard_warnings, *prompt_warnings))
+    warnings: tuple[ModelWarning, ...] = ()
+    if request.extra or plan.strategy is OutputStrategy.PROMPTED:
+        request, warnings = _with_guard(request, plan)
+    turn = _Turn(request, plan.strategy)
+    wording = plan.wording
+    if plan.strategy is OutputStrategy.PROMPTED or wording.list_keys or wording.schema_in_prompt:
+        first = first_request(request, plan.strategy, wording)
+        turn = _Turn(first.request, plan.strategy)
+        warnings = (*warnings, *first.warnings)
+    state = _Progress(request, plan, warnings)
     while True:
         sent = plan.clock()
         try:
@@ -91,7 +98,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             continue
         response = _received(response, turn, plan, state.report)
         verdict = state.record_verdict(response, turn, plan.clock() - sent)
-        if verdict.ok:
+        if verdict.error is None:
             report = state.report
             if LOGPROBS in response.extra:
                 response, report = _with_own_logprobs(response, verdict, turn, state.standard, report)
@@ -116,7 +123,7 @@ class _Progress:
     """The attempts of one enforcement so far, and what its budget leaves."""
 
     def __init__(self, request: ModelRequest, plan: Plan, warnings: tuple[ModelWarning, ...]) -> None:
-        self.standard = _requirement(plan, request)
+        self.standard = _requirement(plan, request) if plan.wording.list_keys else plan.standard
         self.report = Report((), warnings) if warnings else _UNTRIED
         self._request = request
         self._plan = plan
@@ -128,7 +135,10 @@ class _Progress:
 
     def record_verdict(self, response: ModelResponse, turn: _Turn, seconds: float) -> Verdict:
         """Validate the answer to this turn, add the attempt to the report, and return the verdict."""
-        verdict = _verdict(response, turn, self.standard)
+        if turn.parts is None and response.stop is None:
+            verdict = judge(response, self.standard)
+        else:
+            verdict = _verdict(response, turn, self.standard)
         if verdict.doubt is not None and not self._calls.is_spent:
             # A doubtful answer fails only where the budget allows another attempt after this one.
             as_failure = verdict.doubted()
@@ -137,7 +147,7 @@ class _Progress:
                 verdict = as_failure
         report = _recorded(self.report, response, verdict, turn, self._plan, seconds)
         continues = response.continues
-        if verdict.ok and continues is not None and not continues(_outcome(response, verdict, report)):
+        if continues is not None and verdict.ok and not continues(_outcome(response, verdict, report)):
             # The value is valid, but it contradicts what the caller's stream already contains.
             verdict = verdict.changed()
             report = _recorded(self.report, response, verdict, turn, self._plan, seconds)
@@ -223,7 +233,9 @@ def broke_off(error: SlipformError) -> bool:
 
 
 def _outcome(response: ModelResponse, verdict: Verdict, report: Report) -> Outcome:
-    return Outcome(verdict.value, verdict.candidate, _with_calls(response, verdict), report, verdict.typed)
+    if response.tool_calls or verdict.tool_calls:
+        response = _with_calls(response, verdict)
+    return Outcome(verdict.value, verdict.candidate, response, report, verdict.typed)
 
 
 def _needs_other_words(verdict: Verdict, turn: _Turn, report: Report) -> bool:
@@ -256,14 +268,6 @@ def _without_answer_call(response: ModelResponse, plan: Plan) -> ModelResponse:
     if len(calls) == len(response.tool_calls):
         return response
     return response.replace(tool_calls=calls)
-
-
-def _first_turn(request: ModelRequest, plan: Plan) -> tuple[_Turn, tuple[ModelWarning, ...]]:
-    """Return the first request, with the schema in its prompt where the strategy needs it there."""
-    if plan.strategy is OutputStrategy.PROMPTED or plan.wording.list_keys or plan.wording.schema_in_prompt:
-        first = first_request(request, plan.strategy, plan.wording)
-        return _Turn(first.request, plan.strategy), first.warnings
-    return _Turn(request, plan.strategy), ()
 
 
 def _with_calls(response: ModelResponse, verdict: Verdict) -> ModelResponse:
@@ -319,8 +323,6 @@ def unjudged(request: ModelRequest, plan: Plan) -> Steps:
 
 def _with_guard(request: ModelRequest, plan: Plan) -> tuple[ModelRequest, tuple[ModelWarning, ...]]:
     """The request with the guard's options where the provider knows them, and without them where it does not."""
-    if not request.extra and plan.strategy is not OutputStrategy.PROMPTED:
-        return request, ()
     extra = Guard.without(request.extra) if request.extra else {}
     guard_fields = plan.guard.to_extra() if plan.strategy is OutputStrategy.PROMPTED else {}
     warnings = () if plan.guarded_decoding or "force_json_start" not in guard_fields else (_NOT_FORCED,)
@@ -346,7 +348,7 @@ def _is_cut_again(report: Report) -> bool:
 def _requirement(plan: Plan, request: ModelRequest) -> Requirement:
     """What answers are held to; where worked examples are shown, also that they are not copied."""
     standard = plan.standard
-    if not plan.wording.list_keys or plan.strategy is not OutputStrategy.PROMPTED:
+    if plan.strategy is not OutputStrategy.PROMPTED:
         return standard
     return dataclasses.replace(standard, checks=(*standard.checks, partial(repeats_prompt, messages=request.messages)))
 
@@ -354,9 +356,7 @@ def _requirement(plan: Plan, request: ModelRequest) -> Requirement:
 def _verdict(response: ModelResponse, turn: _Turn, standard: Requirement) -> Verdict:
     if turn.parts is None:
         verdict = judge(response, standard)
-        if response.stop is None:
-            return verdict
-        return at_stop(verdict, response.stop)
+        return verdict if response.stop is None else at_stop(verdict, response.stop)
     answered = judge(response, Requirement(Schema("parts", turn.parts.schema), switches=standard.switches))
     if answered.error is not None and answered.value is None:
         return answered
@@ -467,7 +467,7 @@ def _recorded(
     used = next((each.strategy for each in response.warnings if isinstance(each, DowngradeWarning)), None)
     model = turn.request.model
     question = None
-    if turn.request.messages and (report.attempts or plan.keep_text):
+    if (report.attempts or plan.keep_text) and turn.request.messages:
         question = turn.request.messages[-1].text
     attempt = Attempt(
         "ok" if verdict.error is None else verdict.error.code,

@@ -591,7 +591,7 @@ class EnforcedCall:
         self._plan = plan
         self._streaming = streaming
         self._release = release
-        self._opened = opened or OpenStream()
+        self._opened = opened
         self._asks_anew = True
         """Whether the request is the first one to this model, or the same as the one before it."""
         self.asked: ModelRequest = next(steps)
@@ -601,7 +601,7 @@ class EnforcedCall:
 
     def read(self) -> EnforcedStream:
         """What is given the pieces of the answer to `asked`; its `response` is that answer."""
-        opened = self._opened
+        opened = self._opened = self._opened or OpenStream()
         reader = opened.reader
         if reader is None or (self._asks_anew and not reader.has_shown):
             attempts = 0 if reader is None else reader.attempts
@@ -625,28 +625,33 @@ class EnforcedCall:
 
     def answer(self, response: ModelResponse) -> None:
         """Judge this answer: afterwards there is an outcome, or another request; raises when there is neither."""
-        self._advance(lambda: self._steps.send(response))
-
-    def fail(self, error: BaseException) -> None:
-        """End the call without an answer; raises the error, with the report so far, unless it can be continued."""
-        reader = self._opened.reader
-        if isinstance(error, SlipformError) and reader is not None:
-            reader.break_off()
-            error.response = reader.response()
-        self._advance(lambda: self._steps.throw(error))
-
-    def last(self) -> tuple[list[CompletionChunk], Outcome]:
-        """What is still to leave of a streamed answer that is over, and the outcome with all that has left then."""
-        if self._opened.reader is None or self.outcome is None:
-            raise TypeError("The call has no streamed answer, or it has not ended")
-        return self._opened.reader.settled(self.outcome)
-
-    def _advance(self, step: Callable[[], ModelRequest]) -> None:
         try:
-            request = step()
+            request = self._steps.send(response)
         except StopIteration as done:
             self.outcome = done.value
         else:
-            self._asks_anew = request.messages is self.asked.messages
-            self.asked = request
-            self.attempt += 1
+            self._ask_next(request)
+
+    def fail(self, error: BaseException) -> None:
+        """End the call without an answer; raises the error, with the report so far, unless it can be continued."""
+        reader = None if self._opened is None else self._opened.reader
+        if isinstance(error, SlipformError) and reader is not None:
+            reader.break_off()
+            error.response = reader.response()
+        try:
+            request = self._steps.throw(error)
+        except StopIteration as done:
+            self.outcome = done.value
+        else:
+            self._ask_next(request)
+
+    def last(self) -> tuple[list[CompletionChunk], Outcome]:
+        """What is still to leave of a streamed answer that is over, and the outcome with all that has left then."""
+        if self._opened is None or self._opened.reader is None or self.outcome is None:
+            raise TypeError("The call has no streamed answer, or it has not ended")
+        return self._opened.reader.settled(self.outcome)
+
+    def _ask_next(self, request: ModelRequest) -> None:
+        self._asks_anew = request.messages is self.asked.messages
+        self.asked = request
+        self.attempt += 1

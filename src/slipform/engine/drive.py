@@ -21,7 +21,7 @@ from slipform.enforce.live_calls import MOST_FOLLOWED
 from slipform.enforce.loop import enforce, unjudged
 from slipform.enforce.plan import Collector, Outcome, Plan
 from slipform.enforce.stream import NOTHING_EARLY, EnforcedCall, EnforcedStream, OpenStream, Release
-from slipform.engine.tracing import observed
+from slipform.engine.tracing import is_observed, observed
 from slipform.errors import SlipformError, TruncatedError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import is_heavy
@@ -75,7 +75,8 @@ def start(
         steps = evidence_collector().collect(request, plan)
     else:
         steps = enforce(request, plan) if judged else unjudged(request, plan)
-    steps = observed(steps, request, plan, streaming=streaming, limit=limit)
+    if plan.budget.seconds is not None or is_observed():
+        steps = observed(steps, request, plan, streaming=streaming, limit=limit)
     return EnforcedCall(steps, plan, streaming=streaming, release=release, opened=opened)
 
 

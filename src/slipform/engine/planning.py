@@ -17,7 +17,7 @@ from slipform.engine.drive import AsyncModel, Model, evidence_collector
 from slipform.engine.setup import LOCAL, Options, local_models
 from slipform.errors import ConfigError, SlipformError
 from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse, NamedTool
-from slipform.ir.request import RequestFrame, is_heavy
+from slipform.ir.request import CallCount, RequestFrame, is_heavy
 from slipform.ir.response import ChunkSink
 from slipform.prices import AnyPrice, Price, find_price, is_known
 from slipform.providers import Provider
@@ -69,6 +69,10 @@ class ModelRoute:
 
     def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
         """A whole answer."""
+        provider = self.provider
+        if request.model == self.name and type(provider) is HttpProvider:
+            self.count_call(request.calls)
+            return provider.complete_async(request, self.model)
         provider, request = self._addressed(request)
         return provider.complete_async(request)
 
@@ -85,11 +89,15 @@ class ModelRoute:
     def _addressed(self, request: ModelRequest) -> tuple[Provider, ModelRequest]:
         """Who is sent this request, under the provider's own name for the model; counted as a call."""
         route = self if request.model == self.name else ModelRoute(self.router, request.model)  # a formatter's
-        if request.calls is not None:
-            request.calls.model = route.full_name
-            request.calls.price_list = route.price_list_id
-            request.calls.add(route.full_name)
+        route.count_call(request.calls)
         return route.provider, request.replace(model=route.model)
+
+    def count_call(self, calls: CallCount | None) -> None:
+        """Count a call to the model."""
+        if calls is not None:
+            calls.model = self.full_name
+            calls.price_list = self.price_list_id
+            calls.add(self.full_name)
 
     def price(self, prices: Mapping[str, Price]) -> AnyPrice | None:
         """What its model costs: by these prices, else by the list that ships with slipform."""
@@ -106,12 +114,12 @@ class ModelRoute:
             return evidence_collector().prepare(plan, request, wanted_evidence)
         if options.budget.money is not None:
             _check_price(self, options)
-        if (frame_plan := self._frame_plan(request, options, schema)) is not None:
+        if (frame_plan := self.find_plan(request, options, schema)) is not None:
             return frame_plan
         version = self._version
         plan = self._uncached_plan(request, options, schema)
         if request.frame is not None and schema is None and version is not None and _hangs_on_request(options):
-            request.frame.keep(self, _CachedPlan(options, plan, version))
+            request.frame.keep((self, options.keep_text), _CachedPlan(options, plan, version))
         return plan
 
     def _uncached_plan(self, request: ModelRequest, options: Options, schema: Schema[Any] | None) -> Plan:
@@ -130,14 +138,14 @@ class ModelRoute:
             _PLANS.put(key, cached, _LEAST + size)
         return cached.plan
 
-    def _frame_plan(self, request: ModelRequest, options: Options, schema: Schema[Any] | None) -> Plan | None:
+    def find_plan(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan | None:
         """The plan of an earlier request of the same frame, while the provider has not changed."""
         if request.frame is None or schema is not None or options.evidence is not None:
             return None
-        cached = request.frame.find(self)
-        if not isinstance(cached, _CachedPlan) or cached.options is not options or cached.version != self._version:
+        cached = request.frame.find((self, options.keep_text))
+        if not isinstance(cached, _CachedPlan) or cached.options is not options:
             return None
-        return cached.plan
+        return cached.plan if cached.version == getattr(self.provider, "version", None) else None
 
     @property
     def _version(self) -> Version | None:
@@ -159,7 +167,7 @@ class ModelRoute:
 
     async def plan_async(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
         """`plan`, with large schemas compiled off the event loop."""
-        if is_heavy(request) and self._frame_plan(request, options, schema) is None:
+        if is_heavy(request) and self.find_plan(request, options, schema) is None:
             return await off_loop(self.plan, request, options, schema)
         return self.plan(request, options, schema)
 
@@ -306,7 +314,7 @@ def named_price(prices: Mapping[str, Price], router: Router, name: str) -> AnyPr
 
 def model_price(prices: Mapping[str, Price], provider: Provider, model: str) -> AnyPrice | None:
     """Return what a model of a provider costs: by these prices, else by the list that ships with slipform."""
-    return find_price(prices, f"{provider.name}/{model}", price_list(provider))
+    return find_price(prices, f"{provider.name}/{model}", getattr(provider, "price_list", ""))
 
 
 def is_enforced(request: ModelRequest, *, tools: bool) -> bool:

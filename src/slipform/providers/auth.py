@@ -80,12 +80,18 @@ def from_environment(names: Sequence[str], environment: Mapping[str, str] | None
     >>> from_environment(["A", "B"], {"A": " ", "B": "key"})
     Secret([redacted])
     """
+    value = environment_text(names, environment)
+    return Secret(value) if value else None
+
+
+def environment_text(names: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    """The same as text, to be compared and not to be shown; empty where none is set."""
     source = os.environ if environment is None else environment
     for name in names:
         value = source.get(name, "").strip()
         if value:
-            return Secret(value)
-    return None
+            return value
+    return ""
 
 
 def scrub(value: Any, secrets: Iterable[Secret]) -> Any:

@@ -102,7 +102,7 @@ def read_answer(
         prepared.annotate(error, headers)
         raise
     if _ignores_schema(prepared, response.text) and response.finish == "stop" and not response.refusal:
-        endpoint.record_ignored_schema(request, prepared)
+        endpoint.record_ignored_schema(request.replace(model=prepared.model), prepared)
     request_warnings = prepared.warnings
     if request_warnings and response.warnings[: len(request_warnings)] != request_warnings:  # codecs repeat their own
         response = response.replace(warnings=_merge(request_warnings, response.warnings))

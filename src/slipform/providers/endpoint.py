@@ -5,19 +5,29 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from slipform.codecs import BoundCodec, Capabilities, EncodedRequest
+from slipform.codecs.codec import BodyTemplate
 from slipform.codecs.schema_channel import wraps_root
 from slipform.enforce.prompts import Wording, first_request
 from slipform.errors import AuthenticationError, SchemaError, SlipformError, UpstreamError
-from slipform.ir import ModelRequest, ModelWarning
+from slipform.ir import Message, ModelRequest, ModelWarning
 from slipform.providers import retry
-from slipform.providers.auth import Authorised, AwsKeys, Secret, authorise, from_environment, scrub_error, secrets_in
+from slipform.providers.auth import (
+    Authorised,
+    AwsKeys,
+    Secret,
+    authorise,
+    environment_text,
+    from_environment,
+    scrub_error,
+    secrets_in,
+)
 from slipform.providers.catalog import Vendor
 from slipform.providers.cloud_credentials import AwsCredentials, GoogleCredentials, cloud_credentials
 from slipform.providers.network.transport import HttpRequest, Timeouts
@@ -52,6 +62,15 @@ class PreparedCall(msgspec.Struct, frozen=True):
         sent = self.authorised
         return HttpRequest(sent.url, sent.headers, self.encoded.body, timeouts, self.streamed)
 
+    def with_body(self, body: bytes) -> PreparedCall:
+        """The same attempt with another body."""
+        encoded = self.encoded
+        other = EncodedRequest(encoded.path, body, encoded.headers, encoded.warnings, encoded.context)
+        return PreparedCall(
+            self.model, self.provider, self.codec, other, self.capabilities, self.authorised, self.streamed,
+            self.warnings, self.timeouts,
+        )  # fmt: skip
+
     def annotate(self, error: SlipformError, headers: Mapping[str, str] | None = None) -> SlipformError:
         """The error with the call it belongs to, and without any key in it."""
         error.details.setdefault("provider", self.provider)
@@ -67,6 +86,16 @@ class PreparedCall(msgspec.Struct, frozen=True):
 
 
 Version: TypeAlias = tuple[str, int]
+
+
+class CallTemplate(NamedTuple):
+    """The calls of one frame to one model: everything but the conversation, and all that its validity depends on."""
+
+    version: Version
+    key: str
+    prepared: PreparedCall
+    encode_turns: Callable[[Sequence[Message]], bytes | None]
+    body: BodyTemplate
 
 
 class BoundModel(NamedTuple):
@@ -209,19 +238,52 @@ class Endpoint:
             logger.debug("%s/%s: resolved, codec=%s, auto=%s", self.name, model, made.name, made.strategy.value)
         return made
 
+    def find_prepared(self, request: ModelRequest, model: str, *, streamed: bool) -> PreparedCall | None:
+        """Return one attempt at a request whose frame has its template; None where that has to be prepared anew."""
+        template = None if request.frame is None else request.frame.find((self, model, streamed))
+        if template is None or request.timeout is not None or self.cloud is not None:
+            return None
+        version, key, prepared, encode_turns, body = template
+        if version != self.version or key != self.key_text():
+            return None
+        turns = encode_turns(request.messages)
+        return None if turns is None else prepared.with_body(body.with_turns(turns))
+
+    def _keep_template(self, request: ModelRequest, prepared: PreparedCall) -> None:
+        """Keep an attempt at a request of a frame, for the next one that differs in its conversation alone."""
+        frame = request.frame
+        version = self.version
+        is_signed = self.vendor.auth == "sigv4"  # a signature is of one body
+        if frame is None or version is None or is_signed or self.cloud is not None or request.timeout is not None:
+            return
+        codec = prepared.codec
+        body = codec.find_template(request, stream=prepared.streamed)
+        if body is not None and codec.encode_plain_turns is not None:
+            template = CallTemplate(version, self.key_text(), prepared, codec.encode_plain_turns, body)
+            frame.keep((self, request.model, prepared.streamed), template)
+
+    def key_text(self) -> str:
+        """The key of a call, as text, to tell calls with other keys apart; empty without one."""
+        if self._api_key is not None:
+            return self._api_key.reveal()
+        text = environment_text(self.vendor.api_key_env)
+        if text or self.cloud is None:
+            return text
+        key = self.call_key()
+        return "" if key is None else key.reveal()
+
     def prepare(self, request: ModelRequest, *, streamed: bool) -> PreparedCall:
         """Encode, address and sign one attempt."""
+        prepared = self.find_prepared(request, request.model, streamed=streamed)
+        if prepared is not None:
+            return prepared
         response_format = request.response_format
         url, downgrades, capabilities, codec = self.bind(request.model, response_format)
         prompt_warnings: tuple[ModelWarning, ...] = ()
         encoded = codec.encode_request(request, stream=streamed)
         channel = encoded.context
-        if (
-            response_format is not None
-            and channel is not None
-            and channel.strategy is _PROMPTED
-            and not request.tells_schema
-        ):
+        is_prompted = response_format is not None and channel is not None and channel.strategy is _PROMPTED
+        if is_prompted and not request.tells_schema:
             request, prompt_warnings = _with_schema_in_prompt(request, capabilities)
             encoded = codec.encode_request(request, stream=streamed)
         authorised = self.authorise(url + encoded.path, encoded.headers, encoded.body)
@@ -231,9 +293,12 @@ class Endpoint:
             used = None if encoded.context is None else encoded.context.strategy
             warnings = (*warnings, *(retry.downgrade_warning(name, request.model, used) for name in reported))
         limits = self.timeouts_for(request)
-        return PreparedCall(
+        prepared = PreparedCall(
             request.model, self.name, codec, encoded, capabilities, authorised, streamed, warnings, limits
         )
+        if not is_prompted:  # there the conversation decides what the prompt tells of the schema
+            self._keep_template(request, prepared)
+        return prepared
 
     def key(self) -> Secret | None:
         """The key given in code, else the one in the environment, read anew for each call so that it can be rotated."""

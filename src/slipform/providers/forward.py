@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import msgspec
 import orjson
 
 from slipform.bounded import BoundedCache
@@ -17,7 +16,8 @@ from slipform.ir.request import CallCount
 from slipform.providers import retry
 from slipform.providers.call import count_repeat, stream_error, time_left
 from slipform.providers.endpoint import Endpoint, PreparedCall
-from slipform.providers.masking import mask_whole, masked_async
+from slipform.providers.masking import mask_whole, masked_async, masked_headers
+from slipform.providers.network.async_connection import ResponseStream
 from slipform.providers.network.transport import (
     AsyncByteStream,
     HttpRequest,
@@ -54,52 +54,72 @@ class Route:
     """What was sent along before, by all that it depends on: address, key, and the caller's own headers."""
 
 
-class Forwarded(msgspec.Struct, frozen=True):
-    """The vendor's answer, its head here and its body still to be read. It must be closed."""
+class Forwarded:
+    """The vendor's answer, its head here and its body still to be read, both with the call's secrets masked.
 
-    stream: AsyncByteStream
-    """With the call's secrets masked."""
-    prepared: PreparedCall
-    unmasked: AsyncByteStream
-    """The same unmasked, for a caller that masks a whole body at once."""
+    It must be closed unless it was taken whole.
+    """
 
-    @property
-    def status(self) -> int:
+    __slots__ = ("_masked", "_prepared", "_stream", "headers", "is_closed", "status")
+
+    def __init__(self, stream: AsyncByteStream, prepared: PreparedCall) -> None:
+        words = prepared.authorised.words
+        self._stream = stream
+        self._prepared = prepared
+        self._masked: AsyncByteStream | None = None
+        self.status = stream.status
         """The HTTP status."""
-        return self.stream.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
+        self.headers = masked_headers(stream.headers, words) if words else stream.headers
         """The headers, names in lower case."""
-        return self.stream.headers
+        self.is_closed = False
+
+    def _pieces(self) -> AsyncByteStream:
+        """The body, piece by piece."""
+        if self._masked is None:
+            self._masked = masked_async(self._stream, self._prepared.authorised.words)
+        return self._masked
 
     async def read(self) -> bytes:
         """The next bytes of the body; empty at its end. Raises an `UpstreamError` when it is cut."""
         try:
-            return await self.stream.read()
+            return await self._pieces().read()
         except TransportFault as fault:
-            raise stream_error(self.prepared, fault) from fault
+            raise stream_error(self._prepared, fault) from fault
 
     async def on_body(self, push: Push) -> None:
         """Call `push` with each piece of the body as it arrives, with nothing at its end, until it returns False."""
         try:
-            await self.stream.on_body(push)
+            await self._pieces().on_body(push)
         except TransportFault as fault:
-            raise stream_error(self.prepared, fault) from fault
+            raise stream_error(self._prepared, fault) from fault
+
+    def take_whole(self) -> bytes | None:
+        """All of the body, where it arrived together with its head; else None: use `read_whole`."""
+        stream = self._stream
+        if not isinstance(stream, ResponseStream):
+            return None
+        try:
+            data = stream.take_whole()
+        except TransportFault as fault:
+            raise stream_error(self._prepared, fault) from fault
+        if data is None:
+            return None
+        self.is_closed = True  # its connection is idle again
+        return mask_whole(data, self._prepared.authorised.words)
 
     async def read_whole(self) -> bytes:
         """All of the body, of which nothing has been read."""
         parts: list[bytes] = []
         try:
-            while data := await self.unmasked.read():
+            while data := await self._stream.read():
                 parts.append(data)
         except TransportFault as fault:
-            raise stream_error(self.prepared, fault) from fault
-        return mask_whole(b"".join(parts), self.prepared.authorised.words)
+            raise stream_error(self._prepared, fault) from fault
+        return mask_whole(b"".join(parts), self._prepared.authorised.words)
 
     async def close(self) -> None:
         """Let go of the connection, closing it when the body was not read to its end."""
-        await self.stream.close()
+        await self._stream.close()
 
 
 def route_of(
@@ -145,7 +165,7 @@ async def open_forward(
     if timeouts.total is not None:
         deadline = endpoint.clock() + timeouts.total
     attempt = 0
-    if endpoint.waits_for_credentials:
+    if endpoint.cloud is not None and endpoint.waits_for_credentials:
         await asyncio.to_thread(endpoint.refresh_credentials)
     if calls is not None:
         calls.add(f"{endpoint.name}/{route.model}")
@@ -161,7 +181,7 @@ async def open_forward(
                 raise error from fault
             count_repeat(calls, f"{endpoint.name}/{route.model}", error)
         else:
-            return Forwarded(masked_async(stream, prepared.authorised.words), prepared, stream)
+            return Forwarded(stream, prepared)
         attempt += 1
         await asyncio.sleep(pause)
         timeouts = time_left(endpoint, prepared, deadline)
@@ -169,21 +189,21 @@ async def open_forward(
 
 def _request(prepared: PreparedCall, route: Route, body: bytes | Upload, timeouts: Timeouts) -> HttpRequest:
     sent = prepared.authorised
-    upload = body if isinstance(body, Upload) else None
-    data = b"" if isinstance(body, Upload) else body
-    return HttpRequest(
-        sent.url, sent.headers, data, timeouts, prepared.streamed, route.method, upload, route.max_answer_bytes
-    )
+    method = route.method
+    most = route.max_answer_bytes
+    if isinstance(body, Upload):
+        return HttpRequest(sent.url, sent.headers, b"", timeouts, prepared.streamed, method, body, most)
+    return HttpRequest(sent.url, sent.headers, body, timeouts, prepared.streamed, method, None, most)
 
 
 def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[str, str]) -> PreparedCall:
     """All but the body, made once for each address and key, which are read anew for every call."""
     url = endpoint.url()
-    key = endpoint.call_key()
-    mark = (url, "" if key is None else key.reveal(), *headers, *headers.values())
+    mark = (url, endpoint.key_text(), *headers, *headers.values())
     made = route.prepared.get(mark)
     if made is not None:
         return made
+    key = endpoint.call_key()
     capabilities = endpoint.capabilities(route.model)
     made = PreparedCall(
         model=route.model,

@@ -28,9 +28,10 @@ from slipform.providers.call import (
 )
 from slipform.providers.catalog import Vendor, load_catalog
 from slipform.providers.concurrency import off_loop
-from slipform.providers.endpoint import Endpoint, Version
+from slipform.providers.endpoint import Endpoint, PreparedCall, Version
 from slipform.providers.forward import Forwarded, Route, open_forward, route_of
 from slipform.providers.masking import mask_whole, masked, masked_async
+from slipform.providers.network.async_connection import ResponseStream
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import (
     AsyncByteStream,
@@ -58,12 +59,18 @@ def answered(steps: CallSteps, transport: Transport) -> ModelResponse:
 
 
 async def answered_async(
-    endpoint: Endpoint, request: ModelRequest, transport: Transport, *, heavy: bool = False
+    endpoint: Endpoint,
+    request: ModelRequest,
+    transport: Transport,
+    prepared: PreparedCall | None = None,
+    *,
+    heavy: bool = False,
 ) -> ModelResponse:
     """The whole answer, on the event loop; cancelling closes the connection.
 
-    Nearly every call ends with its first try. Where that fails, the steps of `call.answer` begin with it and go on with
-    retries and downgrades. `heavy` says that the steps themselves, which encode and decode, take long.
+    Nearly every call ends with its first try, `prepared` where its frame has it. Where that fails, the steps of
+    `call.answer` begin with it and go on with retries and downgrades. `heavy` says that the steps themselves, which
+    encode and decode, take long.
     """
     wire = AsyncDriver(transport, heavy=heavy)
     try:
@@ -72,11 +79,19 @@ async def answered_async(
             effect = await off_loop(next, steps)
         else:
             began = endpoint.clock()
-            prepared = endpoint.prepare(request, streamed=False)
-            reply = await wire.fetch(prepared.http(prepared.timeouts), prepared.authorised.words)
-            if not isinstance(reply, TransportFault) and 200 <= reply[0].status < 300:
-                return call.read_answer(endpoint, request, prepared, reply[0].headers, reply[1])
-            steps = call.answer(endpoint, request, FirstTry(prepared, began))
+            if prepared is None:
+                prepared = endpoint.prepare(request, streamed=False)
+            reply: tuple[AsyncByteStream, bytes] | TransportFault
+            words = prepared.authorised.words
+            try:
+                wire.stream = raw = await transport.open_async(prepared.http(prepared.timeouts))
+                reply = wire.received(raw, words) or await wire.read_whole(raw, words)
+            except TransportFault as fault:
+                reply = fault
+            else:
+                if 200 <= raw.status < 300:
+                    return call.read_answer(endpoint, request, prepared, raw.headers, reply[1])
+            steps = call.answer(endpoint, request.replace(model=prepared.model), FirstTry(prepared, began))
             next(steps)
             effect = steps.throw(reply) if isinstance(reply, TransportFault) else steps.send(reply)
         while not isinstance(effect, FinishEffect):
@@ -146,14 +161,26 @@ class AsyncDriver:
         """Send this: the answer's head and, where its status is a success, its whole body; or the network's fault."""
         try:
             self.stream = raw = await self._transport.open_async(request)
-            if not 200 <= raw.status < 300:
-                self.stream = masked_async(raw, words)
-                return self.stream, b""
-            parts: list[bytes] = []
-            while data := await raw.read():
-                parts.append(data)
+            return self.received(raw, words) or await self.read_whole(raw, words)
         except TransportFault as fault:
             return fault
+
+    def received(self, raw: AsyncByteStream, words: tuple[bytes, ...]) -> tuple[AsyncByteStream, bytes] | None:
+        """Return the head and the body as far as it is wanted; None where that has not arrived."""
+        if not 200 <= raw.status < 300:
+            self.stream = masked_async(raw, words)
+            return self.stream, b""
+        body = raw.take_whole() if isinstance(raw, ResponseStream) else None
+        if body is None:
+            return None
+        self.stream = None  # it has ended, and its connection is idle again
+        return raw, mask_whole(body, words)
+
+    async def read_whole(self, raw: AsyncByteStream, words: tuple[bytes, ...]) -> tuple[AsyncByteStream, bytes]:
+        """Return the head and the whole body, of which nothing was read."""
+        parts: list[bytes] = []
+        while data := await raw.read():
+            parts.append(data)
         return raw, mask_whole(b"".join(parts), words)
 
     async def step(self, steps: CallSteps, effect: Effect) -> Effect:
@@ -356,9 +383,15 @@ class HttpProvider:
         frame = request.frame
         return frame is None or frame.find(codec) is None
 
-    def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
-        """Answer; cancelling closes the connection."""
-        return answered_async(self._endpoint, request, self.transport, heavy=self._is_heavy(request))
+    def complete_async(self, request: ModelRequest, model: str = "") -> Coroutine[Any, Any, ModelResponse]:
+        """Answer; cancelling closes the connection. `model` is its name here, where the request has another."""
+        endpoint = self._endpoint
+        prepared = endpoint.find_prepared(request, model or request.model, streamed=False)
+        if prepared is not None:
+            return answered_async(endpoint, request, self.transport, prepared)
+        if model:
+            request = request.replace(model=model)
+        return answered_async(endpoint, request, self.transport, heavy=self._is_heavy(request))
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""

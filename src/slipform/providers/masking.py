@@ -103,10 +103,14 @@ def masked_async(stream: AsyncByteStream, words: tuple[bytes, ...]) -> AsyncByte
     return stream
 
 
-def _masked_headers(headers: Mapping[str, str], words: tuple[bytes, ...]) -> Mapping[str, str]:
+def masked_headers(headers: Mapping[str, str], words: tuple[bytes, ...]) -> Mapping[str, str]:
+    """The headers of an answer, with words masked in their values."""
     text_words = _as_text(words)
     values = "\n".join(headers.values())
-    if not any(word in values for word in text_words):
+    for word in text_words:
+        if word in values:
+            break
+    else:
         return headers
     changed = dict(headers)
     for name, value in headers.items():
@@ -125,7 +129,7 @@ class MaskedStream:
         self._stream = stream
         self._masker = Masker(words)
         self.status: int = stream.status
-        self.headers: Mapping[str, str] = _masked_headers(stream.headers, words)
+        self.headers: Mapping[str, str] = masked_headers(stream.headers, words)
 
     def read(self) -> bytes:
         """The next bytes of the body; empty at its end."""
@@ -149,7 +153,7 @@ class AsyncMaskedStream:
         self._masker = Masker(words)
         self._ended = False
         self.status: int = stream.status
-        self.headers: Mapping[str, str] = _masked_headers(stream.headers, words)
+        self.headers: Mapping[str, str] = masked_headers(stream.headers, words)
 
     async def read(self) -> bytes:
         """The next bytes of the body; empty at its end."""

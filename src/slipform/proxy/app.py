@@ -23,13 +23,14 @@ from slipform.prices import load_price_list
 from slipform.providers.embedded import LocalProvider
 from slipform.proxy.admission.admission import ANYBODY, Admission, Caller
 from slipform.proxy.admission.budgets import KeyBudget
-from slipform.proxy.admission.refusals import NotAllowed, error_headers, log_refusal
+from slipform.proxy.admission.refusals import NotAllowed, WrongKey, error_headers, log_refusal
 from slipform.proxy.calls import pages
 from slipform.proxy.calls.endpoint_calls import EndpointCall
 from slipform.proxy.calls.endpoints import Located, UnknownPathError, WebSocketError, locate, methods_at, refusal_of
-from slipform.proxy.calls.inbound import read_call
+from slipform.proxy.calls.inbound import Inbound, WarmReading, read_call, read_warm
 from slipform.proxy.calls.request_switches import FIELD
 from slipform.proxy.calls.routes import (
+    BY_PATH,
     OLLAMA_LISTING,
     Listing,
     api_at,
@@ -47,6 +48,7 @@ from slipform.proxy.http_server.asgi import (
     RecordingSend,
     Scope,
     Send,
+    check_size,
     client_address,
     cycle_of,
     decompressed,
@@ -68,6 +70,8 @@ _CALLS = frozenset({"enforced", "forwarded", "counted"})
 """The kinds of endpoints that reach a provider: they are admitted, counted and logged."""
 _CLIENT_DISCONNECTED = 499
 """The status, in logs and metrics, of a call whose client did not wait for the answer."""
+_UNUSUAL_HEADERS = frozenset({b"content-encoding", b"x-slipform-provider"})
+"""Headers of calls whose body alone does not say what they are."""
 _Page: TypeAlias = Callable[[Scope, dict[bytes, bytes], Send], Awaitable[None]]
 
 
@@ -90,6 +94,8 @@ class _HttpCall(msgspec.Struct):
     out: RecordingSend
     caller: Caller = ANYBODY
     body: bytes = b""
+    warm: WarmReading | None = None
+    """What came of reading it as an earlier one with the same fields was read, where that was tried."""
 
     async def refuse(self, error: SlipformError) -> None:
         """Write an error, without names of models that the caller may not know; drop what its traceback holds."""
@@ -174,7 +180,10 @@ class App:
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
             cors = self._deployments.current.gate.cors
-            if cors is None or scope["path"].startswith(CONSOLE):  # no other page ever reads the console
+            api = BY_PATH.get(scope["path"])
+            if api is not None and cors is None and scope["method"] == "POST":
+                await self._serve(api, scope, receive, send, ())
+            elif cors is None or scope["path"].startswith(CONSOLE):  # no other page ever reads the console
                 await self._http(scope, receive, send)
             elif not await cors.preflight(scope, send):
                 await self._http(scope, receive, send, cors.cors_headers(scope))
@@ -354,21 +363,36 @@ class App:
         """Admit a call, read it and write its answer."""
         scope = call.scope
         headers = call.headers
+        cycle = call.cycle
         guard = call.deployment.gate.guard
-        address = client_address(scope)
+        client = scope.get("client")
+        address = str(client[0]) if client else ""
         rate_limit_headers: Sequence[Header] = ()
-        caller = authenticated_caller or await guard.authenticate(headers, scope.get("query_string", b""), address)
+        try:
+            caller = authenticated_caller or guard.caller(headers, scope.get("query_string", b""))
+        except WrongKey:  # raised again, or in its place that there were too many of them
+            caller = await guard.authenticate(headers, scope.get("query_string", b""), address)
         call.caller = caller
         call.record.caller = caller.name
         if guard.is_limited(caller):
             rate_limit_headers = await guard.check_rate_limit(caller, address, call.api.name)
-        make_room, task = (None, None) if call.cycle is None else (call.cycle.make_room, call.cycle.task)
+        make_room, task = (None, None) if cycle is None else (cycle.make_room, cycle.task)
         with guard.admit(caller, headers, rate_limit_headers, address, make_room, task) as admission:
             if call.located is not None and call.located.row.kind != "enforced":
                 guard.check_host(headers, _bound(scope))
                 await self._answer_endpoint(call, call.located, admission)
+                return
+            body = None if cycle is None else cycle.take()
+            inbound = None if body is None else self._read_warm(call, body, admission)
+            if inbound is None:
+                inbound = await self._read_call(call, body, admission)
+            self.console.history.announce(call.entry, call.record, call.body)
+            work = call.deployment.gate.answer(inbound, admission, call.out)
+            if cycle is None:
+                await run_until_disconnected(work, call.receive, call.out)
             else:
-                await self._answer_model_call(call, admission)
+                with cycle:
+                    await work
 
     async def _answer_endpoint(self, call: _HttpCall, located: Located, admission: Admission) -> None:
         """Answer a call of the endpoint table."""
@@ -381,20 +405,33 @@ class App:
         # Another server than ours tells of a disconnect in place of the body, which is still to be read.
         await (work if call.cycle is None else run_until_disconnected(work, call.receive, call.out))
 
-    async def _answer_model_call(self, call: _HttpCall, admission: Admission) -> None:
-        """Answer a call of one of the APIs that slipform serves."""
+    def _read_warm(self, call: _HttpCall, body: bytes, admission: Admission) -> Inbound | None:
+        """Read a call that has arrived whole, by what was read of an earlier one with the same fields."""
+        headers = call.headers
+        most = call.deployment.settings.server.max_body_bytes
+        if len(body) > most or call.located is not None or not _UNUSUAL_HEADERS.isdisjoint(headers):
+            return None
+        admission.body_read()
+        call.body = body
+        place = call.deployment.gate.warm_place
+        reading = read_warm(call.api, body, call.record, headers, call.caller, place)
+        call.warm = reading
+        return reading.call
+
+    async def _read_call(self, call: _HttpCall, body: bytes | None, admission: Admission) -> Inbound:
+        """Read a call of one of the APIs that slipform serves; its body, too, where that was not there at once."""
         headers = call.headers
         gate = call.deployment.gate
         most = call.deployment.settings.server.max_body_bytes
-        body = await read_body(call.receive, most, call.cycle, headers.get(b"content-length"))
+        if body is None:
+            body = await read_body(call.receive, most, None, headers.get(b"content-length"))
+        check_size(len(body), most)
         admission.body_read()
         if b"content-encoding" in headers:
             body = await decompressed(body, headers[b"content-encoding"], most)
         call.body = body
         context = gate.context(call.scope["path"], headers, call.caller, call.located)
-        inbound = await read_call(call.api, body, call.record, context)
-        self.console.history.announce(call.entry, call.record, body)
-        await run_until_disconnected(gate.answer(inbound, admission, call.out), call.receive, call.out)
+        return await read_call(call.api, body, call.record, context, call.warm)
 
     def _end_call(self, call: _HttpCall) -> None:
         """Record the end of a call, once, whatever its outcome."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.providers.network.http1 import ResponseReader, encode_connect, encode_request
+from slipform.providers.network.http1 import ResponseReader, encode_connect, encode_head
 from slipform.providers.network.transport import HttpRequest, ProtocolError
 from tests.conftest import examples
 
@@ -240,12 +240,12 @@ def test_a_connection_rests_for_less_than_its_server_waits(told: str, seconds: f
 @pytest.mark.parametrize("headers", [{"a": "b\r\nx: y"}, {"a\nb": "c"}, {"a:b": "c"}, {"é": "c"}])
 def test_a_header_cannot_smuggle_a_line(headers: dict[str, str]) -> None:
     with pytest.raises(ProtocolError):
-        encode_request(HttpRequest("http://h/", headers, b""), "/", "h")
+        encode_head(HttpRequest("http://h/", headers, b""), "/", "h")
 
 
 def test_compression_is_offered_for_whole_answers_only() -> None:
     whole, streamed = (
-        encode_request(HttpRequest("http://h/", {}, b"{}", streamed=each), "/", "h") for each in (False, True)
+        encode_head(HttpRequest("http://h/", {}, b"{}", streamed=each), "/", "h") for each in (False, True)
     )
     assert b"\r\naccept-encoding: gzip, br, zstd\r\n" in whole
     assert b"\r\naccept-encoding: identity\r\n" in streamed

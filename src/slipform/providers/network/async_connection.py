@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Final, cast
+from weakref import WeakKeyDictionary
 
 from slipform.providers.network.connections import Origin
 from slipform.providers.network.http1 import ResponseReader, is_stale
@@ -20,6 +21,8 @@ _READ_AHEAD = 1 << 16
 _TLS_RECORD = 1 << 14
 """The most decrypted bytes that a TLS layer may hold beside what it reports."""
 _TIMER_SLACK = 0.005
+_READ_BUFFERS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview]] = WeakKeyDictionary()
+"""One for all connections of a loop, which reads into it and has it parsed before it reads from another of them."""
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -49,7 +52,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """What a writer waits for while the server takes no more."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
-        self._buffer = memoryview(bytearray(_READ_AHEAD))
+        self._buffer = _READ_BUFFERS.setdefault(loop, memoryview(bytearray(_READ_AHEAD)))
         self._read_buffer = self._buffer
         """The buffer of the current read."""
         self._is_tls = False
@@ -226,7 +229,7 @@ class ResponseStream:
             if upload is not None:
                 await self._send_upload(upload)
             while not reader.has_head:
-                await self._wait()
+                await self._next_data()
         except (OSError, ProtocolError) as error:
             phase: Phase = "send" if connection.is_sending else "head"
             self._stop()
@@ -266,7 +269,7 @@ class ResponseStream:
             if self._reader.has_backlog:
                 await asyncio.sleep(0)  # decompression goes by slices, with other tasks in between
             while (data := self._reader.take()) is None:
-                await self._wait()
+                await self._next_data()
         except (OSError, ProtocolError) as error:
             self._stop()
             raise self._deadlines.fault(error, "body", self._limit) from error
@@ -274,6 +277,22 @@ class ResponseStream:
             self._stop()
             raise
         self._body_read(data)
+        return data
+
+    def take_whole(self) -> bytes | None:
+        """Return the whole body where it arrived together with its head, as small ones do; else None: use `read`.
+
+        Raises as `read` does.
+        """
+        if not self._open:
+            return None
+        try:
+            data = self._reader.take_whole()
+        except ProtocolError as error:
+            self._stop()
+            raise self._deadlines.fault(error, "body", self._limit) from error
+        if data is not None:
+            self._body_read(b"")
         return data
 
     async def on_body(self, push: Push) -> None:
@@ -285,7 +304,7 @@ class ResponseStream:
             if self._deliver(push):
                 self._push = push
                 try:
-                    await self._wait()
+                    await self._next_data()
                 finally:
                     self._push = None
         except (OSError, ProtocolError) as error:
@@ -339,17 +358,17 @@ class ResponseStream:
         except TimeoutError as error:
             self.fail(error)
 
-    async def _wait(self) -> None:
-        """Wait until something has arrived that was not pushed."""
+    def _next_data(self) -> asyncio.Future[None]:
+        """Return what is done when something has arrived that was not pushed."""
         if self._error is not None:
             raise self._error
         self._unread = 0
-        if not self._reader.has_backlog:
+        if self._is_paused and not self._reader.has_backlog:
             self._resume()
         self._waiting_since = self._loop.time()
         self._connection.check_time_within(self._deadlines.remaining(self._limit))
-        self._waiter = self._loop.create_future()
-        await self._waiter
+        self._waiter = waiter = self._loop.create_future()
+        return waiter
 
     def _deliver(self, push: Push) -> bool:
         """Push the bytes of the body received so far; return whether more is wanted, and may come."""
@@ -384,7 +403,8 @@ class ResponseStream:
         if not data or self._reader.fully_read:
             if self._open:
                 self._open = False
-                self._resume()  # a paused connection would never receive the response to its next request
+                if self._is_paused:
+                    self._resume()  # a paused connection would never receive the response to its next request
                 self._release(self._connection)
         elif self._limit == "first_byte":
             self._limit = "between_chunks"

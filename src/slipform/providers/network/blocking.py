@@ -141,7 +141,7 @@ class BlockingStream:
     def _release(self) -> None:
         connection = self._connection
         seconds = self._connection.reader.idle_seconds
-        if connection.reader.reusable and seconds > 0:
+        if seconds > 0:
             self._idle.release(connection.origin, connection, seconds)
         else:
             connection.close()

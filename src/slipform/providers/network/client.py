@@ -32,7 +32,8 @@ from slipform.providers.network.http1 import (
     ResponseReader,
     check_tunnel,
     encode_connect,
-    encode_request,
+    encode_head,
+    with_body,
 )
 from slipform.providers.network.transport import (
     Deadlines,
@@ -43,6 +44,9 @@ from slipform.providers.network.transport import (
 )
 
 _SWEEP_SECONDS = 4.0
+_MAX_HEADS = 256
+_MAX_CACHED_HEAD = 4096
+"""Longer heads contain what a caller sent, and are not cached."""
 
 
 class HttpTransport:
@@ -68,6 +72,8 @@ class HttpTransport:
         self._is_allowed = is_allowed
         self._idle_per_origin = idle_per_origin
         self._origins = Origins(proxy)
+        self._heads: dict[tuple[object, ...], tuple[Origin, bytes]] = {}
+        """Origins and encoded heads, without the length, by all that they depend on."""
         self._blocking = BlockingClient(self._tls, max_answer_bytes, idle_per_origin)
         self._loops: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
         self._lock = threading.Lock()
@@ -102,10 +108,22 @@ class HttpTransport:
             connections.close_threadsafe()
 
     def _encode(self, request: HttpRequest) -> tuple[Origin, bytes]:
+        key = (request.url, request.method, request.streamed, *request.headers.items())
+        entry = self._heads.get(key)
+        if entry is None:
+            entry = self._encode_head(request)
+            if len(entry[1]) <= _MAX_CACHED_HEAD:
+                if len(self._heads) >= _MAX_HEADS:
+                    self._heads.clear()
+                self._heads[key] = entry
+        origin, head = entry
+        return origin, with_body(head, request)
+
+    def _encode_head(self, request: HttpRequest) -> tuple[Origin, bytes]:
         try:
             origin, target = self._origins.find(request.url)
             proxy = None if origin.proxy is None or origin.tunnelled else origin.proxy.authorization
-            return origin, encode_request(request, target, origin.authority, proxy)
+            return origin, encode_head(request, target, origin.authority, proxy)
         except ProtocolError as error:
             raise TransportFault(str(error), phase="connect", reason=error.reason) from None
 
@@ -148,7 +166,7 @@ class LoopConnections:
         """Return a connection to the pool after a complete response, or close it."""
         connection.stream = None
         seconds = connection.reader.idle_seconds
-        if not connection.reader.reusable or connection.is_sending or seconds <= 0 or not connection.is_usable():
+        if seconds <= 0 or connection.is_sending or not connection.is_usable():
             connection.close()
             return
         self.idle.release(connection.origin, connection, seconds)

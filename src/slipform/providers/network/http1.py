@@ -8,7 +8,7 @@ as are all limits on sizes and numbers: llhttp has none.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Mapping
 from typing import NoReturn
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -21,8 +21,6 @@ _MAX_HEAD_BYTES = 1 << 16
 _MAX_HEADERS = 256
 _MAX_INTERIM = 16
 _NO_BODY = (204, 304)
-_MAX_CACHED_HEAD = 4096
-"""Longer heads contain what a caller sent, and are not cached."""
 _UNSENDABLE = re.compile(r"[\r\n\0]")
 _KEEP_ALIVE = re.compile(r"(?:^|[,;\s])timeout\s*=\s*(\d{1,6})", re.IGNORECASE)
 _DEFAULT_IDLE_SECONDS = 4.0
@@ -32,19 +30,21 @@ _RACE_SECONDS = 2.0
 """How soon a reused connection fails if its server had closed it before the request arrived."""
 
 
-def encode_request(request: HttpRequest, target: str, host: str, proxy_authorization: str | None = None) -> bytes:
-    r"""Return the bytes of a request; raises `ProtocolError` for a header or target that would break its framing.
+def encode_head(request: HttpRequest, target: str, host: str, proxy_authorization: str | None = None) -> bytes:
+    r"""Return the head of a request without the length; raises `ProtocolError` for what would break its framing.
 
-    >>> encode_request(HttpRequest("http://a/x", {}, b"{}", streamed=True), "/x", "a")
-    b'POST /x HTTP/1.1\r\nhost: a\r\naccept-encoding: identity\r\ncontent-length: 2\r\n\r\n{}'
+    >>> encode_head(HttpRequest("http://a/x", {}, b"{}", streamed=True), "/x", "a")
+    b'POST /x HTTP/1.1\r\nhost: a\r\naccept-encoding: identity\r\n'
     """
     headers = request.headers
     if proxy_authorization is not None:
         headers = {**headers, "proxy-authorization": proxy_authorization}
     accepted = "identity" if request.streamed else OFFERED
-    is_short = len(target) + sum([len(value) for value in request.headers.values()]) <= _MAX_CACHED_HEAD
-    encode_head = _encode_head if is_short else _encode_head.__wrapped__  # the function behind the cache
-    head = encode_head(request.method, target, host, accepted, *headers.items())
+    return _encode_lines(request.method, target, host, accepted, headers)
+
+
+def with_body(head: bytes, request: HttpRequest) -> bytes:
+    """Return the bytes of a request with this head; of one whose body is uploaded, only the head."""
     if request.upload is not None:
         length = request.upload.length
         framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
@@ -54,18 +54,16 @@ def encode_request(request: HttpRequest, target: str, host: str, proxy_authoriza
 
 def encode_connect(host: str, port: int, authorization: str | None) -> bytes:
     """Return the bytes of the request for a tunnel through a proxy."""
-    headers = () if authorization is None else (("proxy-authorization", authorization),)
+    headers = {} if authorization is None else {"proxy-authorization": authorization}
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return _encode_head("CONNECT", address, address, "identity", *headers) + b"\r\n"
+    return _encode_lines("CONNECT", address, address, "identity", headers) + b"\r\n"
 
 
-@lru_cache(maxsize=256)
-def _encode_head(method: str, target: str, host: str, accepted: str, *headers: tuple[str, str]) -> bytes:
-    """Return the head without the length: what is the same from call to call is encoded once."""
+def _encode_lines(method: str, target: str, host: str, accepted: str, headers: Mapping[str, str]) -> bytes:
     if _UNSENDABLE.search(target) or " " in target:
         raise ProtocolError("the address holds a space or a line break", "setup")
     lines = [f"{method} {target} HTTP/1.1", f"host: {host}", f"accept-encoding: {accepted}"]
-    for name, value in headers:
+    for name, value in headers.items():
         if not name.isascii() or _UNSENDABLE.search(value) or _UNSENDABLE.search(name) or ":" in name:
             raise ProtocolError(f"the header {name!r} cannot be sent: it holds a line break or the like", "setup")
         lines.append(f"{name}: {value}")
@@ -125,6 +123,18 @@ class ResponseReader:
         """Whether all of the body has been taken, and its compression checked."""
         return self.done and not self._body and self._decoder is None
 
+    def take_whole(self) -> bytes | None:
+        """Return the whole body where it has been received, nothing of it was taken, and it is not compressed."""
+        if not self.done or self._decoder is not None:
+            return None
+        body = self._body
+        data = body[0] if len(body) == 1 else b"".join(body)
+        body.clear()
+        self._size += len(data)
+        if self._size > self._limit:
+            raise self._too_large()
+        return data
+
     @property
     def is_drained(self) -> bool:
         """Whether `take` has nothing before more is fed."""
@@ -138,11 +148,13 @@ class ResponseReader:
     @property
     def reusable(self) -> bool:
         """Whether the connection can carry another request."""
-        return self.done and self._keeps_alive and not self._has_surplus and not self._at_eof
+        return self.idle_seconds > 0
 
     @property
     def idle_seconds(self) -> float:
-        """How long the connection may be idle before its next use: less than its server waits."""
+        """How long the connection may be idle before its next use: less than its server waits; 0 where it ends."""
+        if not self.done or not self._keeps_alive or self._has_surplus or self._at_eof:
+            return 0.0
         header = self.headers.get("keep-alive")
         match = None if header is None else _KEEP_ALIVE.search(header)
         if match is None:

@@ -136,7 +136,7 @@ class Deadlines:
         `waited` is how long the wait for the next chunk has lasted; it counts for `between_chunks` only.
         """
         now = self._clock()
-        deadline = self._limit_at(limit, now - waited)
+        deadline = self._first_byte_at if limit == "first_byte" else self._limit_at(limit, now - waited)
         total = self._total_at
         if deadline is None or (total is not None and total < deadline):
             deadline = total
@@ -167,8 +167,6 @@ class Deadlines:
         return TransportFault(f"{error}" or type(error).__name__, phase=phase, reason=reason)
 
     def _limit_at(self, limit: Limit, since: float) -> float | None:
-        if limit == "first_byte":
-            return self._first_byte_at
         if limit == "connect":
             if self._timeouts.connect is None:
                 return None

@@ -27,13 +27,14 @@ from slipform.providers.router import Router
 from slipform.proxy.admission.spending import CallSpending, Rewrite, metered
 from slipform.proxy.calls.choices import check_count, choice_chunks, gathered, gives_several, merged, requested_answers
 from slipform.proxy.calls.forward import ForwardedCall, ForwardResult, pass_through
+from slipform.proxy.calls.frames import BoundCall
 from slipform.proxy.calls.inbound import Inbound
 from slipform.proxy.calls.incomplete import closing_chunk, incomplete_answer
 from slipform.proxy.calls.replaced_ids import replaced_in
 from slipform.proxy.calls.request_switches import FIELD
 from slipform.proxy.calls.resources import AnswerMarks, ResponseMarks
 from slipform.proxy.calls.stream_writer import StreamWriter, TurnFolder, log_warnings
-from slipform.proxy.http_server.asgi import RecordingSend, send_bytes
+from slipform.proxy.http_server.asgi import RecordingSend, page_head, send_whole
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy
 
@@ -101,12 +102,38 @@ async def answer(
             await stream.fail(error)
         else:
             raise
+    else:
+        _add_attempts(record, fallback.before)
     finally:
         if stream is not None:
             stream.writer.close()
-    if fallback.before.attempts:
-        # Logs and metrics count what the other models spent; the caller's report has the cost of the answer itself.
-        record.set_report(joined(fallback.before, record.report))
+
+
+def _add_attempts(record: CallRecord, before: Report) -> None:
+    """Let logs and metrics count what models spent before; the caller's report has the cost of the answer itself."""
+    if before.attempts:
+        record.set_report(joined(before, record.report))
+
+
+async def answer_bound(call: Inbound, bound: BoundCall, options: Options, send: RecordingSend) -> None:
+    """Write the validated answer of the one model that a frame is bound to: `answer` without its decisions."""
+    record = call.record
+    route = bound.route
+    request = call.served.request
+    record.calls = request.calls
+    record.provider = route.provider.name
+    record.upstream_model = route.model
+    try:
+        plan = route.find_plan(request, options) or await route.plan_async(request, options)
+        response, extra = _record_outcome(call, await run_async(request, plan, bound.model))
+        if response.tool_calls and call.turns is not None:
+            await call.turns.keep(response)
+        await _write_whole(call, response, send, extra)
+    except Exception as error:
+        incomplete = _incomplete_answer(call, error, options)
+        if incomplete is None:
+            raise
+        await _write_incomplete(call, incomplete, send, None)
 
 
 def _stream_of(call: Inbound, send: RecordingSend) -> _Stream | None:
@@ -136,8 +163,6 @@ def _may_have_calls(request: ModelRequest) -> bool:
 
 def _options(call: Inbound, options: Options) -> Options:
     """The server's options, with what the request itself asks for."""
-    if call.record.trace is not None:
-        options = dataclasses.replace(options, keep_text=True)
     if call.switches.max_attempts is not None:
         options = dataclasses.replace(
             options, budget=dataclasses.replace(options.budget, attempts=call.switches.max_attempts)
@@ -166,7 +191,9 @@ async def forward(
         )
         forwarded = forwarded._replace(body=body)
     record = call.record
-    span = tracing.start_call(call.served.request, record.provider, record.upstream_model)
+    span = None
+    if tracing.is_tracing():
+        span = tracing.start_call(call.served.request, record.provider, record.upstream_model)
     try:
         result = await _forward_response(call, forwarded, options, send, spending)
         record.status, record.outcome, record.usage = result
@@ -319,7 +346,9 @@ async def _write_whole(
         body = call.id_markers.whole(body)
     if call.stored is not None:
         await call.stored.keep(body)
-    await send_bytes(send, 200, body, record.headers())
+    head = page_head(body, b"application/json", record.headers())
+    if not send.answer(200, head, body):
+        await send_whole(send, 200, head, body)
 
 
 async def _complete(request: ModelRequest, model: AsyncModel) -> ModelResponse:
@@ -458,7 +487,7 @@ def _record_outcome(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Map
     """Record the outcome of a call; return the answer and the report fields that the caller requested."""
     record = call.record
     report = outcome.report
-    answer = _answer_of(call, outcome)
+    answer = _answer_of(call, outcome) if "bare_text" in call.served.options else outcome.answer
     left_out = call.api.left_out(answer)
     if call.warnings or call.adopted is not None or left_out:
         adopted = () if call.adopted is None else (call.adopted.warning,)

@@ -314,17 +314,10 @@ async def pass_through(
             return ForwardResult(status, "upstream_error")
         if not call.route.streamed:
             # Read to its end before the status is told: one that breaks on the way is an error, not half an answer.
-            data = await answer.read_whole()
+            data = answer.take_whole() or await answer.read_whole()
             if change is not None:
                 data = await change(status, data)
-            head.append((b"content-length", b"%d" % len(data)))
-            usage: Usage | Callable[[], Usage | None] | None = None
-            if cost is not None and call.api:
-                usage = spent = usage_in(call.api, data)
-                if spent is not None and (price := cost(spent)) is not None:
-                    head.append((b"x-slipform-cost", cost_text(price)))
-            elif call.api:
-                usage = find_usage(partial(usage_in, call.api, data), len(data))
+            usage = _complete_head(head, call.api, data, cost)
             await send_whole(send, status, head, data)
             return ForwardResult(status, "ok", usage)
         length = response_headers.get("content-length", "")
@@ -346,7 +339,24 @@ async def pass_through(
             usage = find_usage(partial(relay.tail.usage, call.api), relay.tail.size)
         return ForwardResult(status, outcome, usage)
     finally:
-        await answer.close()
+        if not answer.is_closed:
+            await answer.close()
+
+
+def _complete_head(
+    head: list[Header], api: str, data: bytes, cost: Callable[[Usage], float | None] | None
+) -> Usage | Callable[[], Usage | None] | None:
+    """Add what follows from the body to the head of a whole answer; return the tokens that the body tells of."""
+    head.append((b"content-length", b"%d" % len(data)))
+    if not api:
+        return None
+    if cost is None:
+        return find_usage(partial(usage_in, api, data), len(data))
+    usage = usage_in(api, data)
+    price = None if usage is None else cost(usage)
+    if price is not None:
+        head.append((b"x-slipform-cost", cost_text(price)))
+    return usage
 
 
 def _forwarded_headers(response_headers: Mapping[str, str]) -> list[Header]:

@@ -9,7 +9,11 @@ import msgspec
 
 from slipform.bounded import BoundedCache
 from slipform.codecs import ServedApi, ServedRequest
+from slipform.engine.drive import AsyncModel
+from slipform.engine.planning import ModelRoute
+from slipform.ir import ModelRequest
 from slipform.ir.messages import PlainTurns
+from slipform.ir.request import CallCount
 from slipform.providers.forward import Route
 from slipform.providers.http import HttpProvider
 from slipform.proxy.calls.forward import ForwardedCall, vendor_headers
@@ -41,6 +45,20 @@ class ForwardTemplate(NamedTuple):
         return ForwardedCall(api, self.provider, self.route, body, vendor_headers(headers))
 
 
+class BoundCall(NamedTuple):
+    """Who answers the calls of a frame, where that is one model and nothing else is to be decided for each of them."""
+
+    route: ModelRoute
+    model: AsyncModel
+    request: ModelRequest
+    """To that model, without a conversation."""
+    most_calls: int
+
+    def with_turns(self, messages: PlainTurns) -> ModelRequest:
+        """The request with this conversation, and with the count of its calls."""
+        return msgspec.structs.replace(self.request, messages=messages, calls=CallCount(self.most_calls))
+
+
 class CallFrame(msgspec.Struct, frozen=True):
     """What was read of all fields of a call but its conversation."""
 
@@ -51,6 +69,8 @@ class CallFrame(msgspec.Struct, frozen=True):
     models: tuple[str, ...]
     forward: ForwardTemplate | None = None
     """Set where such calls go through unchanged."""
+    bound: BoundCall | None = None
+    """Set where such calls, with a conversation of nothing but words, need no more decisions."""
 
 
 FrameKey: TypeAlias = Hashable
@@ -117,7 +137,7 @@ def split_body(api: ServedApi, body: bytes, *, limits_models: bool) -> SplitBody
         messages = api.plain_turns(text)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, RecursionError):
         return None  # the parser says what is wrong
-    if not messages:
+    if not messages.turns:
         return None
     turns = bytes(text)
     around = split_around(body, turns)

@@ -6,7 +6,7 @@ The names of models come first (`model_names`): they are checked before one is l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,6 +31,7 @@ from slipform.proxy.admission.admission import Caller
 from slipform.proxy.admission.output_limits import with_one_limit
 from slipform.proxy.calls.forward import ForwardedCall, ForwardRoutes
 from slipform.proxy.calls.frames import (
+    BoundCall,
     CallFrame,
     ForwardTemplate,
     Frames,
@@ -61,7 +62,7 @@ from slipform.proxy.calls.request_switches import (
 )
 from slipform.proxy.calls.resources import AnswerMarks, CreationNotes, ResourceStore, ResponseMarks
 from slipform.proxy.calls.shapes import asks_for_shape
-from slipform.proxy.calls.signed_turns import CallerTurns
+from slipform.proxy.calls.signed_turns import CallerTurns, SignedTurns
 from slipform.proxy.calls.stored_responses import ResponseStore, StoredCall, open_call
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy, Registry, ResponseFormat
@@ -95,6 +96,8 @@ class Inbound(msgspec.Struct, frozen=True):
     """Where what vendors signed in the caller's turns is kept."""
     stored: StoredCall | None = None
     """Set when slipform stores the answer for later requests, as its vendor does not."""
+    bound: BoundCall | None = None
+    """Set when one model answers, and nothing else is to be decided; `served` then has the request to send to it."""
 
 
 class CallContext(msgspec.Struct, frozen=True):
@@ -110,6 +113,8 @@ class CallContext(msgspec.Struct, frozen=True):
     schemas: NamedSchemas
     frames: Frames
     turns: CallerTurns
+    bind: Callable[[ServedRequest, tuple[str, ...]], BoundCall | None]
+    """Decides once who answers all calls of a frame."""
     responses: ResponseStore | None = None
     """The caller's stored responses; None where slipform stores none."""
     store: ResourceStore | None = None
@@ -152,26 +157,81 @@ class NamedSchemas:
         return cached_format(name, dict(schema.document), strict=False)
 
 
-async def read_call(api: ServedApi, body: bytes, record: CallRecord, context: CallContext) -> Inbound:
+class WarmReading(NamedTuple):
+    """A call that was read by the frame of an earlier one, or its body, split for the frame that it may leave."""
+
+    call: Inbound | None
+    split: SplitBody | None = None
+
+
+_NOT_WARM = WarmReading(None)
+
+
+def read_warm(
+    api: ServedApi,
+    body: bytes,
+    record: CallRecord,
+    headers: Mapping[bytes, bytes],
+    caller: Caller,
+    place: WarmPlace,
+) -> WarmReading:
+    """Read a call whose fields, but for its conversation, are those of an earlier one that its caller may make."""
+    if caller.is_limited or has_switches(headers):
+        return _NOT_WARM
+    split = split_body(api, body, limits_models=caller.models is not None)
+    frame = None if split is None else place.frames.get(split.key)
+    if split is None or frame is None:
+        return WarmReading(None, split)
+    models = frame.models
+    if caller.models is not None:
+        record.model = models[0] if models else ""
+        caller.check(models, place.router)
+    served = frame.served
+    record.model = served.request.model
+    record.stream = served.stream
+    record.timeout = place.timeout
+    template = frame.forward
+    if template is not None:
+        if caller.budget is not None or not split.has_unique_keys:
+            return WarmReading(None, split)
+        forwarded = template.call(api.name, split, headers)
+        record.provider = forwarded.provider.name
+        record.upstream_model = forwarded.route.model
+        return WarmReading(
+            Inbound(api, served, record, models, stream_mode=frame.stream_mode, forwarded=forwarded), split
+        )
+    record.enforced = frame.enforced
+    record.schema = frame.schema
+    bound = frame.bound
+    request = served.request.replace(messages=split.messages) if bound is None else bound.with_turns(split.messages)
+    served = ServedRequest(request, served.stream, served.options)
+    turns = CallerTurns(place.turns, caller.id)
+    call = Inbound(api, served, record, models, NOTHING, frame.stream_mode, (), None, None, None, turns, None, bound)
+    return WarmReading(call, split)
+
+
+class WarmPlace(NamedTuple):
+    """What calls by the usual paths are read against, where earlier ones with the same fields were read."""
+
+    router: Router
+    frames: Frames
+    turns: SignedTurns
+    timeout: float
+
+
+async def read_call(
+    api: ServedApi, body: bytes, record: CallRecord, context: CallContext, warm: WarmReading | None = None
+) -> Inbound:
     """The call, checked; a large one is read, and large schemas are looked at, off the event loop.
 
-    Nothing is looked up or kept for a name before it is known that the caller may use it.
+    Nothing is looked up or kept for a name before it is known that the caller may use it. `warm` is what `read_warm`
+    has made of it, where it was asked before.
     """
-    caller = context.caller
-    split = None
-    if not (context.model or context.provider or caller.is_limited or has_switches(context.headers)):
-        split = split_body(api, body, limits_models=caller.models is not None)
-    if split is not None and (frame := context.frames.get(split.key)) is not None:
-        if caller.models is not None:
-            record.model = frame.models[0] if frame.models else ""
-            caller.check(frame.models, context.router)
-        template = frame.forward
-        if template is None:
-            return _with_turns(api, frame, split.messages, record, context)
-        if caller.budget is None and split.has_unique_keys:
-            forwarded = template.call(api.name, split, context.headers)
-            return _forwarded_again(api, frame, forwarded, record, context)
-    return await _read_parsed(api, body, record, context, split)
+    if warm is None and not (context.model or context.provider):
+        place = WarmPlace(context.router, context.frames, context.turns.turns, context.settings.server.request_seconds)
+        warm = read_warm(api, body, record, context.headers, context.caller, place)
+    call, split = warm or _NOT_WARM
+    return call or await _read_parsed(api, body, record, context, split)
 
 
 async def _read_parsed(
@@ -239,7 +299,7 @@ async def _read_owned(
     else:
         call = await _read_anew(api, parsed, record, models, switches, context)
         if api.name not in _OPENAI or read_foreign(api.name, data) is None:
-            frame = _reusable_frame(fields.turns, call)
+            frame = _reusable_frame(fields.turns, call, context)
         if frame is not None:
             keep_frame(context.frames, fields.key, fields.text_bytes, frame)
     if frame is not None and split is not None and split.messages == call.served.request.messages:
@@ -406,7 +466,7 @@ def _loads_tools(data: Mapping[str, Any]) -> bool:
     return isinstance(items, list) and any(type(item) is dict and item.get("type") == LOADING_ITEM for item in items)
 
 
-def _reusable_frame(turns: Mapping[str, Any], call: Inbound) -> CallFrame | None:
+def _reusable_frame(turns: Mapping[str, Any], call: Inbound, context: CallContext) -> CallFrame | None:
     """Return what was read of the call's other fields, for later calls with the same fields and another conversation.
 
     None where the conversation and the other fields depend on each other, so that they cannot be read apart.
@@ -421,7 +481,8 @@ def _reusable_frame(turns: Mapping[str, Any], call: Inbound) -> CallFrame | None
         return None
     without_messages = request.replace(messages=(), frame=RequestFrame())
     served = msgspec.structs.replace(call.served, request=without_messages)
-    return CallFrame(served, call.stream_mode, call.record.enforced, call.record.schema, call.models)
+    bound = context.bind(served, call.models) if call.record.enforced else None
+    return CallFrame(served, call.stream_mode, call.record.enforced, call.record.schema, call.models, bound=bound)
 
 
 def _forward_frame(call: Inbound, split: SplitBody, context: CallContext) -> CallFrame | None:
@@ -437,19 +498,6 @@ def _forward_frame(call: Inbound, split: SplitBody, context: CallContext) -> Cal
         return None
     template = ForwardTemplate(forwarded.provider, forwarded.route, *around)
     return CallFrame(call.served, call.stream_mode, enforced=False, schema="", models=call.models, forward=template)
-
-
-def _forwarded_again(
-    api: ServedApi, frame: CallFrame, forwarded: ForwardedCall, record: CallRecord, context: CallContext
-) -> Inbound:
-    """A call that goes through unchanged, as one with the same fields did."""
-    served = frame.served
-    record.provider = forwarded.provider.name
-    record.upstream_model = forwarded.route.model
-    record.model = served.request.model
-    record.stream = served.stream
-    record.timeout = context.settings.server.request_seconds
-    return Inbound(api, served, record, frame.models, stream_mode=frame.stream_mode, forwarded=forwarded)
 
 
 def _with_turns(

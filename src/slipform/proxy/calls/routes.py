@@ -6,17 +6,17 @@ import asyncio
 import dataclasses
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from slipform.codecs import ServedApi, find_api
+from slipform.codecs import ServedApi, ServedRequest, find_api
 from slipform.config import Settings
-from slipform.engine.planning import named_price
+from slipform.engine.planning import find_route, named_price
 from slipform.engine.setup import Options
 from slipform.errors import SlipformError
 from slipform.providers.http import HttpProvider
@@ -28,13 +28,14 @@ from slipform.proxy.admission.shared_state import SharedDowngrades, SharedState
 from slipform.proxy.admission.spending import CallSpending, Spending, ledger_path
 from slipform.proxy.calls import pages
 from slipform.proxy.calls.cache import AnswerCache
+from slipform.proxy.calls.choices import requested_answers
 from slipform.proxy.calls.endpoint_calls import EndpointCall, EndpointForwarder
 from slipform.proxy.calls.endpoints import Located, family_of
-from slipform.proxy.calls.enforced import answer, forward
+from slipform.proxy.calls.enforced import answer, answer_bound, forward
 from slipform.proxy.calls.fetched_media import MediaFetcher
 from slipform.proxy.calls.forward import ForwardRoutes
-from slipform.proxy.calls.frames import new_frames
-from slipform.proxy.calls.inbound import CallContext, Inbound, NamedSchemas
+from slipform.proxy.calls.frames import BoundCall, new_frames
+from slipform.proxy.calls.inbound import CallContext, Inbound, NamedSchemas, WarmPlace
 from slipform.proxy.calls.replaced_ids import ReplacedIds
 from slipform.proxy.calls.resources import ResourceStore
 from slipform.proxy.calls.signature_stores import find_store
@@ -47,7 +48,8 @@ _CHAT = find_api("openai-chat")
 _ANTHROPIC = find_api("anthropic")
 _GEMINI = find_api("gemini")
 _OLLAMA = find_api("ollama")
-_BY_PATH = {"/v1/chat/completions": _CHAT, "/v1/responses": find_api("openai-responses"), "/v1/messages": _ANTHROPIC}
+BY_PATH = {"/v1/chat/completions": _CHAT, "/v1/responses": find_api("openai-responses"), "/v1/messages": _ANTHROPIC}
+"""The APIs whose paths are always the same."""
 _GEMINI_CALLS = (":generateContent", ":streamGenerateContent")
 
 
@@ -72,7 +74,7 @@ def api_at(path: str) -> ServedApi | None:
     >>> api_at("/v1beta/models/local:generateContent").name
     'gemini'
     """
-    api = _BY_PATH.get(path)
+    api = BY_PATH.get(path)
     if api is None and path.endswith(_GEMINI_CALLS) and path.startswith(("/v1beta/models/", "/v1/models/")):
         return _GEMINI
     return api
@@ -116,7 +118,7 @@ def route_of(path: str) -> str:
     >>> route_of("/v1beta/models/local:generateContent")
     '/v1beta/models/{model}:generateContent'
     """
-    if path in _BY_PATH:
+    if path in BY_PATH:
         return path
     head, _, rest = path.partition("/models/")
     return f"{head}/models/{{model}}:{rest.rpartition(':')[2]}"
@@ -132,7 +134,7 @@ def paths() -> str:
         "/docs",
         "/metrics",
     )
-    return ", ".join([*_BY_PATH, *others, "/healthz", "/readyz", "/version"])
+    return ", ".join([*BY_PATH, *others, "/healthz", "/readyz", "/version"])
 
 
 _log = logging.getLogger("slipform.server")
@@ -150,6 +152,7 @@ class CallRouter:
     def __init__(self, router: Router, options: Options, settings: Settings) -> None:
         self._router = router
         self._options = dataclasses.replace(options, on_incomplete=settings.enforcement.on_incomplete)
+        self._traced_options = dataclasses.replace(self._options, keep_text=True)
         self._settings = settings
         self._shared = SharedState(settings.redis) if settings.redis is not None else None
         self.guard = AdmissionControl(settings, self._shared)
@@ -174,6 +177,8 @@ class CallRouter:
         self._turns = SignedTurns(find_store(settings.signatures, self._shared, None))
         self._responses = find_store(settings.stored_responses, self._shared, None, "responses")
         self._refreshing: asyncio.Task[None] | None = None
+        self._is_started = False
+        """Whether all that runs beside the calls does."""
 
     def _replaced_ids(self, caller: str) -> ReplacedIds:
         return self._turns.replaced_ids(caller)
@@ -192,11 +197,32 @@ class CallRouter:
 
     async def answer_endpoint(self, call: EndpointCall, send: RecordingSend) -> None:
         """Write the whole response to a call of the endpoint table; see `endpoint_calls`."""
-        if self._refreshing is None:
+        if not self._is_started:
             self.start()
         if call.admission.headers:
             send.extra = [*send.extra, *call.admission.headers]
         await self.endpoints.answer(call, send, self.spending)
+
+    @cached_property
+    def warm_place(self) -> WarmPlace:
+        """What calls by the usual paths are read against, where earlier ones with the same fields were read."""
+        return WarmPlace(self._router, self._frames, self._turns, self._settings.server.request_seconds)
+
+    def _bind(self, served: ServedRequest, models: tuple[str, ...]) -> BoundCall | None:
+        """Decide who answers calls that differ in their conversation alone; None where more is decided for each."""
+        request = served.request
+        if served.stream or self._cache is not None or self.spending is not None or self._fetcher is not None:
+            return None
+        try:
+            targets = self._router.targets(models[0] if len(models) == 1 else models)
+            route = find_route(self._router, targets[0].model, request.frame)
+            several = requested_answers(request).number > 1
+        except SlipformError:
+            return None  # the call itself says what is wrong
+        is_special = len(targets) > 1 or bool(targets[0].defaults) or self._router.has_defaults(request.model)
+        if is_special or several or route.name != request.model or not isinstance(route.provider, HttpProvider):
+            return None
+        return BoundCall(route, route.awaited, request, self._options.budget.calls)
 
     def context(
         self, path: str, headers: Mapping[bytes, bytes], caller: Caller, located: Located | None
@@ -208,11 +234,11 @@ class CallRouter:
         if located is None:
             return CallContext(
                 path, headers, caller, self._router, self.forward_routes, self._settings, self.schemas, self._frames,
-                turns, self._stored_responses(caller.id), self.store, provider=named,
+                turns, self._bind, self._stored_responses(caller.id), self.store, provider=named,
             )  # fmt: skip
         return CallContext(
             located.path, headers, caller, self._router, self.forward_routes, self._settings, self.schemas,
-            self._frames, turns, self._stored_responses(caller.id), self.store, model=located.model,
+            self._frames, turns, self._bind, self._stored_responses(caller.id), self.store, model=located.model,
             provider=named or located.provider,
         )  # fmt: skip
 
@@ -232,6 +258,7 @@ class CallRouter:
 
     def start(self) -> None:
         """Begin, on the event loop, to watch the key file and other machines; the first call does it at the latest."""
+        self._is_started = True
         if self._refreshing is not None or not (self.guard.requires_key or self._shared or self.spending):
             return
         self.guard.start()
@@ -258,9 +285,21 @@ class CallRouter:
         if self._shared is not None:
             await self._shared.close()
 
-    async def answer(self, call: Inbound, admission: Admission, send: RecordingSend) -> None:
-        """Write the whole response; see `enforced.answer`."""
-        if self._refreshing is None:
+    def answer(self, call: Inbound, admission: Admission, send: RecordingSend) -> Coroutine[Any, Any, None]:
+        """Write the whole response: at once where nothing is to be decided any more, else by the general path."""
+        is_forwarded = call.forwarded is not None and not call.served.stream and self.spending is None
+        if self._is_started and (is_forwarded or call.bound is not None):
+            if admission.headers:
+                send.extra = [*send.extra, *admission.headers]
+            options = self._options if call.record.trace is None else self._traced_options
+            if call.bound is not None:
+                return answer_bound(call, call.bound, options, send)
+            if call.forwarded is not None:
+                return forward(call, call.forwarded, options, send)
+        return self._answer_general(call, admission, send)
+
+    async def _answer_general(self, call: Inbound, admission: Admission, send: RecordingSend) -> None:
+        if not self._is_started:
             self.start()
         if admission.headers:
             send.extra = [*send.extra, *admission.headers]
@@ -286,8 +325,9 @@ class CallRouter:
     async def _answer(
         self, call: Inbound, admission: Admission, spending: CallSpending | None, send: RecordingSend
     ) -> None:
+        options = self._options if call.record.trace is None else self._traced_options
         if call.forwarded is not None:  # to one model, and not kept
-            await forward(call, call.forwarded, self._options, send, spending)
+            await forward(call, call.forwarded, options, send, spending)
             return
         models = call.models[0] if len(call.models) == 1 else call.models
         if self._fetcher is not None:
@@ -295,9 +335,9 @@ class CallRouter:
         if spending is not None and admission.caller.budget is not None:
             spending.check_prices([self._router.full_name(each) for each in self._router.candidates(models)])
         if self._cache is None:
-            await answer(call, models, self._router, self._options, send, spending)
+            await answer(call, models, self._router, options, send, spending)
             return
-        work = partial(answer, call, models, self._router, self._options, send, spending)
+        work = partial(answer, call, models, self._router, options, send, spending)
         control = admission.request_headers.get(b"cache-control", b"")
         await self._cache.answer(call, self._router.candidates(models), admission.caller.id, control, work, send)
 

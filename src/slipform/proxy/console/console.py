@@ -122,6 +122,8 @@ class Console:
         self._tracing = Tracing()
         self._is_recording = True
         """Whether `traces: auto` keeps words; the page has a switch."""
+        self._privacy: tuple[ServerSettings | None, bool] = (None, False)
+        """Whether only the user of this machine can call, under these settings."""
         self._draining = False
 
     # -- what the application tells ---------------------------------------------------------------
@@ -152,7 +154,11 @@ class Console:
             return "on"
         if settings.traces != "auto":
             return settings.traces
-        return "on" if self._is_recording and self._is_private(settings) else "off"
+        if not self._is_recording:
+            return "off"
+        if self._privacy[0] is not settings:
+            self._privacy = (settings, self._is_private(settings))
+        return "on" if self._privacy[1] else "off"
 
     def _is_private(self, settings: ServerSettings) -> bool:
         """Return whether only the user of this machine can call: `bound` is None where another program serves."""

@@ -27,6 +27,8 @@ _MOST_RESUMED: Final = 500
 
 
 _Row: TypeAlias = bytes | tuple[Any, ...]
+_Words: TypeAlias = bytes | tuple[CallTrace, CallRecord]
+"""Packed, or, of a plain call, as they were recorded: they are packed when somebody looks at them."""
 _PLAIN_ROW_BYTES: Final = 700
 """What a tuple of a plain call takes, its strings and numbers included (measured: 580 to 660)."""
 
@@ -76,7 +78,8 @@ class CallHistory:
         self.archive = archive
         self._rows: deque[_Row] = deque()
         self._size = 0
-        self._traces: OrderedDict[str, bytes] = OrderedDict()
+        self._traces: OrderedDict[str, tuple[_Words, int]] = OrderedDict()
+        """The words of calls, with their size."""
         self._trace_size = 0
         self._pinned: dict[str, tuple[bytes, bytes | None]] = {}
         self._subscribers: set[Subscriber] = set()
@@ -115,15 +118,17 @@ class CallHistory:
             record.words = "kept"
         row = row_of(record, identity)
         has_detail = row[-1] is not None
-        if trace is None and self.archive is None and not self._subscribers and not has_detail:
-            self._keep_row(row)
+        if self.archive is None and not self._subscribers and not has_detail and (trace is None or trace.is_small):
+            self._keep_row(row, _PLAIN_ROW_BYTES)
+            if trace is not None:
+                self._keep_trace(identity, (trace, record), trace.size)
             return
         packed = bytes(memoryview(pack(row)))  # orjson's own bytes keep the 4 KB that it wrote them into
-        self._keep_row(packed)
+        self._keep_row(packed, len(packed))
         words = None
         if trace is not None:
             words = _packed(trace, record)
-            self._keep_trace(identity, words)
+            self._keep_trace(identity, words, len(words))
         if self.archive is not None:
             is_archived = trace is not None and trace.is_archived
             self.archive.add(identity, row[2], packed, words if is_archived else None)
@@ -132,20 +137,25 @@ class CallHistory:
             for subscriber in self._subscribers:
                 subscriber.ended(identity, packed, growth, record)
 
-    def _keep_row(self, row: _Row) -> None:
+    def _keep_row(self, row: _Row, size: int) -> None:
         self._rows.append(row)
         self._ended += 1
-        self._size += _row_bytes(row)
+        self._size += size
         while self._size > self._max_bytes:
             self._size -= _row_bytes(self._rows.popleft())
             self.dropped += 1
 
-    def _keep_trace(self, identity: str, packed: bytes) -> None:
-        self._traces[identity] = packed
-        self._trace_size += len(packed)
+    def _keep_trace(self, identity: str, words: _Words, size: int) -> None:
+        self._traces[identity] = (words, size)
+        self._trace_size += size
         while self._trace_size > self._max_trace_bytes:
-            _, oldest = self._traces.popitem(last=False)
-            self._trace_size -= len(oldest)
+            _, (_, oldest) = self._traces.popitem(last=False)
+            self._trace_size -= oldest
+
+    def _words_of(self, identity: str) -> bytes | None:
+        """The words of a call as JSON, if they are kept."""
+        words, _ = self._traces.get(identity, (None, 0))
+        return _packed(*words) if isinstance(words, tuple) else words
 
     # -- events -----------------------------------------------------------------------------------
 
@@ -252,7 +262,7 @@ class CallHistory:
         marked = b'["%s",' % identity.encode("ascii", "replace")
         for row in reversed(self._rows):
             if row[0] == identity if isinstance(row, tuple) else row.startswith(marked):
-                return _row_text(row), self._traces.get(identity)
+                return _row_text(row), self._words_of(identity)
         return None
 
     def pin(self, identity: str) -> bool | None:

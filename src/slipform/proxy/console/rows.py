@@ -27,7 +27,7 @@ _ROUNDED: Final = tuple((FIELDS.index(name), decimals) for name, decimals in _DE
 
 def row_of(record: CallRecord, identity: str, *, under_way: bool = False) -> tuple[Any, ...]:
     """What the list shows of a call, in the order of `FIELDS`: the figures and names of its log line, not rounded."""
-    usage, seconds, overhead = record.totals()
+    usage, seconds, overhead = record.final_totals or record.totals()
     report = record.report
     attempts = 0
     warnings = record.warnings

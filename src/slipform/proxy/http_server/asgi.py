@@ -138,11 +138,11 @@ async def read_body(
 ) -> bytes:
     """Return the request's body; raises `TooLargeError` beyond the limit, `RequestError` after a disconnect."""
     if cycle is not None and (body := cycle.take()) is not None:
-        _check_size(len(body), max_bytes)
+        check_size(len(body), max_bytes)
         return body
     # Before a client that expects `100 Continue` is told to send it.
     if content_length is not None and content_length.isdigit() and len(content_length) < 20:
-        _check_size(int(content_length), max_bytes)
+        check_size(int(content_length), max_bytes)
     parts: list[bytes] = []
     size = 0
     more = True
@@ -153,7 +153,7 @@ async def read_body(
         part = message.get("body", b"")
         parts.append(part)
         size += len(part)
-        _check_size(size, max_bytes)
+        check_size(size, max_bytes)
         more = message.get("more_body", False)
     return part if len(parts) == 1 else b"".join(parts)
 
@@ -181,7 +181,7 @@ def _decompress(body: bytes, name: str, max_bytes: int) -> bytes:
         while (part := decoder.decode()) is not None:
             parts.append(part)
             size += len(part)
-            _check_size(size, max_bytes)
+            check_size(size, max_bytes)
         decoder.finish()
     except ProtocolError as error:
         if error.reason == "too_large":
@@ -190,7 +190,8 @@ def _decompress(body: bytes, name: str, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _check_size(size: int, max_bytes: int) -> None:
+def check_size(size: int, max_bytes: int) -> None:
+    """Raise `TooLargeError` for a body beyond the limit."""
     if size > max_bytes:
         raise TooLargeError(f"The request is larger than {max_bytes:,} bytes", hint="Send less in one request.")
 
@@ -209,9 +210,13 @@ def send_page(
     send: Send, status: int, body: bytes, content_type: bytes, headers: Iterable[Header] = ()
 ) -> Coroutine[Any, Any, None]:
     """Send a whole response of any content type."""
+    return send_whole(send, status, page_head(body, content_type, headers), body)
+
+
+def page_head(body: bytes, content_type: bytes, headers: Iterable[Header]) -> list[Header]:
+    """Return the headers of a whole response that is not to be stored."""
     length = (b"content-length", b"%d" % len(body))
-    head = [(b"content-type", content_type), (b"cache-control", b"no-store"), length, *headers]
-    return send_whole(send, status, head, body)
+    return [(b"content-type", content_type), (b"cache-control", b"no-store"), length, *headers]
 
 
 async def send_start(send: Send, status: int, content_type: bytes, headers: Iterable[Header] = ()) -> None:
@@ -238,27 +243,13 @@ async def send_stream_start(send: Send, content_type: bytes, headers: Iterable[H
     await send({"type": "http.response.start", "status": 200, "headers": head})
 
 
-def run_until_disconnected(
-    work: Coroutine[Any, Any, None], receive: Receive, out: RecordingSend
-) -> Coroutine[Any, Any, None]:
+async def run_until_disconnected(work: Coroutine[Any, Any, None], receive: Receive, out: RecordingSend) -> None:
     """Run `work`, and cancel it when the client disconnects before the last byte was sent to `out`."""
     if out.cycle is None:
-        return _run_with_watcher(work, receive, out)
-    return _run_cancelled_by_server(work, out.cycle)
-
-
-async def _run_cancelled_by_server(work: Coroutine[Any, Any, None], cycle: RequestCycle) -> None:
-    """Run `work` on our own server, which cancels the request's task itself."""
-    task = cycle.task
-    cycle.ends_with_client(True)
-    try:
-        await work
-    except asyncio.CancelledError:
-        if task is None or not cycle.disconnected:
-            raise
-        task.uncancel()
-    finally:
-        cycle.is_cancelled_with_client = False
+        await _run_with_watcher(work, receive, out)
+    else:
+        with out.cycle:
+            await work
 
 
 async def _run_with_watcher(work: Coroutine[Any, Any, None], receive: Receive, out: RecordingSend) -> None:

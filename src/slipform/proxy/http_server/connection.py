@@ -293,10 +293,8 @@ class ServerConnection(asyncio.Protocol):
         """Add a piece of the body."""
         self._made_progress = True
         incoming = self._incoming
-        if incoming is not None:
-            incoming.add(body)
-            if incoming.buffered > self.state.limits.held_bytes:
-                self.update_reading()
+        if incoming is not None and incoming.add(body) > self.state.limits.held_bytes:
+            self.update_reading()
 
     def on_message_complete(self) -> None:
         """End the body."""

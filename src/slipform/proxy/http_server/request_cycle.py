@@ -10,7 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from email.utils import formatdate
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -223,10 +224,10 @@ class RequestCycle:
 
     # The request.
 
-    def add(self, data: bytes) -> None:
-        """Add the next piece of the body."""
+    def add(self, data: bytes) -> int:
+        """Add the next piece of the body; return how many bytes of it the application has not read."""
         if self.complete:
-            return
+            return 0
         buffered = self._buffer
         if not buffered:
             self._buffer = data
@@ -236,6 +237,7 @@ class RequestCycle:
             self._buffer = bytearray(buffered) + data
         if self._wake_event is not None:
             self.wake()
+        return len(self._buffer)
 
     def end(self) -> None:
         """End the body."""
@@ -265,6 +267,23 @@ class RequestCycle:
         self.is_cancelled_with_client = cancels
         if cancels and self.disconnected and self.task is not None:
             self.task.cancel()
+
+    def __enter__(self) -> Self:
+        """Cancel the task, from now on, when the client disconnects, or where it already has."""
+        self.is_cancelled_with_client = True
+        if self.disconnected:
+            self.ends_with_client(True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """End what was cancelled because the client disconnected; any other cancellation goes on."""
+        self.is_cancelled_with_client = False
+        if kind is not asyncio.CancelledError or not self.disconnected or self.task is None:
+            return False
+        self.task.uncancel()
+        return True
 
     def make_room(self) -> bool:
         """Abort another request, whose client does not read, in favour of this one; return False without one."""
@@ -336,10 +355,19 @@ class RequestCycle:
 
     def answer(self, status: int, headers: Iterable[Header], body: bytes) -> bool:
         """Write a whole response at once; return False when nothing was written, as with `push`."""
-        if self._connection.full or self.disconnected or self.head_written:
+        connection = self._connection
+        if connection.full or self.disconnected or self.head_written:
             return False
         self._begin(status, headers)
-        self._write(body, more=False)
+        is_simple = self._remaining == len(body) <= _MAX_JOINED_BODY and self._wake_event is None
+        if not is_simple or self._is_head:
+            self._write(body, more=False)
+            return True
+        data = self._head + body
+        self._head = self._buffer = b""
+        self.complete = True
+        connection.write(data)
+        connection.response_complete(self)
         return True
 
     def _begin(self, status: int, headers: Iterable[Header]) -> None:

@@ -44,6 +44,8 @@ def request_id(headers: Mapping[bytes, bytes]) -> str:
 
 MAX_TRACE_BYTES = 256 * 1024
 """Kept of the words of one call; of more, the beginning and the true size."""
+_TRACE_BYTES = 4_000
+"""What the records of a call take without its words."""
 
 
 class CallTrace:
@@ -61,6 +63,16 @@ class CallTrace:
         self.pour: list[tuple[float, int, str, str, int]] = []
         """Milliseconds since the call began, attempt, what was received, what was sent, how much is held back."""
         self._size = 0
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes, with the report of its call."""
+        return len(self.request) + 3 * len(self.response) + _TRACE_BYTES
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it takes little as it is: it is kept to its last byte, and was not streamed."""
+        return len(self.request) <= MAX_TRACE_BYTES and len(self.response) <= MAX_TRACE_BYTES and not self.pour
 
     def poured(self, milliseconds: float, attempt: int, received: str, sent: str, pending: int) -> None:
         """Note a piece of a stream."""
@@ -148,7 +160,12 @@ class CallRecord(msgspec.Struct):
         """Note that nothing about the call will change any more, and when it ended."""
         if self.ended is None:
             self.ended = time.monotonic()
-        self.final_totals = self.totals()
+        seconds = self.ended - self.started
+        overhead = None
+        if self.calls is not None and not self.stream:
+            overhead = max(0.0, seconds - self.calls.waited_seconds)
+        tokens = self.tokens if self.report is None else self.report.tokens
+        self.final_totals = CallTotals(tokens, seconds, overhead)
 
     def totals(self) -> CallTotals:
         """Return tokens over all attempts and times, as they are now or were at the end."""
@@ -159,9 +176,11 @@ class CallRecord(msgspec.Struct):
 
     def set_report(self, report: Report) -> None:
         """Record what became of the attempts."""
+        last = report.attempts[-1] if report.attempts else None
+        patched = None if last is None else last.patched
         self.report = report
-        self.repaired = report.repaired
-        self.patched = report.patched
+        self.repaired = last is not None and bool(last.repairs)
+        self.patched = patched is not None and bool(patched.edits)
 
     def add_cost(self, price: AnyPrice, usage: Usage) -> float | None:
         """Record what the tokens of an answer cost, and return it."""
@@ -233,8 +252,9 @@ class CallRecord(msgspec.Struct):
         if self.cost is not None:
             headers.append((b"x-slipform-cost", cost_text(self.cost)))
         headers.extend(self.budget_headers)
-        overhead = self._overhead(self.seconds)
-        if overhead is not None:
+        if self.calls is not None and not self.stream:
+            now = time.monotonic() if self.ended is None else self.ended
+            overhead = max(0.0, now - self.started - self.calls.waited_seconds)
             headers.append((b"x-slipform-overhead-ms", b"%.2f" % (overhead * 1000)))
         return headers
 

@@ -105,7 +105,7 @@ class LogFormatter(logging.Formatter):
         request_id = record.request_id
         if self._json or names is None or not _OUR_ID.fullmatch(request_id):
             return self.format(as_record(record, at))
-        ending = _ending_text(record.ending())
+        ending = _ending_text((record.status, record.outcome, record.upstream_status, record.generation))
         line = f"{_time(at)} info {_REQUEST} id={request_id} {names} {_figures_text(record)} {ending}"
         for secret in self._secrets:
             if secret in line:
@@ -139,15 +139,17 @@ def _figures_text(record: CallRecord) -> str:
     has_warnings = record.report is not None and record.report.warnings
     if has_warnings or record.schema_from or record.cached or record.fallbacks:
         return pairs(record.figures())
-    usage, seconds, overhead = record.totals()
+    usage, seconds, overhead = record.final_totals or record.totals()
     text = "" if usage.input is None else f"input_tokens={usage.input} "
     if usage.output is not None:
         text = f"{text}output_tokens={usage.output} "
     if record.cost is not None:
         text = f"{text}cost={record.cost} "
-    text = f"{text}latency_ms={_milliseconds(seconds)}"
-    if record.first_byte is not None:
-        text = f"{text} first_byte_ms={_milliseconds(record.first_byte - record.started)}"
+    first = seconds if record.first_byte is None else record.first_byte - record.started
+    latency = _milliseconds(seconds)
+    text = f"{text}latency_ms={latency}"
+    if record.first_byte is not None:  # of most whole answers it is the last byte, too
+        text = f"{text} first_byte_ms={latency if first == seconds else _milliseconds(first)}"
     if overhead is None:
         return text
     return f"{text} overhead_ms={_milliseconds(overhead)}"
@@ -185,14 +187,10 @@ class Writer(logging.StreamHandler[IO[str]]):
         super().__init__(stream)
         self.setFormatter(lines)
         self.lines = lines
-        self._pending: list[tuple[CallRecord, float]] = []
+        self.pending: list[tuple[CallRecord, float]] = []
+        """Calls whose lines are still to be written."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop whose timer will flush the pending lines."""
-
-    @property
-    def is_collecting(self) -> bool:
-        """Whether lines of requests are pending."""
-        return bool(self._pending)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record; a failure is reported on standard error, as logging does."""
@@ -204,8 +202,8 @@ class Writer(logging.StreamHandler[IO[str]]):
 
     def write_soon(self, record: CallRecord) -> None:
         """Write the line of a call within a batch, or now where no event loop runs."""
-        self._pending.append((record, time.time()))
-        if len(self._pending) >= _MAX_PENDING:
+        self.pending.append((record, time.time()))
+        if len(self.pending) >= _MAX_PENDING:
             self.flush()
         elif self._loop is None or self._loop.is_closed():
             try:
@@ -220,8 +218,8 @@ class Writer(logging.StreamHandler[IO[str]]):
         if self.lock is None:
             return
         with self.lock:
-            pending = self._pending
-            self._pending = []
+            pending = self.pending
+            self.pending = []
             self._loop = None
             lines = []
             for call, at in pending:
@@ -265,7 +263,7 @@ def log_request(record: CallRecord) -> None:
     if not requests.isEnabledFor(logging.INFO):
         return
     first = logging.root.handlers[:1]
-    if first and isinstance(first[0], Writer) and first[0].is_collecting and record.outcome == "ok":
+    if first and isinstance(first[0], Writer) and first[0].pending and record.outcome == "ok":
         first[0].write_soon(record)  # whether it is the only one was seen when the batch began
         return
     writer = _only_writer()

@@ -192,7 +192,7 @@ class Metrics:
 
     def _count_call(self, record: CallRecord, *, caching: bool) -> None:
         series = self._series_of(record)
-        usage, seconds, overhead = record.totals()
+        usage, seconds, overhead = record.final_totals or record.totals()
         self._pending[series.counter] += 1
         series.seconds.observe(seconds)
         if record.first_byte is not None:
