@@ -12,12 +12,18 @@ from typing import Any
 
 import pytest
 
+import slipform
 from slipform import Evidence
+from slipform.addons.records.tables import record_rows
 from slipform.config import read_settings
+from slipform.files.tables import write_table
 from slipform.runner import batch
 from slipform.testing import FakeModel
 from tests.cli.conftest import Cli, cli, folder
 from tests.conftest import PERSON
+from tests.files.make_files import statement
+from tests.records.test_extract_files import PAYMENT
+from tests.records.test_extract_files import client as payment_reader
 from tests.runner.conftest import fake_router
 
 __all__ = ["cli", "folder"]
@@ -30,8 +36,8 @@ def held(page: Path, name: str) -> str:
     return found[1]
 
 
-def rows_in(page: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in held(page, "rows").splitlines()]
+def rows_in(page: Path, name: str = "rows") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in held(page, name).splitlines()]
 
 
 def test_the_input_of_a_batch_is_found_by_its_journal(cli: Cli, folder: Path) -> None:
@@ -119,3 +125,39 @@ def test_the_policy_of_the_page_lets_its_own_script_and_style_in_and_nothing_els
     assert policy.startswith("default-src 'none';")
     assert script is not None
     assert "innerHTML" not in script[1]
+
+
+def test_the_table_of_an_extraction_is_reviewed_with_pages_and_boxes(cli: Cli, folder: Path) -> None:
+    file = folder / "statement.pdf"
+    file.write_bytes(statement(pages=2, rows=3)[0])
+    extraction = slipform.extract_full({"type": "array", "items": PAYMENT}, file, client=payment_reader())
+    write_table(folder / "rows.csv", list(record_rows("statement.pdf", extraction, evidence=True)))
+    (folder / "payment.json").write_text(json.dumps(PAYMENT))
+    cli("review", "rows.csv", "--schema", "payment.json")
+    page = folder / "rows.html"
+    rows = rows_in(page)
+    pages = rows_in(page, "pages")
+    assert [row["value"] for row in rows] == [record.value for record in extraction.records]
+    assert [row["pages"] for row in rows] == [[0], [0], [0], [1], [1], [1]]
+    assert [each["name"] for each in pages] == ["statement.pdf, page 1", "statement.pdf, page 2"]
+    assert all(base64.b64decode(each["png"]).startswith(b"\x89PNG") for each in pages)
+    wrong = []
+    for row, record in zip(rows, extraction.records, strict=True):
+        for pointer, field in row["evidence"].items():
+            (span,) = field["spans"]
+            (box,) = row["boxes"][pointer]
+            (around,) = record.boxes
+            is_inside = around.x0 <= box[1] < box[3] <= around.x1 and around.y0 <= box[2] < box[4] <= around.y1
+            if row["source"][span["start"] : span["end"]] != row["value"][pointer[1:]] or not is_inside:
+                wrong.append((row["row"], pointer))
+    assert wrong == []
+    cli("review", "rows.csv", "--no-images", "-o", "plain.html")
+    assert rows_in(folder / "plain.html", "pages") == []
+    assert page.stat().st_size > 2 * (folder / "plain.html").stat().st_size
+
+
+def test_a_file_that_is_gone_is_named(cli: Cli, folder: Path) -> None:
+    write_table(folder / "rows.csv", [{"file": "gone.pdf", "page": 1, "name": "Ada", "_start": 0, "_end": 3}])
+    done = cli("review", "rows.csv")
+    assert done.code == 2
+    assert "gone.pdf of row 1 is not here" in done.err

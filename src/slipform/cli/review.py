@@ -12,7 +12,9 @@ from slipform.named_schemas import HELP, schema_for_command
 
 
 def review(
-    results: Annotated[Path, typer.Argument(help="What `batch` or `extract` wrote, or JSONL with `source` and `value`.")],
+    results: Annotated[
+        Path, typer.Argument(help="What `batch` or `extract` wrote, or JSONL with `source` and `value`.")
+    ],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The page; RESULTS.html by default.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="The rows that were asked about; the batch's journal knows them.")

@@ -80,7 +80,8 @@ class ExtractedTable:
             width, height = struct.unpack(">II", image[16:24])  # the header of a PNG file begins with its size
             points = _POINTS_PER_INCH / _DOTS_PER_INCH
             data = base64.b64encode(image).decode()
-            yield as_json({"name": f"{name}, page {page}", "width": width * points, "height": height * points, "png": data})
+            size = {"width": width * points, "height": height * points}
+            yield as_json({"name": f"{name}, page {page}", **size, "png": data})
 
     def _document(self, name: str, number: int) -> Document:
         if name not in self._documents:
@@ -98,9 +99,8 @@ class ExtractedTable:
         return path if path.is_file() else self.path.parent / name
 
     def _item(self) -> Mapping[str, Any] | None:
-        if self.schema is not None and isinstance(self.schema.get("items"), Mapping):
-            return self.schema["items"]
-        return self.schema
+        items = None if self.schema is None else self.schema.get("items")
+        return items if isinstance(items, Mapping) else self.schema
 
     def _value(self, cells: Row) -> Any:
         """Return the record of a row: columns such as `buyer.name` as nested objects, typed by the schema."""

@@ -123,9 +123,7 @@ def write_review(
     return len(index)
 
 
-def _with_sources(
-    results: Path, source: ReviewSource, table: ExtractedTable
-) -> Iterator[tuple[Row, str, str | None]]:
+def _with_sources(results: Path, source: ReviewSource, table: ExtractedTable) -> Iterator[tuple[Row, str, str | None]]:
     """Yield each result with its source and prompt; results and input are both in the order of rows."""
     inputs = enumerate(rows_of(source.data), 1) if source.data is not None else iter(())
     number = 0
