@@ -20,8 +20,8 @@ from tests.schema.lowering_linter import lint
 
 from bench.results import record
 from slipform.errors import SchemaError
-from slipform.schema.document import to_text
 from slipform.schema.lowering import lowered as lowering
+from slipform.schema.shape import to_text
 
 DATA = Path(__file__).resolve().parents[1] / ".." / "shared" / "schemas" / "real_world.jsonl"
 DIALECTS = ("openai", "anthropic", "gemini")

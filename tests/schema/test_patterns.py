@@ -309,8 +309,8 @@ def test_a_budget_is_one_for_all_that_is_inside_and_ends_with_it() -> None:
 
 
 def test_compiled_patterns_are_kept_within_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = type(engine._ENGINES)("test", entries=2_000, max_bytes=200_000)
-    monkeypatch.setattr(engine, "_ENGINES", kept)
+    kept = type(engine.PATTERNS)("test", entries=2_000, max_bytes=200_000)
+    monkeypatch.setattr(engine, "PATTERNS", kept)
     for number in range(200):
         assert search(f"^[a-z]{{1,100}}{number}$", "a") is False
     assert 0 < kept.held_bytes <= 200_000

@@ -35,9 +35,9 @@ from slipform.ir import (
 )
 from slipform.ir.request import NO_SAMPLING
 from slipform.schema import OutputStrategy, ResponseFormat
-from slipform.schema.document import plain_mapping
 from slipform.schema.lowering.dialects import OpenObjects
 from slipform.schema.python_types import cached_format
+from slipform.schema.shape import plain_mapping
 from slipform.text.strict import parse
 
 if TYPE_CHECKING:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from slipform.bounded import BoundedCache
 from slipform.codecs.request_fields import Capabilities, Encoding
 from slipform.errors import RequestError, RequiredMissingProperties, StrictSchemaError, UnsupportedSchemaError
 from slipform.ir import Lift, LossyEncode, ModelNote, ModelWarning, Tool
 from slipform.schema import ResponseFormat
-from slipform.schema.document import to_text
 from slipform.schema.lowering import lower
 from slipform.schema.lowering.dialects import Dialect, OpenObjects, dialect
 from slipform.schema.lowering.lowered import limit_counts
+from slipform.schema.shape import Shape
 from slipform.schema.strict import strict_preflight
 
 StrictRule: TypeAlias = Literal["openai", "closed", "always"]
@@ -35,14 +33,7 @@ class WireSchema(msgspec.Struct, frozen=True):
     losses: tuple[ModelWarning, ...]
 
 
-_SHAPES = BoundedCache[tuple[bytes, str, bool, StrictRule, OpenObjects], WireSchema | UnsupportedSchemaError](
-    "encoded schemas", entries=256, max_bytes=32_000_000
-)
-"""Keyed by the schema's text, so that a schema that is changed, or sent with every request, does no harm."""
 _AS_IT_IS = "identity"
-_LEAST = 2_000
-_TIMES_TEXT = 50
-"""How many bytes a lowered schema and the way back keep alive for each byte of the schema's text."""
 
 
 def format_schema(response_format: ResponseFormat, capabilities: Capabilities, rule: StrictRule) -> WireSchema:
@@ -85,27 +76,23 @@ def wire_schema(
         raise RequestError(
             "The schema must be a JSON object at the top level", where="response_format.json_schema.schema"
         )
-    key = (text or to_text(schema), name, strict, rule, open_objects)
-    shape = _SHAPES.get(key)
-    if type(shape) is WireSchema:  # every call after the first
-        return shape
-    if shape is None:
-        try:
-            shape = _lowered(schema, name, strict, rule, open_objects)
-        except UnsupportedSchemaError as error:
-            shape = error
-        if text is None and isinstance(shape, WireSchema) and shape.schema is schema:
-            shape = msgspec.structs.replace(shape, schema=json.loads(key[0]))  # a copy that its owner cannot change
-        _SHAPES.put(key, shape, _LEAST + _TIMES_TEXT * len(key[0]))
-    if isinstance(shape, WireSchema):
-        return shape
-    raise UnsupportedSchemaError(shape.message, where=shape.where, hint=shape.hint, details=dict(shape.details))
+    shape = Shape.of(schema) if text is None else Shape.of_text(text)
+    encoded = shape.derived(
+        ("wire", name, strict, rule, open_objects),
+        lambda: _lowered(shape.document, name, strict, rule, open_objects),
+    )
+    if isinstance(encoded, WireSchema):
+        return encoded
+    raise UnsupportedSchemaError(encoded.message, where=encoded.where, hint=encoded.hint, details=dict(encoded.details))
 
 
 def _lowered(
     schema: Mapping[str, Any], name: str, strict: bool, rule: StrictRule, open_objects: OpenObjects
-) -> WireSchema:
-    lowered = lower(schema, name, open_objects=open_objects)
+) -> WireSchema | UnsupportedSchemaError:
+    try:
+        lowered = lower(schema, name, open_objects=open_objects)
+    except UnsupportedSchemaError as error:
+        return error
     losses: list[ModelWarning] = []
     closed = [loss.pointer for loss in lowered.report if loss.action == "closed"]
     if closed:

@@ -14,7 +14,8 @@ from slipform.ir import CompletionChunk, ModelResponse
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.request import Guard
 from slipform.schema import Schema, Violation
-from slipform.schema.document import followed, to_text, with_plain_references
+from slipform.schema.document import followed, with_plain_references
+from slipform.schema.shape import to_text
 from slipform.text.parser import Parser
 from slipform.text.resolve import ResolveCache, resolve
 from slipform.text.runaway import MAX_PERIODIC, Runaway, RunawayDetector

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slipform.bounded import BoundedCache
 from slipform.enforce.coercion import ABSENT, PatchEdit, at, is_portable
 from slipform.enforce.patching import apply
 from slipform.ir import Message, ModelRequest, ModelResponse, ModelWarning, Part, Text, ToolResult
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema, Violation
-from slipform.schema.document import DEFINITIONS, PathSteps, followed, locate, to_text, with_plain_references
+from slipform.schema.document import DEFINITIONS, PathSteps, followed, locate, with_plain_references
 from slipform.schema.examples import example
+from slipform.schema.shape import Shape, to_text
 from slipform.schema.summary import SchemaSummary, summarize
 from slipform.schema.violations import json_path
 
@@ -409,18 +409,14 @@ def _short_example(schema: Mapping[str, Any]) -> str | None:
     key = to_text(schema)
     if len(key) > _LARGEST_EXEMPLIFIED:
         return None
-    text = _EXAMPLES.get(key)
-    if text is None:
-        made = example(schema)
-        text = ""
-        if made is not None and len(made.text) <= _LONGEST_EXAMPLE:
-            text = made.text
-        _EXAMPLES.put(key, text, len(key) + len(text))
-    return text or None
+    return Shape.of_text(key).derived("short example", lambda: _example_text(schema), len) or None
 
 
-_EXAMPLES = BoundedCache[bytes, str]("examples in prompts", entries=256, max_bytes=4_000_000)
-"""By the schema's text."""
+def _example_text(schema: Mapping[str, Any]) -> str:
+    instance = example(schema)
+    if instance is None or len(instance.text) > _LONGEST_EXAMPLE:
+        return ""
+    return instance.text
 
 
 def _with_system(instruction: str, messages: Sequence[Message]) -> tuple[Message, ...]:

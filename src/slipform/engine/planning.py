@@ -28,6 +28,7 @@ from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, ResponseFormat, Schema
 from slipform.schema.limits import json_text
 from slipform.schema.python_types import cached_schema
+from slipform.schema.shape import estimated_bytes
 
 _STRENGTH = (OutputStrategy.PROMPTED, OutputStrategy.TOOL, OutputStrategy.NATIVE)
 
@@ -134,8 +135,7 @@ class ModelRoute:
         if cached is None or (cached.options is not options and cached.options != options):
             plan = _planned(self, request, options, schema, self._capabilities(request, schema))
             cached = _CachedPlan(options, plan)
-            size = _TIMES_TEXT * len(json_text(response_format.json_schema.schema))
-            _PLANS.put(key, cached, _LEAST + size)
+            _PLANS.put(key, cached, estimated_bytes(json_text(response_format.json_schema.schema)))
         return cached.plan
 
     def find_plan(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan | None:
@@ -215,9 +215,6 @@ _PlanKey: TypeAlias = tuple[
 _PLANS = BoundedCache[_PlanKey, _CachedPlan]("plans", entries=128, max_bytes=32_000_000)
 """By shapes that nobody can change (a `Schema`, or the name and text of a cached format), and by the model and how it
 is asked: an endpoint has one codec for what a model can do after all its downgrades."""
-_LEAST = 5_000
-_TIMES_TEXT = 50
-"""How many bytes a plan keeps alive for each byte of its schema's text, once nobody else holds that schema."""
 
 
 def _hangs_on_request(options: Options) -> bool:

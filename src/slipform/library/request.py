@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
-from slipform.bounded import BoundedCache
 from slipform.enforce.validators import Complaint, checked_validators
 from slipform.engine.setup import Options, default_router, library_options
 from slipform.errors import ConfigError
@@ -86,7 +85,7 @@ def conversing_for(
     ('local', 2)
     """
     if requested is None:
-        response_format = _response_format(schema)
+        response_format = schema.response_format
     else:
         response_format = dataclasses.replace(requested, json_schema=schema.spec)
     if not overrides:
@@ -244,14 +243,3 @@ def _settings(config: Config | None) -> Settings:
     if isinstance(config, Settings):
         return config
     return load_settings(None if config is None else Path(config))
-
-
-def _response_format(schema: Schema[Any]) -> ResponseFormat:
-    response_format = _FORMATS.get(schema)
-    if response_format is None:
-        response_format = ResponseFormat.strict(schema.spec)
-        _FORMATS.put(schema, response_format, schema.size)
-    return response_format
-
-
-_FORMATS = BoundedCache[Schema[Any], ResponseFormat]("response formats of types", entries=512, max_bytes=32_000_000)

@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote, urldefrag, urljoin
 
-import orjson
-
-from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError
+from slipform.schema.shape import Shape, estimated_bytes, to_text
 
 ROOT: Final = "http://slipform.invalid/schema"
 """The address of a document that names none of its own; never asked for, only joined with."""
@@ -420,14 +418,11 @@ def with_plain_references(document: Mapping[str, Any]) -> Mapping[str, Any]:
         return document
     if _says_plainly(text):
         return document
-    plain = _PLAIN.use(text)
-    if plain is None:
-        plain = SchemaDocument(json.loads(text)).with_plain_references()
-        _PLAIN.put(text, plain, 1_000 + 12 * len(text))
-    return plain
-
-
-_PLAIN = BoundedCache[bytes, dict[str, Any]]("schemas with plain references", entries=256, max_bytes=32_000_000)
+    return Shape.of_text(text).derived(
+        "plain references",
+        lambda: SchemaDocument(json.loads(text)).with_plain_references(),
+        lambda _: estimated_bytes(text, 12),
+    )
 
 
 def _says_plainly(text: bytes) -> bool:
@@ -438,30 +433,6 @@ def _says_plainly(text: bytes) -> bool:
         return False
     names = b'"id":"' if b"draft-04" in text or b"draft-03" in text else b'"$id":"'
     return names not in text or b'"$ref":"' not in text
-
-
-def to_text(schema: Mapping[str, Any]) -> bytes:
-    """The schema as JSON text, keys in their order; what JSON cannot hold is an error."""
-    try:
-        return orjson.dumps(schema if type(schema) is dict else dict(schema))
-    except (TypeError, ValueError, RecursionError):
-        pass
-    try:
-        return json.dumps(schema, allow_nan=False, default=plain_mapping, separators=(",", ":")).encode(
-            "utf-8", "strict"
-        )
-    except (TypeError, ValueError, RecursionError) as error:
-        reason = "it is nested too deeply"
-        if not isinstance(error, RecursionError):
-            reason = str(error)
-        raise SchemaError(f"This schema cannot be written as JSON: {reason}", hint="Give plain JSON values.") from error
-
-
-def plain_mapping(value: object) -> object:
-    """Give a mapping that JSON encoders do not know as a dict; `TypeError` for anything else."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 def _join(base: str, reference: str) -> str:

@@ -20,7 +20,6 @@ from slipform.schema.document import (
     join_pointer,
     lookup,
     reference_steps,
-    to_text,
     with_plain_references,
 )
 from slipform.schema.keywords import (
@@ -35,6 +34,7 @@ from slipform.schema.keywords import (
     widened,
 )
 from slipform.schema.patterns import survey
+from slipform.schema.shape import to_text
 from slipform.schema.validator import Compiled
 
 _METASCHEMAS = ("http://json-schema.org/", "https://json-schema.org/")

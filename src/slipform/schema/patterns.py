@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jsonschema_rs
 from jsonschema_rs import FancyRegexOptions
@@ -339,19 +339,21 @@ class _Engine:
         return validator
 
 
-_ENGINES = BoundedCache[str, _Engine | None]("patterns of schemas", entries=2_000, max_bytes=32_000_000)
+PATTERNS: Final = BoundedCache[tuple[str, ...], Any]("patterns", entries=3_000, max_bytes=48_000_000)
+"""What was found out about patterns, by a word for what it is and the patterns."""
 
 
 def _engine(pattern: str) -> _Engine | None:
-    engine = _ENGINES.get(pattern)
-    if engine is not None or pattern in _ENGINES:
+    key = ("engine", pattern)
+    engine: _Engine | None = PATTERNS.get(key)
+    if engine is not None or key in PATTERNS:
         return engine
     weight = pattern_weight(pattern)
     for spelling in dict.fromkeys((pattern, meant(pattern))) if weight <= MAX_PATTERN_WEIGHT else ():
         with suppress(jsonschema_rs.ValidationError, ValueError):
             engine = _Engine(spelling)
             break
-    _ENGINES.put(pattern, engine, 2_000 + 80 * len(pattern) + _BYTES_PER_STATE * weight)
+    PATTERNS.put(key, engine, 2_000 + 80 * len(pattern) + _BYTES_PER_STATE * weight)
     return engine
 
 
@@ -480,16 +482,14 @@ class TextMatcher:
 
 def matcher_for(pattern: str) -> TextMatcher | None:
     """A matcher at the start of a string; None without llguidance, or where the two engines may not read alike."""
-    if pattern not in _MATCHERS:
+    key = ("matcher", pattern)
+    if key not in PATTERNS:
         size = 50_000 + 80 * len(pattern) + 2 * pattern_weight(pattern)
-        _MATCHERS.put(pattern, _growing_matcher(pattern), size)
-    compiled = _MATCHERS.get(pattern)
+        PATTERNS.put(key, _growing_matcher(pattern), size)
+    compiled = PATTERNS.get(key)
     if compiled is None:
         return None
     return TextMatcher(compiled.deep_copy())
-
-
-_MATCHERS = BoundedCache[str, Any]("matchers of patterns", entries=256, max_bytes=16_000_000)
 
 
 def _growing_matcher(pattern: str) -> Any:

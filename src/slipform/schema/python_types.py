@@ -14,7 +14,6 @@ import msgspec
 import orjson
 from typing_extensions import TypeForm
 
-from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError, SchemaViolationError
 from slipform.schema.document import join_pointer
 from slipform.schema.foreign_types import (
@@ -24,7 +23,8 @@ from slipform.schema.foreign_types import (
     msgspec_document,
     msgspec_violation,
 )
-from slipform.schema.limits import MAX_SCHEMA_BYTES, is_light_text, not_json, plain_copy, plainly_json
+from slipform.schema.limits import MAX_SCHEMA_BYTES, not_json, plain_copy, plainly_json
+from slipform.schema.shape import Shape, estimated_bytes, to_text
 from slipform.schema.spec import JsonSchemaSpec, ResponseFormat, fit_name, name_of
 from slipform.schema.validator import Formats, find_violations, prepare
 from slipform.schema.violations import Violation, shown
@@ -46,7 +46,17 @@ class Schema(Generic[T]):
     'list_of_int'
     """
 
-    __slots__ = ("_adapter", "_compiled", "_is_valid", "document", "fingerprint", "name", "size")
+    __slots__ = (
+        "_adapter",
+        "_compiled",
+        "_is_valid",
+        "_response_format",
+        "document",
+        "fingerprint",
+        "name",
+        "size",
+        "text",
+    )
 
     def __init__(
         self,
@@ -70,6 +80,9 @@ class Schema(Generic[T]):
         self.fingerprint, self._compiled = prepare(document, kind, resources)
         self.document: dict[str, Any] = plain_copy(document)
         """The JSON Schema, in plain dicts and lists and in the order it was given."""
+        self.text = to_text(self.document)
+        """Its JSON, by which its `Shape` is found."""
+        self._response_format: ResponseFormat | None = None
         self._adapter = adapter
         self._is_valid = self._compiled.is_valid
         self.size = self._compiled.size
@@ -120,6 +133,13 @@ class Schema(Generic[T]):
         if self._adapter is not None:
             object.__setattr__(spec, "is_typed", True)
         return spec
+
+    @property
+    def response_format(self) -> ResponseFormat:
+        """The format that asks for it in a vendor's strict mode; the same object each time."""
+        if self._response_format is None:
+            self._response_format = ResponseFormat.strict(self.spec)
+        return self._response_format
 
     def fits(self, value: Any) -> bool:
         """Whether a JSON value fits; `validate` says in which ways it does not."""
@@ -299,13 +319,7 @@ def _validation_error(name: str, violations: list[Violation]) -> SchemaViolation
 
 
 _LONGEST = 1 << 15
-_TIMES_TEXT = 50
-"""How many bytes a spec and its schema keep alive for each byte of the document's text: two copies of it in dicts."""
-_LEAST = 2_000
 _PLAINLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-_FORMATS = BoundedCache[tuple[str, bytes, bool], ResponseFormat]("response formats", entries=128, max_bytes=32_000_000)
-_SCHEMAS = BoundedCache[tuple[str, bytes], Schema[Any]]("schemas", entries=128, max_bytes=32_000_000)
-"""By name and text of the specs that were made here."""
 
 
 def cached_format(name: str, document: Any, *, strict: bool) -> ResponseFormat:
@@ -320,23 +334,17 @@ def cached_format(name: str, document: Any, *, strict: bool) -> ResponseFormat:
         text = b""
     if not text or len(text) > _LONGEST:
         return ResponseFormat(JsonSchemaSpec(name, document), strict=strict)
-    key = (name, text, strict)
-    response_format = _FORMATS.get(key)
-    if response_format is None:
-        response_format = ResponseFormat(
-            JsonSchemaSpec.from_text(name, text, is_light=is_light_text(text)), strict=strict
-        )
-        _FORMATS.put(key, response_format, _LEAST + len(name) + _TIMES_TEXT * len(text))
-    return response_format
+    return Shape.of_text(text).derived(
+        ("format", name, strict),
+        lambda: ResponseFormat(JsonSchemaSpec.from_text(name, text), strict=strict),
+        lambda _: len(name) + estimated_bytes(text),
+    )
 
 
 def cached_schema(spec: JsonSchemaSpec) -> Schema[Any]:
     """`Schema.of`, found ready for a spec that `cached_format` made."""
     if spec.text is None:
         return Schema.of(spec)
-    key = (spec.name, spec.text)
-    schema = _SCHEMAS.get(key)
-    if schema is None:
-        schema = Schema.of(spec)
-        _SCHEMAS.put(key, schema, _LEAST + len(spec.name) + _TIMES_TEXT * len(spec.text))
-    return schema
+    return Shape.of_text(spec.text).derived(
+        ("schema", spec.name), lambda: Schema.of(spec), lambda schema: len(schema.name) + estimated_bytes(schema.text)
+    )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import orjson
 
 from slipform.errors import ConfigError
+from slipform.schema.limits import is_light_text
 from slipform.schema.strict import strict_preflight
 
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]+")
@@ -73,8 +74,6 @@ class JsonSchemaSpec:
     schema: Mapping[str, Any]
     text: bytes | None = field(default=None, init=False, compare=False, repr=False)
     """The JSON text that the schema was read from, where nobody else holds the schema and can change it."""
-    is_light: bool = field(default=False, init=False, compare=False, repr=False)
-    """Whether it is known to be so short and plain that work on it need not be kept off event loops."""
     is_typed: bool = field(default=False, init=False, compare=False, repr=False)
     """Whether a Python type is behind it, which takes no notice of other keys than its own."""
 
@@ -83,6 +82,11 @@ class JsonSchemaSpec:
             raise ConfigError("JsonSchemaSpec: name must be non-empty")
         if not isinstance(self.schema, Mapping):
             raise ConfigError("JsonSchemaSpec: schema must be a JSON object at the top level")
+
+    @property
+    def is_light(self) -> bool:
+        """Whether it is known to be so short and plain that work on it need not be kept off event loops."""
+        return self.text is not None and is_light_text(self.text)
 
     def to_dict(self) -> dict[str, Any]:
         """The serialised form, `{"name": …, "schema": …}`."""
@@ -101,16 +105,14 @@ class JsonSchemaSpec:
         object.__setattr__(spec, "name", data["name"])
         object.__setattr__(spec, "schema", data["schema"])
         object.__setattr__(spec, "text", None)
-        object.__setattr__(spec, "is_light", False)
         object.__setattr__(spec, "is_typed", False)
         return spec
 
     @classmethod
-    def from_text(cls, name: str, text: bytes, *, is_light: bool = False) -> JsonSchemaSpec:
+    def from_text(cls, name: str, text: bytes) -> JsonSchemaSpec:
         """A spec with a schema of its own; what is made of it may be kept by its text."""
         spec = cls(name, orjson.loads(text))
         object.__setattr__(spec, "text", text)
-        object.__setattr__(spec, "is_light", is_light)
         return spec
 
 

@@ -1,4 +1,4 @@
-"""Compile schemas and validate values: a cache by fingerprint, formats as JSON or as Python types have them.
+"""Compile schemas and validate values, with formats as JSON or as Python types have them.
 
 JSON Schema's `date-time` and `time` need an offset and its `duration` knows no fractions or signs; Python's
 `datetime`, `time` and `timedelta` have all of these.
@@ -41,6 +41,7 @@ from slipform.schema.patterns import (
     meant_document,
     survey,
 )
+from slipform.schema.shape import Shape
 from slipform.schema.violations import Violation, shown
 
 _TIME = r"\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?"
@@ -97,7 +98,7 @@ PYTHON_FORMATS: dict[str, Callable[[str], bool]] = {
     "time": is_time,
     "duration": is_duration,
 }
-_TIMES_TEXT = 80
+_TIMES_SCHEMA = 80
 """How many bytes a validator keeps alive for each byte of its schema's text, at the most that was measured."""
 _LEAST = 2_000
 _LARGE = 50_000
@@ -159,7 +160,7 @@ class Compiled:
         self._mark = next(_MARKS)
         length = _length(document) if text is None else len(text)
         self._refers = text is None or b'Ref"' in text or REF.encode() in text
-        self.size = _LEAST + _TIMES_TEXT * (length + sum(map(_length, self._resources.values())))
+        self.size = _LEAST + _TIMES_SCHEMA * (length + sum(map(_length, self._resources.values())))
         """About how many bytes it keeps alive."""
         self._pattern_use = PatternUse()
         # Only references or sheer size can make a schema fan out, and only references bring it back to itself.
@@ -313,7 +314,7 @@ def _length(value: Any) -> int:
 
 
 def _held_by(rule: Any) -> int:
-    return _LEAST + _TIMES_TEXT * _length(rule)
+    return _LEAST + _TIMES_SCHEMA * _length(rule)
 
 
 def _single_assertion(node: Mapping[str, Any], keyword: str) -> dict[str, Any]:
@@ -390,21 +391,25 @@ def compile_schema(
 def prepare(document: Mapping[str, Any], formats: Formats, resources: Mapping[str, Any] | None) -> tuple[str, Compiled]:
     """A schema's fingerprint and its compiled form."""
     text = canonical_text(document)
-    name = hashlib.sha256(text).hexdigest()
-    key = name + formats
-    if resources:
-        key += hashlib.sha256(canonical_text(resources)).hexdigest()
-    compiled = _COMPILED.use(key)
-    if compiled is None:
-        copies = plain_copy(resources) if resources else None
-        try:
-            compiled = Compiled(plain_copy(document), formats=formats, resources=copies, text=text)
-        except SchemaError:
-            if b'"pattern' not in text or (meant := meant_document(plain_copy(document))) == document:
-                raise
-            compiled = Compiled(meant, formats=formats, resources=copies, text=canonical_text(meant))
-        _COMPILED.put(key, compiled, compiled.size)
+    shape = Shape.of_text(text)
+    name = shape.derived("fingerprint", lambda: hashlib.sha256(text).hexdigest(), len)
+    digest = hashlib.sha256(canonical_text(resources)).hexdigest() if resources else ""
+    compiled = shape.derived(
+        ("validator", formats, digest),
+        lambda: _compiled(plain_copy(document), text, formats, resources),
+        lambda each: each.size,
+    )
     return name, compiled
+
+
+def _compiled(document: dict[str, Any], text: bytes, formats: Formats, resources: Mapping[str, Any] | None) -> Compiled:
+    copies = plain_copy(resources) if resources else None
+    try:
+        return Compiled(document, formats=formats, resources=copies, text=text)
+    except SchemaError:
+        if b'"pattern' not in text or (meant := meant_document(document)) == document:
+            raise
+        return Compiled(meant, formats=formats, resources=copies, text=canonical_text(meant))
 
 
 def violations(document: Mapping[str, Any], value: Any) -> list[Violation]:
@@ -431,6 +436,3 @@ def find_violations(compiled: Compiled, value: Any) -> list[Violation]:
     except (ValueError, RecursionError):
         message = "does not fit, and is nested too deeply to say why"
         return [Violation("", "", "depth", message, found=shown(value), steps=())]
-
-
-_COMPILED = BoundedCache[str, Compiled]("compiled schemas", entries=256, max_bytes=96_000_000)

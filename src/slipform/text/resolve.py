@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from slipform.schema.document import to_text
+from slipform.schema.shape import to_text
 from slipform.text.parser import Parser, chain_of
 from slipform.text.resolve_plan import NormalForm
 from slipform.text.scanner import JsonScanner

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Final
 
-from slipform.bounded import BoundedCache
 from slipform.errors import SlipformError
 from slipform.schema import Schema
 from slipform.schema.document import (
@@ -29,6 +28,7 @@ from slipform.schema.document import (
     with_plain_references,
 )
 from slipform.schema.keywords import JSON_TYPES, TIGHTER, common_values, property_places, tuple_parts, widened
+from slipform.schema.shape import Shape
 
 MAX_ALTERNATIVES: Final = 64
 """A choice with more branches than this is not followed: everything may stand there."""
@@ -389,14 +389,10 @@ def form_of(schema: Schema[Any]) -> NormalForm:
     >>> form_of(Schema.of({"type": "integer"})) is form_of(Schema.of({"type": "integer"}))
     True
     """
-    form = _FORMS.use(schema.fingerprint)
-    if form is None:
-        form = NormalForm(schema.document, exact=True)
-        _FORMS.put(schema.fingerprint, form, 10_000 + schema.size)
+    form: NormalForm = Shape.of_text(schema.text).derived(
+        "followed", lambda: NormalForm(schema.document, exact=True), lambda _: 10_000 + schema.size
+    )
     return form
-
-
-_FORMS = BoundedCache[str, NormalForm]("followed schemas", entries=128, max_bytes=48_000_000)
 
 
 def _types(keyword: Any) -> frozenset[str] | None:

@@ -13,9 +13,8 @@ from typing import Any
 
 import orjson
 
-from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError, UnsupportedSchemaError
-from slipform.schema.document import REF, definition_of, moved, reference_to, to_text
+from slipform.schema.document import REF, definition_of, moved, reference_to
 from slipform.schema.lowering.dialects import MAX_OPENED, Dialect, OpenObjects, dialect_names
 from slipform.schema.lowering.dialects import dialect as dialect_named
 from slipform.schema.lowering.discriminate import separate, settle
@@ -23,6 +22,7 @@ from slipform.schema.lowering.emit import Action, Emitter, EnforcedBy, LoweringL
 from slipform.schema.lowering.lift import Lifter, lift_deep, same
 from slipform.schema.lowering.lift_plan import PENDING, SAME, LiftPlan, Out, Wrapped, active
 from slipform.schema.normal_form import SchemaSource
+from slipform.schema.shape import Shape
 
 _LISTS = ("anyOf", "allOf", "prefixItems")
 _SINGLES = ("items", "additionalProperties")
@@ -301,8 +301,6 @@ __all__ = [
 ROOT_KEY = "value"
 """The reserved key under which a root that is not a plain object travels."""
 _MAX_PASSES = 8
-_TIMES_TEXT = 50
-"""How many bytes a lowered schema and the way back keep alive for each byte of the schema's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,16 +344,8 @@ def lower(schema: Mapping[str, Any], dialect: str, *, open_objects: OpenObjects 
     rules = dialect_named(dialect)
     if rules.mode == "pass" and rules.root == "any":
         return Lowered(schema, same)
-    text = to_text(schema)
-    key = (text, rules.name, open_objects)
-    lowered = _LOWERED.use(key)
-    if lowered is None:
-        lowered = _lower(*key)
-        _LOWERED.put(key, lowered, _TIMES_TEXT * len(text) + 2_000)
-    return lowered
-
-
-_LOWERED = BoundedCache[tuple[bytes, str, OpenObjects], Lowered]("lowered schemas", entries=256, max_bytes=48_000_000)
+    shape = Shape.of(schema)
+    return shape.derived(("lowered", rules.name, open_objects), lambda: _lower(shape.text, rules.name, open_objects))
 
 
 def _lower(text: bytes, name: str, open_objects: OpenObjects) -> Lowered:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from slipform.schema.document import REF, to_text
+from slipform.schema.document import REF
 from slipform.schema.keywords import JSON_TYPES
 from slipform.schema.lowering.descriptions import describe
 from slipform.schema.lowering.lift_plan import (
@@ -22,6 +22,7 @@ from slipform.schema.lowering.lift_plan import (
     ValuePlan,
 )
 from slipform.schema.normal_form import Bound, Conjunction, SourceNode, flatten, keywords_in
+from slipform.schema.shape import to_text
 
 if TYPE_CHECKING:
     from slipform.schema.lowering.emit import Emitter

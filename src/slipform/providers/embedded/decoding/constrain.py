@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError, UnsupportedSchemaError
 from slipform.ir import Message, ModelWarning, ToolCall
 from slipform.providers.embedded.decoding.budget import AddedBounds, limits_for, narrow, no_limits, with_merged_forms
@@ -27,6 +26,7 @@ from slipform.providers.embedded.decoding.patterns import (
 from slipform.providers.embedded.decoding.rewrite import Rewritten, settle
 from slipform.providers.embedded.decoding.weaken import DroppedKeyword, is_cycle, prune, weaken
 from slipform.schema.document import REF, Pointer, join_pointer, lookup, with_plain_references
+from slipform.schema.shape import Shape, estimated_bytes
 from slipform.schema.validator import compile_schema
 
 
@@ -239,15 +239,12 @@ def literal(text: str) -> str:
 
 
 def _constrain(source: str, max_tokens: int, certain: bool) -> Constraint:
-    key = (source, max_tokens, certain)
-    made = _CONSTRAINTS.use(key)
-    if made is None:
-        made = _constrained(*key)
-        _CONSTRAINTS.put(key, made, 5_000 + 50 * len(source) + 4 * len(made.rule))
-    return made
-
-
-_CONSTRAINTS = BoundedCache[tuple[str, int, bool], Constraint]("grammars", entries=256, max_bytes=32_000_000)
+    text = source.encode()
+    return Shape.of_text(text).derived(
+        ("grammar", max_tokens, certain),
+        lambda: _constrained(source, max_tokens, certain),
+        lambda made: estimated_bytes(text) + 4 * len(made.rule),
+    )
 
 
 def _constrained(source: str, max_tokens: int, certain: bool) -> Constraint:

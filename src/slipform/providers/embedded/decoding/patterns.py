@@ -15,12 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from slipform.bounded import BoundedCache
 from slipform.errors import LocalModelError
 from slipform.providers.embedded.engine import engine_folder
 from slipform.providers.embedded.llama import limit_spin_waits
 from slipform.schema.document import Pointer, replaced, subschemas
-from slipform.schema.patterns import parsed
+from slipform.schema.patterns import PATTERNS, parsed
 
 _NAME = "[a-zA-Z0-9]{1,20}(-[a-zA-Z0-9]{1,10}){0,3}"
 _PATH = "([a-zA-Z0-9._~!$&'()*+,;=:@/-]|%[0-9A-F]{2})*"
@@ -390,15 +389,13 @@ def are_apart(one: str, other: str) -> bool:
     >>> are_apart("^a+$", "^b"), are_apart("^a+$", "a")
     (True, False)
     """
-    is_apart = _APART.get((one, other))
+    key = ("apart", one, other)
+    is_apart: bool | None = PATTERNS.get(key)
     if is_apart is None:
         named = {"type": "object", "patternProperties": {one: {}, other: {}}, "additionalProperties": False}
         is_apart = one != other and grammar_problem("%llguidance {}\nstart: %json " + json.dumps(named)) is None
-        _APART.put((one, other), is_apart, 500 + 4 * (len(one) + len(other)))
+        PATTERNS.put(key, is_apart, 500 + 4 * (len(one) + len(other)))
     return is_apart
-
-
-_APART = BoundedCache[tuple[str, str], bool]("pairs of patterns", entries=1024, max_bytes=4_000_000)
 
 
 def bounded(pattern: str, most: int) -> str:

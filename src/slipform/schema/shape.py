@@ -1,0 +1,119 @@
+"""Intern one object per schema document, which owns what is derived from it: `Shape`.
+
+Whatever depends on a schema alone (its validator, its form in a vendor's dialect, its grammar, an example) is built
+once and found by the schema's text. All of it is bounded in one table, and evicted together.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Final, TypeVar, cast
+
+import orjson
+
+from slipform.bounded import BoundedCache
+from slipform.errors import SchemaError
+
+V = TypeVar("V")
+
+MAX_DERIVED: Final = 48
+"""Values of one shape; the oldest go first. Callers choose some of the keys, such as a limit of tokens."""
+_TIMES_TEXT = 50
+"""How many bytes a derived value keeps alive for each byte of the schema's text: copies of it in dicts, functions."""
+_LEAST = 2_000
+
+
+class Shape:
+    """One JSON Schema document, by its text, and everything derived from it. Thread-safe.
+
+    Documents with the same keys in another order are two shapes: prompts and lowering depend on the order. What is
+    derived must not refer to its shape: an evicted shape would wait for the garbage collector.
+
+    >>> Shape.of({"type": "integer"}) is Shape.of({"type": "integer"})
+    True
+    """
+
+    __slots__ = ("__weakref__", "_derived", "_sizes", "text")
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self._derived: dict[Hashable, Any] = {}
+        self._sizes: dict[Hashable, int] = {}
+
+    @staticmethod
+    def of(document: Mapping[str, Any]) -> Shape:
+        """Return the shape of a document; what JSON cannot hold is a `SchemaError`."""
+        return Shape.of_text(to_text(document))
+
+    @staticmethod
+    def of_text(text: bytes) -> Shape:
+        """Return the shape of a document's JSON text, as `to_text` writes it."""
+        shape = _SHAPES.use(text)
+        if shape is None:
+            shape = Shape(text)
+            _SHAPES.put(text, shape, estimated_bytes(text, 2))
+        return shape
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The document; nobody may write to it."""
+        return self.derived("document", lambda: cast("dict[str, Any]", json.loads(self.text)))
+
+    def derived(self, key: Hashable, build: Callable[[], V], size: Callable[[V], int] | None = None) -> V:
+        """Return the value under `key`, which depends on the document and the key alone, building it first if needed.
+
+        Keys begin with a word for what the value is. `size` estimates the bytes that a value keeps alive, where that
+        is not about as much as a copy of the document. Two threads may both build a value.
+        """
+        value: V | None = self._derived.get(key)
+        if value is None:
+            value = build()
+            self._add(key, value, estimated_bytes(self.text) if size is None else size(value))
+        return value
+
+    def _add(self, key: Hashable, value: Any, size: int) -> None:
+        with _LOCK:
+            self._sizes.pop(key, None)
+            self._derived[key] = value
+            self._sizes[key] = size
+            while len(self._sizes) > MAX_DERIVED:
+                oldest = next(iter(self._sizes))
+                del self._sizes[oldest]
+                del self._derived[oldest]
+            total = estimated_bytes(self.text, 2) + sum(self._sizes.values())
+        _SHAPES.put(self.text, self, total)
+
+
+_LOCK = threading.Lock()
+_SHAPES = BoundedCache[bytes, Shape]("shapes", entries=1_024, max_bytes=256_000_000)
+
+
+def estimated_bytes(text: bytes, times: int = _TIMES_TEXT) -> int:
+    """Return about how many bytes something keeps alive that is made of a schema with this text."""
+    return _LEAST + times * len(text)
+
+
+def to_text(schema: Mapping[str, Any]) -> bytes:
+    """The schema as JSON text, keys in their order; what JSON cannot hold is an error."""
+    try:
+        return orjson.dumps(schema if type(schema) is dict else dict(schema))
+    except (TypeError, ValueError, RecursionError):
+        pass
+    try:
+        return json.dumps(schema, allow_nan=False, default=plain_mapping, separators=(",", ":")).encode(
+            "utf-8", "strict"
+        )
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = "it is nested too deeply"
+        if not isinstance(error, RecursionError):
+            reason = str(error)
+        raise SchemaError(f"This schema cannot be written as JSON: {reason}", hint="Give plain JSON values.") from error
+
+
+def plain_mapping(value: object) -> object:
+    """Give a mapping that JSON encoders do not know as a dict; `TypeError` for anything else."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
