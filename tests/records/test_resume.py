@@ -20,6 +20,7 @@ from slipform.addons.records.session import ExtractionSession, PieceAnswer
 from slipform.testing import FakeVendor, Received
 from tests.records.generate import Document, statement
 from tests.runner.conftest import ROOT, environment, settings_for
+from tests.runner.test_batch_ray import QUIET
 
 DOCUMENT = statement(70, 8)
 
@@ -113,3 +114,27 @@ def test_a_command_that_is_killed_resumes_and_repeats_no_answered_call(tmp_path:
             assert len(vendor.requests) <= calls + 2 * kill
         assert subprocess.run(command, cwd=tmp_path / "killed", env=surroundings, check=False).returncode == 0
     assert (tmp_path / "killed" / "out.csv").read_bytes() == (tmp_path / "whole" / "out.csv").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_ray_gives_the_table_of_one_machine(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    command = [
+        sys.executable, "-c", "from slipform.cli import main; main()", "extract", "one.txt", "two.txt", "--schema",
+        "row.json", "--list",
+    ]  # fmt: skip
+    (tmp_path / "one.txt").write_text(DOCUMENT.text)
+    (tmp_path / "two.txt").write_text(statement(40, 9).text)
+    (tmp_path / "row.json").write_text(json.dumps(DOCUMENT.item))
+    surroundings = environment({"PYTHONPATH": str(ROOT / "src"), **QUIET})
+    with FakeVendor(_answer) as vendor:
+        (tmp_path / "slipform.yaml").write_text(settings_for(vendor))
+        for engine in ("local", "ray"):
+            run = [*command, "-o", f"{engine}.csv", "--engine", engine]
+            assert subprocess.run(run, cwd=tmp_path, env=surroundings, check=False).returncode == 0
+        asked = len(vendor.requests)
+        again = [*command, "-o", "ray.csv", "--engine", "ray"]
+        assert subprocess.run(again, cwd=tmp_path, env=surroundings, check=False).returncode == 0
+        assert len(vendor.requests) == asked, "the journal has every answer"
+    assert (tmp_path / "ray.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()

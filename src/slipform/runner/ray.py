@@ -1,8 +1,8 @@
-"""Answer the rows of a batch on a Ray cluster.
+"""Answer the rows of a batch, or the questions of an extraction, on a Ray cluster.
 
-The process that was started reads the rows, decides which are under way, and writes journal and results, as it does on
-one machine; only the calls are made elsewhere, by actors. So no row waits for the slowest of its neighbours,
-`concurrency` and the pauses that a vendor asks for hold over all nodes, and a row whose actor is lost is asked again.
+The process that was started reads the rows, decides which are in progress, and writes journal and results, as it does
+on one machine; only the calls are made elsewhere, by actors. So no row waits for the slowest of its neighbours,
+`concurrency` and the pauses that a vendor asks for hold over all nodes, and a row whose actor is lost is retried.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
 from functools import partial
@@ -36,7 +36,7 @@ _START_SECONDS = 120.0
 """How long Ray may take to start on this machine."""
 _ACTOR_SECONDS = 60.0
 """How long the first actor may take to be ready, and one to replace the last that was lost."""
-_LOSSES_PER_ROW = 3
+_LOSSES_PER_TASK = 3
 """Actors that one row may lose: it may be the row that ends them."""
 
 
@@ -53,7 +53,10 @@ class RemoteJob:
     def of(cls, job: BatchJob) -> RemoteJob:
         """Return what a worker needs to know of the job."""
         names = (each.name for each in fields(job) if each.name not in _DRIVER_FIELDS)
-        return cls({name: getattr(job, name) for name in names} | {"shape": _portable_shape(job)}, str(Path.cwd()))
+        return cls(
+            {name: getattr(job, name) for name in names} | {"shape": portable_schema(job.shape, job.schema)},
+            str(Path.cwd()),
+        )
 
     def job(self) -> BatchJob:
         """Return the job again, in the worker."""
@@ -66,12 +69,11 @@ class RemoteJob:
 _DRIVER_FIELDS: Final = frozenset({"out", "schema", "failures", "format"})
 
 
-def _portable_shape(job: BatchJob) -> Any:
+def portable_schema(shape: Any, schema: Schema[Any]) -> Any:
     """Return what a worker builds the schema from: `module:Class` or a type, for its validators; else the document."""
-    shape = job.shape
-    plain = isinstance(shape, str) and ":" not in shape
-    if plain or isinstance(shape, Path | Schema):
-        return dict(job.schema.document)
+    is_plain_name = isinstance(shape, str) and ":" not in shape
+    if is_plain_name or isinstance(shape, Path | Schema):
+        return dict(schema.document)
     return shape
 
 
@@ -99,25 +101,27 @@ class RowActor:
             return error
 
 
-class RayCaller:
-    """Answers rows on actors of a cluster: each goes to the actor that has the fewest, and again when that is lost."""
+class ActorPool:
+    """Actors of a cluster that answer tasks: each goes to the actor that has the fewest, and again when that is lost.
 
-    def __init__(self, ray: Any, local: RowCaller, actors: int) -> None:
+    `actor_class(*arguments)` has `prepare`, which returns an error or None, and `ask`, which returns an answer or an
+    error: Ray would wrap what is raised.
+    """
+
+    def __init__(self, ray: Any, actor_class: type, arguments: Sequence[Any], actors: int) -> None:
         self._ray = ray
-        self._local = local
-        job = RemoteJob.of(local.job)
-        actor = ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(RowActor)
-        self._new_actor: Callable[[], Any] = lambda: actor.remote(job)
+        actor = ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(actor_class)
+        self._new_actor: Callable[[], Any] = lambda: actor.remote(*arguments)
         self._lost = (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.NodeDiedError)
         self._busy: dict[Any, int] = {}
-        """The actors that are ready, and how many rows each has."""
+        """The actors that are ready, and how many tasks each has."""
         self._ready = asyncio.Condition()
         self._starting = {asyncio.create_task(self._start()) for _ in range(actors)}
         self._failure: SlipformError | None = None
 
-    async def ask(self, task: Task) -> FinishedRow:
-        """Return the finished row; raises `UpstreamError` when the vendor fails."""
-        for _ in range(_LOSSES_PER_ROW):
+    async def ask(self, task: Any) -> Any:
+        """Return the answer to a task; raises `UpstreamError` when the vendor fails."""
+        for _ in range(_LOSSES_PER_TASK):
             actor = await self._least_busy()
             self._busy[actor] += 1
             try:
@@ -130,16 +134,11 @@ class RayCaller:
                     self._busy[actor] -= 1
             if isinstance(answer, SlipformError):
                 raise answer
-            finished: FinishedRow = answer
-            return finished
+            return answer
         raise UpstreamError(
-            f"{_LOSSES_PER_ROW} Ray workers in a row ended while they had this row",
+            f"{_LOSSES_PER_TASK} Ray workers in a row ended while they had this row",
             hint="Ray's logs say why; a worker that runs out of memory is killed. Retry with --retry-failures.",
         )
-
-    def failed(self, task: Task, error: SlipformError) -> FinishedRow:
-        """Return the row as failed, with the reason."""
-        return self._local.failed(task, error)
 
     async def _least_busy(self) -> Any:
         async with self._ready:
@@ -192,9 +191,33 @@ class RayCaller:
             self._ray.kill(actor)
 
 
+class RayCaller:
+    """Answers rows on actors of a cluster."""
+
+    def __init__(self, pool: ActorPool, local: RowCaller) -> None:
+        self._pool = pool
+        self._local = local
+
+    async def ask(self, task: Task) -> FinishedRow:
+        """Return the finished row; raises `UpstreamError` when the vendor fails."""
+        finished: FinishedRow = await self._pool.ask(task)
+        return finished
+
+    def failed(self, task: Task, error: SlipformError) -> FinishedRow:
+        """Return the row as failed, with the reason."""
+        return self._local.failed(task, error)
+
+
 @contextlib.asynccontextmanager
 async def caller_on_ray(local: RowCaller) -> AsyncIterator[RayCaller]:
-    """Give a caller on the Ray cluster of the environment (`RAY_ADDRESS`), or on one started on this machine.
+    """Give a caller of rows on a Ray cluster; see `actor_pool`."""
+    async with actor_pool(RowActor, [RemoteJob.of(local.job)], local.job.concurrency) as pool:
+        yield RayCaller(pool, local)
+
+
+@contextlib.asynccontextmanager
+async def actor_pool(actor_class: type, arguments: Sequence[Any], concurrency: int) -> AsyncIterator[ActorPool]:
+    """Give actors on the Ray cluster of the environment (`RAY_ADDRESS`), or on one started on this machine.
 
     The vendors' keys must be in the workers' environment, and what the job names importable there.
     """
@@ -203,11 +226,11 @@ async def caller_on_ray(local: RowCaller) -> AsyncIterator[RayCaller]:
     if started_here:
         _connect(ray)
     processors = int(_bounded(ray.cluster_resources, _CONNECT_SECONDS).get("CPU", 1))
-    caller = RayCaller(ray, local, max(1, min(processors, local.job.concurrency)))
+    pool = ActorPool(ray, actor_class, arguments, max(1, min(processors, concurrency)))
     try:
-        yield caller
+        yield pool
     finally:
-        await caller.close()
+        await pool.close()
         if started_here:
             ray.shutdown()
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from slipform.cli.batch import BatchEngine
 from slipform.cli.terminal import ConfigOption, Exit
 
 if TYPE_CHECKING:  # a command imports what it needs when it runs: help and completion answer at once
     from slipform.addons.records.folders import FilesJob, FilesSummary
+    from slipform.addons.records.remote import ExtractorSpec
     from slipform.addons.records.result import Progress
 
 _LINE_SECONDS = 10.0
@@ -43,6 +45,7 @@ def extract(
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of all calls, at most.")] = None,
     rounds: Annotated[int, typer.Option(min=0, help="How often gaps are asked about again, at most.")] = 6,
     concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls, at most.")] = 8,
+    engine: Annotated[BatchEngine, typer.Option(help="This machine, or a Ray cluster.")] = BatchEngine.LOCAL,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate tokens and cost; call nothing.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -52,59 +55,47 @@ def extract(
     """
     from slipform.addons.records.drive import Limits
     from slipform.addons.records.folders import FilesJob
-    from slipform.addons.records.merging import MergeOptions
-    from slipform.addons.records.running import Extractor
-    from slipform.addons.records.shapes import rows_of, shapes_of
+    from slipform.addons.records.remote import ExtractorSpec
     from slipform.config import load_settings
-    from slipform.engine.setup import library_options
-    from slipform.named_schemas import schema_named
-    from slipform.runner.call import runner_router
     from slipform.runner.file_rows import list_files
 
-    settings = load_settings(config)
-    loaded_schema = schema_named(schema, settings)
-    shapes = (
-        rows_of(loaded_schema)
-        if as_list or _is_array(loaded_schema.document)
-        else shapes_of(dict(loaded_schema.document))
-    )
-    router = runner_router(settings)
-    extractor = Extractor(
-        tuple(shapes),
-        router,
-        model or "",
-        library_options(settings),
+    spec = ExtractorSpec(
+        schema,
+        as_list,
+        load_settings(config),
+        tuple(model or ()),
         instructions,
         rounds,
-        merging=MergeOptions(tuple(unique_by.split(",")) if unique_by else ()),
+        tuple(unique_by.split(",")) if unique_by else (),
     )
+    extractor = spec.build()
     sources = list_files(files, apart_from=[out])
     job = FilesJob(extractor, sources, out, Limits(max_cost, max_tokens, None, max_calls, concurrency), evidence)
     try:
         if dry_run:
             typer.echo(_estimate_text(job))
             return
-        summary = _run(job)
+        summary = _run(job, spec if engine is BatchEngine.RAY else None)
     except KeyboardInterrupt:
         typer.secho("slipform: stopped. Run the same command to resume.", err=True)
         raise typer.Exit(Exit.STOPPED) from None
     finally:
-        router.close()
+        extractor.router.close()
     typer.secho(f"slipform: {_summary_text(job, summary)}", err=True)
     if not summary.is_complete:
         raise typer.Exit(Exit.INVALID)
 
 
-def _is_array(document: object) -> bool:
-    return isinstance(document, dict) and (document.get("type") == "array" or "items" in document)
-
-
-def _run(job: FilesJob) -> FilesSummary:
+def _run(job: FilesJob, remote: ExtractorSpec | None) -> FilesSummary:
+    """Extract here, or with calls on a Ray cluster where `remote` says what its workers build."""
     from slipform.addons.records.folders import extract_files
+    from slipform.addons.records.remote import extract_on_ray
     from slipform.runner.scheduler import run_loop
 
     display = _Display()
     try:
+        if remote is not None:
+            return run_loop(lambda: extract_on_ray(job, remote, display.show))
         return run_loop(lambda: extract_files(job, display.show))
     finally:
         display.close()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slipform.addons.records.calls import PieceCaller
-from slipform.addons.records.drive import Driver
+from slipform.addons.records.drive import Driver, QuestionFunction
 from slipform.addons.records.merging import ExtractedPart, MergeOptions, final_records, merge
 from slipform.addons.records.result import Extraction, Record
 from slipform.addons.records.session import PIECE, ExtractionSession, SessionOptions
@@ -32,6 +32,12 @@ class Extractor:
     rounds: int = 6
     max_answer_tokens: int | None = None
     merging: MergeOptions = field(default_factory=MergeOptions)
+    remote_caller: Callable[[int, bool], QuestionFunction] | None = None
+    """Returns what asks elsewhere about the shape with this index, as a whole or not; None asks from here."""
+
+    def caller(self, shape: RecordShape) -> PieceCaller:
+        """Return what asks about pieces of this shape."""
+        return PieceCaller(self.router, self.models, self.options, shape, self.instructions, self.max_answer_tokens)
 
     def identity(self) -> dict[str, Any]:
         """Return what a journal of this extractor is recognized by, without its sources."""
@@ -52,12 +58,13 @@ class Extractor:
         stream = None
         if on_record is not None:
             stream = RecordStream(document, on_record, is_early=not self.merging.unique_by)
-        for shape in self._shapes_for(document):
+        is_whole = self._is_asked_whole(document)
+        for index, shape in enumerate(self._shapes_for(document)):
             session = ExtractionSession(document.text, SessionOptions(self.rounds, listed=shape.listed))
             part = ExtractedPart(shape, session)
-            caller = PieceCaller(
-                self.router, self.models, self.options, shape, self.instructions, self.max_answer_tokens
-            )
+            caller: QuestionFunction = self.caller(shape)
+            if self.remote_caller is not None:
+                caller = self.remote_caller(index, is_whole)
             on_round = None if stream is None else stream.sender(part)
             await driver.run(session, caller, on_round, shape.list_name)
             parts.append(part)
@@ -68,11 +75,13 @@ class Extractor:
         return extraction
 
     def _shapes_for(self, document: Document) -> tuple[RecordShape, ...]:
-        """Return what is asked for; an object without lists is asked for whole where one call has the whole text."""
-        first = self.shapes[0]
-        if first.item is None and len(document.text) <= PIECE:
-            return (dataclasses.replace(first, question=first.whole),)
+        if self._is_asked_whole(document):
+            return (self.shapes[0].as_whole(),)
         return self.shapes
+
+    def _is_asked_whole(self, document: Document) -> bool:
+        """Whether one call is asked for everything: an object without lists, from a text that fits one piece."""
+        return self.shapes[0].item is None and len(document.text) <= PIECE
 
     def source_identity(self, document: Document) -> dict[str, Any]:
         """Return what the journal of one document is recognized by."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
@@ -31,6 +32,10 @@ class RecordShape:
     scalars: tuple[str, ...] = ()
     listed: frozenset[str] = frozenset()
     """Fields of a record whose values the schema lists."""
+
+    def as_whole(self) -> RecordShape:
+        """Return the shape of a source that fits one piece: everything is asked for at once."""
+        return dataclasses.replace(self, question=self.whole)
 
 
 def shapes_of(shape: Any) -> list[RecordShape]:
