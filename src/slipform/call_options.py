@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 from slipform.config import Settings
-from slipform.engine.setup import Options, options_of
+from slipform.enforce.options import Options, override
+from slipform.engine.setup import options_of
 from slipform.schema import Schema
 from slipform.schema.registry import Registry
 
@@ -54,6 +54,5 @@ def build_call_options(settings: Settings, options: RunOptions, registry: Regist
 def retrying(settings: Settings) -> Options:
     """Return the enforcement options of the `retries` setting: `attempts: n` means n + 1 calls in all."""
     retries = settings.retries
-    options = options_of(settings)
-    budget = dataclasses.replace(options.budget, attempts=retries.attempts + 1)
-    return dataclasses.replace(options, budget=budget, backoff_seconds=retries.backoff_seconds)
+    changes = {"budget.attempts": retries.attempts + 1, "backoff_seconds": retries.backoff_seconds}
+    return override(options_of(settings), changes)

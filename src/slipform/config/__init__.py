@@ -18,7 +18,7 @@ from slipform import seams
 from slipform.config.load import read_model
 from slipform.errors import ConfigError
 from slipform.prices import Price
-from slipform.settings_block import ON_OR_OFF, Block, Count, Positive
+from slipform.settings_block import ON_OR_OFF, Block, Count, Into, Positive
 
 if TYPE_CHECKING:
     from slipform.proxy.settings import Cache as Cache
@@ -169,44 +169,44 @@ class Patches(Block):
 class Enforcement(Block):
     """How the proxy enforces schemas."""
 
-    max_attempts: Annotated[int, Field(ge=1)] = 3
+    max_attempts: Annotated[Annotated[int, Field(ge=1)], Into("budget.attempts")] = 3
     """Model calls for one answer, in all."""
-    max_seconds: Positive | None = None
+    max_seconds: Annotated[Positive | None, Into("budget.seconds")] = None
     """For all calls of one answer together."""
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Annotated[Annotated[int, Field(ge=1)] | None, Into("budget.tokens")] = None
     """For all calls of one answer together."""
-    max_cost: Positive | None = None
+    max_cost: Annotated[Positive | None, Into("budget.money")] = None
     """Needs a known price for the models in use: one that ships with slipform, or one in `prices`."""
-    max_calls: Annotated[int, Field(ge=1)] = 24
+    max_calls: Annotated[Annotated[int, Field(ge=1)], Into("budget.calls")] = 24
     """Upstream calls for one request in all: over the models of a fallback list, their attempts and the transport
     retries together, on top of the budgets of each."""
-    max_continuations: Annotated[int, Field(ge=0)] = 20
+    max_continuations: Annotated[Annotated[int, Field(ge=0)], Into("budget.continuations")] = 20
     """Calls that continue an answer which the vendor's output limit cut off; they are not attempts."""
-    formatter: str | None = None
+    formatter: Annotated[str | None, Into("formatter")] = None
     """A model that reformats, on the last attempt, the answer of the first one."""
-    reask_scope: Literal["auto", "full", "parts"] = "auto"
+    reask_scope: Annotated[Literal["auto", "full", "parts"], Into("reask_scope")] = "auto"
     """Whether a retry asks for the whole answer, or only for its invalid parts."""
-    tools: Literal["enforce", "pass"] = "enforce"
+    tools: Annotated[Literal["enforce", "pass"], Into("tools")] = "enforce"
     """Whether the arguments of tool calls are validated against the tools' schemas."""
-    on_failure: Literal["raise", "raw"] = "raise"
+    on_failure: Annotated[Literal["raise", "raw"], Into("on_failure")] = "raise"
     """What an invalid answer becomes after the last attempt: an error, or its text with a warning."""
     on_incomplete: Literal["respond", "raise"] = "respond"
     """What a refused, filtered or truncated answer becomes: a 200 in the API's own form, or an error (422)."""
-    response_format_max_schema_chars: Annotated[int, Field(ge=100)] = 2000
+    response_format_max_schema_chars: Annotated[Annotated[int, Field(ge=100)], Into("max_schema_chars")] = 2000
     """Characters of a schema in the prompt; a longer one is shortened there, but validated in full."""
-    schema_descriptions: bool = False
+    schema_descriptions: Annotated[bool, Into("descriptions")] = False
     """Whether a schema in the prompt keeps its descriptions."""
-    repair: bool = True
+    repair: Annotated[bool, Into("repair")] = True
     """Whether broken JSON is repaired; without it, JSON is still found in a fence or in prose."""
-    strict_trailing: bool = False
+    strict_trailing: Annotated[bool, Into("guard.strict_trailing")] = False
     """Whether text around the JSON, which is left out otherwise, makes an answer invalid."""
-    stop_after_json: bool = False
+    stop_after_json: Annotated[bool, Into("guard.stop_after_json")] = False
     """Whether the model is stopped where the JSON closes; calls are streamed for it."""
-    response_format_fail_hard: bool = False
+    response_format_fail_hard: Annotated[bool, Into("guard.response_format_fail_hard")] = False
     """Whether an answer that can no longer be valid is stopped at once, and fails as `invalid_response_format`."""
-    force_json_start: bool = False
+    force_json_start: Annotated[bool, Into("guard.force_json_start")] = False
     """Whether the embedded model's first character must open JSON."""
-    max_prefix_chars: Annotated[int, Field(ge=1)] | None = None
+    max_prefix_chars: Annotated[Annotated[int, Field(ge=1)] | None, Into("guard.max_prefix_chars")] = None
     """Characters before the JSON, after which failing hard gives up: 500, or 50 where the start is forced."""
     open_objects: Literal["auto", "kept", "closed"] = "auto"
     """Whether objects that say nothing of other keys keep a place for them in a vendor's strict mode: `auto` where not
@@ -216,7 +216,7 @@ class Enforcement(Block):
     adopt_schemas: Annotated[Literal["off", "json_mode", "all"], ON_OR_OFF] = "json_mode"
     """Whether a schema that a known client library wrote into the prompt is enforced: never, in system messages of
     requests in JSON mode, or wherever it is recognised."""
-    patches: Patches = Patches()
+    patches: Annotated[Patches, Into("switches")] = Patches()
 
 
 class Redis(Block):

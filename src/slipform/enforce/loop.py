@@ -12,7 +12,8 @@ import msgspec
 from slipform.enforce.continuation import AnswerContinuation, complete_part, continuation_of, continuation_request
 from slipform.enforce.judging import Requirement, SchemaHint, Verdict, answer_text, judge, judge_value
 from slipform.enforce.kept_calls import with_kept_calls
-from slipform.enforce.plan import CONTINUED, Attempt, Budget, Formatter, Outcome, Plan, Report, Steps
+from slipform.enforce.options import Budget
+from slipform.enforce.plan import CONTINUED, Attempt, Formatter, Outcome, Plan, Report, Steps
 from slipform.enforce.prompt_cut import prompt_cut, prompt_cut_error
 from slipform.enforce.prompts import (
     SMALL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from slipform.enforce.coercion import PatchEdit, Switches
 from slipform.enforce.early_stop import EarlyStop
 from slipform.enforce.judging import NOT_TYPED, Requirement, Validator
+from slipform.enforce.options import Budget, Options
 from slipform.enforce.patching import Patched
 from slipform.enforce.prompts import Parts, Wording
 from slipform.ir import RESERVED_TOOL, FinishReason, ModelRequest, ModelResponse, ModelWarning, Usage
@@ -191,31 +192,6 @@ def _warning(warning: ModelWarning) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """What one answer may cost in all; whichever ends first ends the loop."""
-
-    attempts: int = 1
-    seconds: float | None = None
-    tokens: int | None = None
-    money: float | None = None
-    calls: int = 24
-    """Calls over all models of a fallback list, their attempts and transport retries together."""
-    continuations: int = 20
-    """How often an answer that is cut off by its token limit is continued; such calls are not attempts."""
-
-    def spent_by(self, report: Report, seconds: float) -> str | None:
-        """Which limit is reached, if any."""
-        tokens = report.tokens
-        limits = (
-            ("attempts", self.attempts, len(report.attempts) - report.continuations),
-            ("seconds", self.seconds, seconds),
-            ("tokens", self.tokens, tokens.total if tokens.total is not None else tokens.output or 0),
-            ("money", self.money, 0 if self.money is None else report.cost or 0),
-        )
-        return next((name for name, limit, used in limits if limit is not None and used >= limit), None)
-
-
-@dataclass(frozen=True, slots=True)
 class Formatter:
     """A second model that only re-shapes what the first one said, on the last attempt."""
 
@@ -269,6 +245,11 @@ class Plan:
     standard: Requirement = field(init=False, repr=False, compare=False)
     """What answers are held to."""
 
+    @staticmethod
+    def shared(options: Options) -> dict[str, Any]:
+        """Return the fields that a plan has from its options, under the same names."""
+        return {name: getattr(options, name) for name in _SHARED}
+
     def __post_init__(self) -> None:
         standard = Requirement(
             self.schema,
@@ -295,6 +276,11 @@ class Plan:
             return None  # the answer is the call's arguments, which end by themselves
         schema = self.schema if response_format is None else Schema.of(response_format.json_schema)
         return EarlyStop(self.guard, schema, self.switches)
+
+
+_RESOLVED = frozenset({"tools", "formatter", "guard", "evidence"})
+"""Fields of a plan that depend on the request and the model, too."""
+_SHARED = tuple({each.name for each in fields(Options)} & {each.name for each in fields(Plan)} - _RESOLVED)
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -5,17 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from slipform import seams
 from slipform.codecs import find_api
-from slipform.enforce import Budget, Guard, Switches
-from slipform.enforce.validators import Validator, checked_validators
+from slipform.enforce.options import Options, override
 from slipform.errors import ConfigError, RequestError
-from slipform.ir.evidence import Evidence
 from slipform.ir.request import RequestDefaults
-from slipform.prices import Price
 from slipform.providers import Provider
 from slipform.providers.base import ModelStore
 from slipform.providers.catalog import load_catalog
@@ -31,75 +27,30 @@ from slipform.providers.vendor_limits import MinuteLimits, SharedBudget, VendorB
 if TYPE_CHECKING:
     from slipform.config import ProviderSettings, Redis, Settings
 
-
+__all__ = [
+    "LOCAL",
+    "Options",
+    "alias_targets",
+    "default_router",
+    "library_options",
+    "local_models",
+    "options_of",
+    "router_of",
+]
 LOCAL = "local"
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How answers are enforced; a client has some, and a call may have others."""
-
-    budget: Budget = field(default_factory=Budget)
-    switches: Switches = field(default_factory=Switches)
-    repair: bool = True
-    validators: tuple[Validator, ...] = ()
-    reask_scope: Literal["auto", "full", "parts"] = "auto"
-    formatter: str | None = None
-    """A model that re-shapes what the first one said, on the last attempt; `auto` is the embedded model, where it is
-    installed and not the one that was asked."""
-    tools: Literal["enforce", "pass"] = "enforce"
-    max_schema_chars: int = 2000
-    descriptions: bool = False
-    on_failure: Literal["raise", "raw"] = "raise"
-    guard: Guard = field(default_factory=Guard)
-    """What is done about an answer while it is written; a request's `extra` may ask for more."""
-    backoff_seconds: float = 0
-    """The pause before an answer is asked for again; streams do not pause."""
-    keep_text: bool = False
-    prices: Mapping[str, Price] = field(default_factory=dict)
-    """What models cost, by `provider/model`, in which `*` stands for any run of characters; the first that fits.
-    Other models have the prices that ship with slipform."""
-    schema_shown: bool = False
-    """Whether the caller's own messages show the schema: nothing is added to them."""
-    evidence: Evidence | None = None
-    """What is collected for each value of an answer, if anything is."""
-    on_incomplete: Literal["respond", "raise"] = "raise"
-    """Whether the caller takes refused and truncated answers as they are; the proxy's callers do."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "validators", checked_validators(self.validators))
-
-
 def options_of(settings: Settings) -> Options:
-    """The enforcement that a configuration asks for."""
+    """Return the enforcement that a configuration asks for: each setting goes where its `Into` says."""
+    from slipform.settings_block import Into
+
+    changes: dict[str, Any] = {"keep_text": settings.server.debug_traces, "prices": settings.own_prices}
     enforcement = settings.enforcement
-    return Options(
-        budget=Budget(
-            enforcement.max_attempts,
-            enforcement.max_seconds,
-            enforcement.max_tokens,
-            enforcement.max_cost,
-            enforcement.max_calls,
-            enforcement.max_continuations,
-        ),
-        switches=Switches(**enforcement.patches.model_dump()),
-        reask_scope=enforcement.reask_scope,
-        formatter=enforcement.formatter,
-        tools=enforcement.tools,
-        max_schema_chars=enforcement.response_format_max_schema_chars,
-        descriptions=enforcement.schema_descriptions,
-        on_failure=enforcement.on_failure,
-        guard=Guard(
-            enforcement.force_json_start,
-            enforcement.stop_after_json,
-            enforcement.response_format_fail_hard,
-            enforcement.strict_trailing,
-            enforcement.max_prefix_chars,
-        ),
-        repair=enforcement.repair,
-        keep_text=settings.server.debug_traces,
-        prices=settings.own_prices,
-    )
+    for name, declared in type(enforcement).model_fields.items():
+        for into in declared.metadata:
+            if isinstance(into, Into):
+                changes |= into.paths(getattr(enforcement, name))
+    return override(Options(), changes)
 
 
 def library_options(settings: Settings) -> Options:
@@ -107,7 +58,7 @@ def library_options(settings: Settings) -> Options:
     options = options_of(settings)
     if "max_attempts" in settings.enforcement.model_fields_set:
         return options
-    return dataclasses.replace(options, budget=dataclasses.replace(options.budget, attempts=1))
+    return override(options, {"budget.attempts": 1})
 
 
 def router_of(

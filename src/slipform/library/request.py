@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
+from slipform.enforce.options import override
 from slipform.enforce.validators import Complaint, checked_validators
 from slipform.engine.setup import Options, default_router, library_options
 from slipform.errors import ConfigError
@@ -98,7 +99,7 @@ def conversing_for(
     merged = _merge_options(overrides.get("options") or options, overrides)
     if toolbox.tools and overrides.get("max_attempts") is None:
         attempts = max(merged.budget.attempts, STEP_ATTEMPTS)
-        merged = dataclasses.replace(merged, budget=dataclasses.replace(merged.budget, attempts=attempts))
+        merged = override(merged, {"budget.attempts": attempts})
     return Conversing(request, models_of(model, overrides), merged, toolbox)
 
 
@@ -106,10 +107,9 @@ def conversing_for_text(prompt: Prompt, model: Models, options: Options, overrid
     """Return a conversation that ends in plain text."""
     _refuse_unknown(overrides, _TEXT_NAMES)
     request = _base_request(prompt, model, overrides, None).replace(timeout=overrides.get("timeout"))
-    budget = dataclasses.replace(options.budget, attempts=max(options.budget.attempts, STEP_ATTEMPTS))
-    if (seconds := overrides.get("timeout")) is not None:
-        budget = dataclasses.replace(budget, seconds=seconds)
-    text_options = dataclasses.replace(options, budget=budget, validators=())
+    attempts = max(options.budget.attempts, STEP_ATTEMPTS)
+    changes = {"budget.attempts": attempts, "budget.seconds": overrides.get("timeout"), "validators": ()}
+    text_options = override(options, changes)
     return Conversing(request, models_of(model, overrides), text_options, _toolbox(overrides))
 
 
@@ -163,19 +163,16 @@ def first_of(models: Models) -> str:
 
 def _merge_options(options: Options, overrides: Overrides[Any]) -> Options:
     attempts = overrides.get("max_attempts")
-    seconds = overrides.get("timeout")
-    budget = options.budget
-    if attempts is not None:
-        if attempts < 1:
-            raise ValueError("max_attempts must be at least 1")
-        budget = dataclasses.replace(budget, attempts=attempts)
-    if seconds is not None:
-        budget = dataclasses.replace(budget, seconds=seconds)
-    validators = options.validators
-    if (more := overrides.get("validators")) is not None:
-        validators = (*validators, *checked_validators(more))
-    evidence = overrides.get("evidence") or options.evidence
-    return dataclasses.replace(options, budget=budget, validators=validators, evidence=evidence)
+    if attempts is not None and attempts < 1:
+        raise ValueError("max_attempts must be at least 1")
+    more = overrides.get("validators")
+    changes = {
+        "budget.attempts": attempts,
+        "budget.seconds": overrides.get("timeout"),
+        "validators": None if more is None else (*options.validators, *checked_validators(more)),
+        "evidence": overrides.get("evidence"),
+    }
+    return override(options, changes)
 
 
 def _refuse_unknown(overrides: Mapping[str, Any], allowed: frozenset[str]) -> None:

@@ -327,17 +327,10 @@ def _plan(call: _WrappedCall, options: Options) -> Plan:
     plan = Plan(
         schema=call.schema or wanted_schema(request),
         strategy=OutputStrategy.NATIVE,
-        budget=options.budget,
         tools=enforced_tools(request, options),
         must_call=requires_call(request, options),
-        reask_scope="full",
-        switches=options.switches,
-        repair=options.repair,
-        validators=options.validators,
-        on_failure=options.on_failure,
         guard=options.guard,
-        backoff_seconds=options.backoff_seconds,
-        keep_text=options.keep_text,
+        **{**Plan.shared(options), "reask_scope": "full"},
     )
     if options.evidence is None:
         return plan

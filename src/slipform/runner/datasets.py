@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from slipform.call_options import retrying
 from slipform.config import Settings, load_settings
-from slipform.engine.setup import Options
+from slipform.enforce.options import Options, override
 from slipform.errors import ConfigError
 from slipform.ir import Usage
 from slipform.ir.evidence import Evidence
@@ -93,7 +93,7 @@ def make_job(
         schema=schema_named(schema, effective),
         template=_template(prompt, is_files=bool(files)),
         model=name,
-        options=job_options if evidence is None else dataclasses.replace(job_options, evidence=evidence),
+        options=override(job_options, {"evidence": evidence}),
         settings=effective,
         key=key or ("file" if files else None),
         concurrency=concurrency,

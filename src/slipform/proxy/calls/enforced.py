@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Mapping, Sequence
@@ -11,12 +10,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from slipform.enforce import Outcome, Report
+from slipform.enforce.options import Options, override
 from slipform.enforce.stream import OpenStream, StreamWatch
 from slipform.engine import tracing
 from slipform.engine.drive import AsyncModel, run_async, run_stream
 from slipform.engine.fallback import FallbackList, joined, run_first_async
 from slipform.engine.planning import ModelRoute, model_price
-from slipform.engine.setup import Options
 from slipform.errors import RefusalError, RequestError, SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.messages import PlainTurns
@@ -163,14 +162,9 @@ def _may_have_calls(request: ModelRequest) -> bool:
 
 def _options(call: Inbound, options: Options) -> Options:
     """The server's options, with what the request itself asks for."""
-    if call.switches.max_attempts is not None:
-        options = dataclasses.replace(
-            options, budget=dataclasses.replace(options.budget, attempts=call.switches.max_attempts)
-        )
+    options = override(options, {"budget.attempts": call.switches.max_attempts, "evidence": call.switches.evidence})
     if call.adopted is not None:
-        options = dataclasses.replace(options, on_failure="raw", schema_shown=True)
-    if call.switches.evidence is not None:
-        options = dataclasses.replace(options, evidence=call.switches.evidence)
+        return override(options, {"on_failure": "raw", "schema_shown": True})
     return options
 
 
