@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slipform.errors import ConfigError, SlipformError
+from slipform.files.tables import unflatten
 from slipform.runner.call import row_schema
 from slipform.runner.rows import Row, Template, as_text, column_list, rows_of
 from slipform.schema import Schema
@@ -124,7 +125,7 @@ def expected_value(row: Row, column: str, path: Path, number: int) -> Any:
             hint=f"{_columns(dict.fromkeys(row))} Name the column of expected values with --expected.",
         )
     if column not in row:
-        return _nested(parts)
+        return unflatten(parts)
     value = row[column]
     if isinstance(value, str) and path.suffix.lower() not in (".jsonl", ".ndjson"):
         try:
@@ -132,15 +133,3 @@ def expected_value(row: Row, column: str, path: Path, number: int) -> Any:
         except ValueError:
             return value
     return value
-
-
-def _nested(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns with dots as objects: `customer.name` is `name` in `customer`."""
-    whole: dict[str, Any] = {}
-    for name, value in parts.items():
-        *steps, last = name.split(".")
-        inner = whole
-        for step in steps:
-            inner = inner.setdefault(step, {})
-        inner[last] = value
-    return whole

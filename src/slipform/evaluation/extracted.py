@@ -15,7 +15,7 @@ from slipform.evidence.grounding import ground_in
 from slipform.evidence.source_index import SourceIndex
 from slipform.files.document import Document
 from slipform.files.reading import read_file, render_pages
-from slipform.files.tables import as_json
+from slipform.files.tables import as_json, unflatten
 from slipform.runner.rows import Row
 from slipform.text.strict import parse
 
@@ -104,15 +104,8 @@ class ExtractedTable:
 
     def _value(self, cells: Row) -> Any:
         """Return the record of a row: columns such as `buyer.name` as nested objects, typed by the schema."""
-        value: dict[str, Any] = {}
-        for name, cell in cells.items():
-            if name in ("file", "page") or name.startswith("_") or cell in (None, ""):
-                continue
-            *parents, last = name.split(".")
-            target = value
-            for parent in parents:
-                target = target.setdefault(parent, {})
-            target[last] = _parsed(cell)
+        names = [name for name in cells if name not in ("file", "page") and not name.startswith("_")]
+        value: Any = unflatten({name: _parsed(cells[name]) for name in names if cells[name] not in (None, "")})
         if set(value) == {"value"}:
             value = value["value"]
         item = self._item()

@@ -80,6 +80,22 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     return columns
 
 
+def unflatten(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns with dots as nested objects, the inverse of `flatten`.
+
+    >>> unflatten({"buyer.name": "Ada", "tags": ["a", "b"]})
+    {'buyer': {'name': 'Ada'}, 'tags': ['a', 'b']}
+    """
+    whole: dict[str, Any] = {}
+    for name, value in columns.items():
+        *parents, last = name.split(".")
+        inner = whole
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[last] = value
+    return whole
+
+
 def cell_text(value: Any) -> str:
     """Return a cell as text: empty for a missing value, JSON for anything that is not text."""
     if isinstance(value, str):
