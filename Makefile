@@ -14,7 +14,8 @@ needs = @echo "Installing what slipform[$(subst $(space),$(comma),$(strip $(1)))
 
 # The libraries slipform is tried with and compared with want other versions than it does: they have homes of their own.
 PEERS := $(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet
-NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90 zod@4.6.7 pyright@1.1.414 openai@7.53.0 \
+NODE_PEERS := ai@7.0.169 @ai-sdk/openai@4.0.114 @ai-sdk/openai-compatible@3.0.90 @ai-sdk/anthropic@4.0.104 @ai-sdk/google@4.0.121 zod@4.6.7 \
+	pyright@1.1.414 openai@7.53.0 \
 	@sparticuz/chromium@147.0.0 puppeteer-core@24.43.1 axe-core@4.14.0
 
 ROUNDS := 9
@@ -31,7 +32,7 @@ run: $(VENV)/.installed-run  ## serve on this machine, with the embedded model
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
 
-test: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-agents $(VENV)/.installed-node  ## everything that must hold, in under ten minutes
+test: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-pydantic-ai $(VENV)/.installed-agents $(VENV)/.installed-node  ## everything that must hold, in under ten minutes
 	$(BIN)/slipform models pull
 	$(BIN)/python -m pytest
 
@@ -39,11 +40,11 @@ CORE_TESTS = schema text ir codecs enforce engine library cli testing providers
 test-core: $(VENV)/.installed-dev  ## the core alone, without other libraries, node and the embedded model
 	$(BIN)/python -m pytest -m 'not slow and not local' $(CORE_TESTS:%=tests/%) --ignore=tests/providers/embedded --ignore=tests/providers/transformers
 
-test-all: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-agents $(VENV)/.installed-node $(VENV)/.installed-openai-tests  ## the same with every example, and what takes minutes: Ray, wheels, a soak
+test-all: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-pydantic-ai $(VENV)/.installed-agents $(VENV)/.installed-node $(VENV)/.installed-openai-tests  ## the same with every example, and what takes minutes: Ray, wheels, a soak
 	$(BIN)/slipform models pull
 	SLIPFORM_THOROUGH=1 $(BIN)/python -m pytest -m ''
 
-coverage: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-agents $(VENV)/.installed-node  ## which lines the tests reach; fails under 95 %
+coverage: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-pydantic-ai $(VENV)/.installed-agents $(VENV)/.installed-node  ## which lines the tests reach; fails under 95 %
 	rm -rf build/coverage && mkdir -p build/coverage
 	find src -name '*.so' -delete && rm -f $(VENV)/.built  # compiled modules are not traced: the next target builds them again
 	$(BIN)/python -m coverage run -m pytest
@@ -151,6 +152,12 @@ $(VENV)/.installed-openai-tests: | $(BIN)/python  # the SDK's own tests, which o
 $(VENV)/.installed-peers: constraints-peers.txt | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)/peers
 	$(PEERS) --constraint constraints-peers.txt fastapi instructor langchain-openai langgraph 'pydantic-ai-slim[openai]' baml-py json-repair
+	touch $@
+
+$(VENV)/.installed-pydantic-ai: | $(BIN)/python  # with all its vendors; its Anthropic class takes no anthropic 2
+	$(PYTHON) -m venv $(VENV)/pydantic-ai
+	$(VENV)/pydantic-ai/bin/python -m pip --disable-pip-version-check install --quiet \
+		'pydantic-ai-slim[openai,anthropic,google]==2.38.0' anthropic==1.17.0 openai==3.51.0 google-genai==3.3.0
 	touch $@
 
 $(VENV)/.installed-evidence-peers: | $(BIN)/python

@@ -13,6 +13,7 @@ from slipform.codecs import Capabilities, EncodedRequest, ServedRequest, find_ap
 from slipform.enforce import Outcome, Plan, enforce
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Opaque, Part, Reasoning, Text, Tool
 from slipform.ir.reducer import Reducer, Snapshot
+from slipform.ir.response import ENVELOPE
 from slipform.library.client import Client
 from slipform.providers.base import as_chunks
 from slipform.providers.http import HttpProvider
@@ -207,7 +208,7 @@ def test_so_does_a_streamed_one(api: str) -> None:
         (call.id, call.arguments, call.extra) for call in answer.tool_calls
     ]
     assert read.text == answer.text
-    said = {key: value for key, value in answer.extra.items() if key not in ("usage", "stop_details")}
+    said = {key: value for key, value in answer.extra.items() if key not in ("usage", "stop_details", ENVELOPE)}
     assert {key: read.extra.get(key) for key in said} == said
 
 

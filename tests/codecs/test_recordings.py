@@ -34,6 +34,10 @@ DIFFERENCES: dict[str, tuple[str, str]] = {
     "gemini.gemini-generate-content.unknown.stream.001": ("tool_calls", "the key lists every piece of a streamed call"),
     "gemini.gemini-generate-content.unknown.stream.006": ("tool_calls", "the key lists every piece of a streamed call"),
     "gemini.gemini-generate-content.unknown.stream.009": ("tool_calls", "the key lists every piece of a streamed call"),
+    **{
+        f"snowflake.openai-chat.{each}": ("tool_calls", "the key lists the empty call that every message has")
+        for each in ("native.json.001", "plain.json.003", "tools.json.002", "tools.json.003")
+    },
     "openrouter.openai-chat.plain.stream.002": ("usage", "the key leaves out the usage that comes with the error"),
 }
 

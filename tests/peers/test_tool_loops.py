@@ -1,12 +1,13 @@
-"""Clients of OpenAI's APIs run tool loops of three steps, streamed, on vendors of other APIs."""
+"""Agents run tool loops of three steps, streamed, on vendors of every API."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,22 @@ from tests.peers.test_peers import HERE, node_modules, peers_python, seen
 from tests.proxy.proxying import proxied
 from tests.proxy.test_responses_on_any_vendor import STEPS, VENDORS, Forecaster
 
-MODELS = [f"{name}/m" for name in VENDORS]
+ALL_VENDORS: Any = {
+    **VENDORS,
+    "bedrock": ("bedrock", "bedrock"),
+    "cohere": ("cohere", "cohere"),
+    "responses": ("openai-responses", "openai-responses"),
+}
+MODELS = [f"{name}/m" for name in ALL_VENDORS if name != "responses"]
+"""Models of vendors that store nothing: a provider of Responses would be asked to store conversations."""
+ALL_MODELS = [*MODELS, "responses/m"]
 DONE = [STEPS + 1, "3 results"]
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """The proxy in front of a vendor of each API."""
-    forecasters = {name: Forecaster(name) for name in VENDORS}
+@contextmanager
+def served(names: Iterable[str]) -> Iterator[str]:
+    """The proxy in front of a vendor of each of these APIs."""
+    forecasters = {name: Forecaster(name, ALL_VENDORS) for name in names}
     with ExitStack() as stack:
         for each in forecasters.values():
             stack.enter_context(each.vendor)
@@ -29,11 +38,31 @@ def address() -> Iterator[str]:
         yield stack.enter_context(proxied(providers, {"default_model": MODELS[0]}))
 
 
-def test_the_vercel_ai_sdk_runs_a_tool_loop(address: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with served([name for name in ALL_VENDORS if name != "responses"]) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def address_of_all() -> Iterator[str]:
+    with served(ALL_VENDORS) as address:
+        yield address
+
+
+def test_the_vercel_ai_sdk_runs_a_tool_loop(address_of_all: str, tmp_path: Path) -> None:
     program = tmp_path / "loop.mjs"
     program.write_text((HERE / "vercel_loop_client.mjs").read_text())
     (tmp_path / "node_modules").symlink_to(node_modules() / "node_modules")
-    assert seen("node", str(program), address, *MODELS, folder=tmp_path) == dict.fromkeys(MODELS, DONE)
+    results = seen("node", str(program), address_of_all, *ALL_MODELS, folder=tmp_path)
+    del results["responses/m openai"]  # it refers to items that only a vendor which stores them has
+    assert len(results) == 4 * len(ALL_MODELS) - 1
+    assert {name: result for name, result in results.items() if result != DONE} == {}
+
+
+def test_a_loop_as_codex_runs_it(address_of_all: str) -> None:
+    results = seen(sys.executable, str(HERE / "codex_loop_client.py"), address_of_all, *ALL_MODELS)
+    assert results == dict.fromkeys(ALL_MODELS, DONE)
 
 
 def test_the_agents_sdk_runs_a_tool_loop(address: str) -> None:

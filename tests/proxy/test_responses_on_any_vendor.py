@@ -35,20 +35,22 @@ STEPS = 3
 class Forecaster:
     """A vendor that calls `forecast` once for each city and then says how many results it got.
 
-    Its answers repeat their ids, as those of many servers do.
+    It calls `shell` instead where that is the tool. Its answers repeat their ids, as those of many servers do.
     """
 
-    def __init__(self, name: str) -> None:
-        kind, api = VENDORS[name]
+    def __init__(self, name: str, vendors: Any = VENDORS) -> None:
+        kind, api = vendors[name]
         self.kind = kind
         self.vendor = FakeVendor(self.answer, api=api)
 
     def answer(self, received: Received) -> Answer:
         asked = received.json()
         done = sum(city in json.dumps(asked) for city in CITIES)
-        if done == STEPS or not asked.get("tools"):
+        if done == STEPS or not (asked.get("tools") or asked.get("toolConfig")):
             return Answer(ModelResponse(text=f"{done} results", id="v", finish="stop"))
         made = ToolCall(f"call_{done}", "forecast", json.dumps({"city": CITIES[done]}))
+        if '"shell"' in json.dumps(asked["tools" if "tools" in asked else "toolConfig"]):
+            made = ToolCall(f"call_{done}", "shell", json.dumps({"command": ["forecast", CITIES[done]]}))
         return Answer(ModelResponse(text="Let me look.", tool_calls=(made,), id="v", finish="tool_calls"))
 
     def provider(self) -> HttpProvider:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from slipform.codecs.schema_channel import SchemaChannel
@@ -23,7 +23,7 @@ from slipform.ir import (
     Usage,
 )
 from slipform.ir.logprobs import LOGPROBS
-from slipform.ir.response import NO_USAGE, resolve_finish
+from slipform.ir.response import ENVELOPE, NO_USAGE, resolve_finish
 from slipform.schema import OutputStrategy
 from slipform.text.loads import load
 from slipform.text.strict import compact_json, parse
@@ -303,3 +303,39 @@ def rest_of(data: Mapping[str, Any], ir_fields: frozenset[str], usage: Any = Non
     if usage:
         rest["usage"] = usage
     return rest
+
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+def envelope_of(extra: Mapping[str, Any], api: str) -> Mapping[str, Any]:
+    """What a vendor of this API wrote around its answer, for a client of the same API; empty for other vendors.
+
+    >>> envelope_of({"envelope": {"openai-chat": {"provider": "Mistral"}}}, "openai-chat")
+    {'provider': 'Mistral'}
+    """
+    return extra.get(ENVELOPE, _NOTHING).get(api) or _NOTHING
+
+
+def with_vendor_counts(
+    encoded: dict[str, Any],
+    usage: Usage,
+    envelope: Mapping[str, Any],
+    read_usage: Callable[[Any], Usage | None],
+) -> dict[str, Any]:
+    """The encoded usage with the counts that only the vendor has, unless it is the sum of several answers.
+
+    >>> with_vendor_counts({"n": 3}, Usage(3), {"usage": {"n": 3, "audio": 0}}, lambda own: Usage(own["n"]))
+    {'n': 3, 'audio': 0}
+    """
+    own = envelope.get("usage")
+    vendor_usage = read_usage(own) if own else None
+    if vendor_usage is None or vendor_usage.replace(service_tier=None) != usage.replace(cost=None, service_tier=None):
+        return encoded
+    for key, value in own.items():  # type: ignore[union-attr]
+        counts = encoded.get(key)
+        if counts is None or key == "cost":
+            encoded[key] = value
+        elif isinstance(value, Mapping) and isinstance(counts, Mapping):
+            encoded[key] = {**value, **counts}
+    return encoded

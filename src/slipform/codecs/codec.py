@@ -205,6 +205,10 @@ def _plan(encoded: EncodedRequest) -> SchemaChannel:
     return SchemaChannel(warnings=encoded.warnings)
 
 
+ECHO: Final = "echo"
+"""The option of a served request that has the fields which the answer repeats."""
+
+
 class ServedRequest(msgspec.Struct, frozen=True):
     """A request as a client sent it: in the IR, and how the client wants the answer."""
 

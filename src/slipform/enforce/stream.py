@@ -25,6 +25,7 @@ from slipform.ir import (
     ToolCall,
     ToolDelta,
 )
+from slipform.ir.choice_merge import merge_extra
 from slipform.ir.parts import ITEM_ID, part_chunks, with_content
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.response import ChunkSink, head_fields, plain_chunks
@@ -296,7 +297,7 @@ class EnforcedStream:
         if chunk.model is not None:
             self._model = chunk.model
         if chunk.extra and not self.has_shown:
-            self._head.update(head_fields(chunk.extra))
+            merge_extra(self._head, head_fields(chunk.extra))
 
     def _note_item(self, extra: Mapping[str, Any]) -> None:
         """Remember which item of its vendor's the text of a chunk begins, if it begins one."""
@@ -309,11 +310,9 @@ class EnforcedStream:
         if chunk.reasoning or parts:
             self._asides += parts
             self._thought = self._thought or bool(chunk.reasoning)
-            certain.append(
-                CompletionChunk(
-                    reasoning=chunk.reasoning, parts=parts, model=self._model, id=self._id, extra=chunk.extra
-                )
-            )
+            aside = CompletionChunk(reasoning=chunk.reasoning, parts=parts, model=self._model, id=self._id)
+            aside = self._headed(aside)
+            certain.append(aside._replace(extra={**chunk.extra, **aside.extra}) if chunk.extra else aside)
 
     def _say(self, text: str, certain: list[CompletionChunk]) -> None:
         gate = self._gate

@@ -251,7 +251,9 @@ def _parts(reasoning: str, text: str, calls: tuple[ToolCall, ...]) -> tuple[Part
 
 
 _NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
-HEAD_FIELDS: Final = ("created", "system_fingerprint", "service_tier")
+ENVELOPE: Final = "envelope"
+"""Under which name `extra` has what the vendor wrote around its answer, by the API it wrote it in."""
+HEAD_FIELDS: Final = ("created", "system_fingerprint", "service_tier", ENVELOPE)
 """Fields of `extra` that a streamed answer has from its first chunk on."""
 
 

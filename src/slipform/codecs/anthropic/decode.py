@@ -11,6 +11,7 @@ from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
+from slipform.ir.response import ENVELOPE
 from slipform.text.strict import compact_json, parse
 
 FINISH: Finishes = {
@@ -31,7 +32,7 @@ def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     """A whole answer."""
     word = data.get("stop_reason")
     usage = data.get("usage") or None
-    extra = rest_of(data, _KNOWN, usage)
+    extra = {**rest_of(data, _KNOWN, usage), **_envelope(usage)}
     return build_answer(
         plan,
         [read_block(block) for block in data.get("content") or () if isinstance(block, Mapping)],
@@ -43,6 +44,10 @@ def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
         id_=data.get("id"),
         extra=extra,
     )
+
+
+def _envelope(usage: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {ENVELOPE: {NAME: {"usage": usage}}} if usage else {}
 
 
 def read_block(block: Mapping[str, Any]) -> Part:
@@ -146,9 +151,13 @@ class AnthropicEvents:
                 usage=read_usage(self._usage) if self._usage else None,
                 model=message.get("model") or None,
                 id=message.get("id") or None,
-                extra={"usage": dict(self._usage)} if self._usage else {},
+                extra=self._usage_fields(),
             )
         ]
+
+    def _usage_fields(self) -> dict[str, Any]:
+        usage = dict(self._usage)
+        return {"usage": usage, **_envelope(usage)} if usage else {}
 
     def _count(self, usage: Any) -> None:
         if isinstance(usage, Mapping):
@@ -222,8 +231,7 @@ class AnthropicEvents:
         if word:
             self.ended = True
         extra = {key: delta[key] for key in ("stop_sequence", "stop_details", "container") if delta.get(key)}
-        if self._usage:
-            extra["usage"] = dict(self._usage)
+        extra |= self._usage_fields()
         return [
             CompletionChunk(
                 refusal=refusal(word, delta.get("stop_details")) or "",

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from slipform.codecs.answer import arguments_object
-from slipform.codecs.anthropic.decode import FINISH
+from slipform.codecs.answer import arguments_object, envelope_of, with_vendor_counts
+from slipform.codecs.anthropic.decode import FINISH, read_usage
 from slipform.codecs.anthropic.encode import NAME
 from slipform.codecs.codec import ServedRequest, Stamp, refusal_text
 from slipform.codecs.request_fields import dumps
@@ -61,7 +61,7 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
         "content": [block for part in response.message.parts if (block := _block(part)) is not None],
         "stop_reason": _word(response.finish, response.raw_finish),
         "stop_sequence": None,
-        "usage": encode_usage(response.usage),
+        "usage": encode_usage(response.usage, envelope_of(response.extra, NAME)),
     }
     refusal = refusal_text(response)
     if refusal is not None:
@@ -106,17 +106,20 @@ def _block(part: Part) -> dict[str, Any] | None:
     return None
 
 
-def encode_usage(usage: Usage) -> dict[str, Any]:
-    """Usage as Messages counts it: cached tokens are not among the input tokens."""
+def encode_usage(usage: Usage, envelope: Mapping[str, Any]) -> dict[str, Any]:
+    """Usage as Messages counts it: tokens read from a cache or written to it are not among the input tokens."""
     cached = usage.cached or 0
-    encoded: dict[str, Any] = {"input_tokens": max(0, (usage.input or 0) - cached), "output_tokens": usage.output or 0}
+    fresh = (usage.input or 0) - cached - (usage.cache_write or 0)
+    encoded: dict[str, Any] = {"input_tokens": max(0, fresh), "output_tokens": usage.output or 0}
     if usage.cached is not None:
         encoded["cache_read_input_tokens"] = cached
+    if usage.cache_write is not None:
+        encoded["cache_creation_input_tokens"] = usage.cache_write
     if usage.reasoning is not None:
         encoded["output_tokens_details"] = {"thinking_tokens": usage.reasoning}
     if usage.cost is not None:
         encoded["cost"] = usage.cost
-    return encoded
+    return with_vendor_counts(encoded, usage, envelope, read_usage)
 
 
 class AnthropicStreamEncoder:
@@ -138,6 +141,7 @@ class AnthropicStreamEncoder:
         self._raw: str | None = None
         self._refusal: list[str] = []
         self._extra: dict[str, Any] = {}
+        self._envelope: Mapping[str, Any] = {}
         self._usage = Usage()
 
     def feed(self, chunk: CompletionChunk) -> bytes:
@@ -146,6 +150,8 @@ class AnthropicStreamEncoder:
             return b""
         if chunk.usage is not None:
             self._usage = chunk.usage
+        if chunk.extra:
+            self._envelope = envelope_of(chunk.extra, NAME) or self._envelope
         out = [self._begin(chunk)]
         if (chunk.text or chunk.reasoning or chunk.parts) and self._is_in_call():
             self._waiting.append(CompletionChunk(chunk.text, chunk.reasoning, parts=chunk.parts))
@@ -186,7 +192,8 @@ class AnthropicStreamEncoder:
         }
         if refusal:
             delta["stop_details"] = {"type": "refusal", "category": None, "explanation": refusal}
-        out.append(_event("message_delta", {"delta": delta, "usage": encode_usage(self._usage), **self.extra}))
+        usage = encode_usage(self._usage, self._envelope)
+        out.append(_event("message_delta", {"delta": delta, "usage": usage, **self.extra}))
         out.append(_event("message_stop", {}))
         return b"".join(out)
 
@@ -210,7 +217,7 @@ class AnthropicStreamEncoder:
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": {**encode_usage(self._usage), "output_tokens": 0},
+            "usage": {**encode_usage(self._usage, {}), "output_tokens": 0, **self._envelope.get("usage", {})},
         }
         return _event("message_start", {"message": message})
 

@@ -26,6 +26,7 @@ from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, Media, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
 from slipform.ir.logprobs import LOGPROBS
+from slipform.ir.response import ENVELOPE
 from slipform.text.strict import compact_json, parse
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[['\"](.*?)['\"]\]")
@@ -197,7 +198,9 @@ def _blocked(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
 
 def extras(data: Mapping[str, Any]) -> dict[str, Any]:
     """The fields the IR has no name for, and the usage as it came."""
-    return rest_of(data, _KNOWN, data.get("usageMetadata"))
+    usage = data.get("usageMetadata")
+    fields = rest_of(data, _KNOWN, usage)
+    return {**fields, ENVELOPE: {NAME: {"usage": camel(usage)}}} if usage else fields
 
 
 def _rest(candidate: Mapping[str, Any]) -> dict[str, Any]:
@@ -340,6 +343,8 @@ class GeminiEvents:
         if reason is not None and not chunks:
             self.ended = True
             chunks.append(CompletionChunk(finish="content_filter", raw_finish=str(reason)))
+        if chunks:
+            chunks[0] = chunks[0]._replace(model=data.get("modelVersion"), id=data.get("responseId"))
         return [*chunks, *self._about(data)]
 
     def finish(self, _done: bool) -> list[CompletionChunk]:

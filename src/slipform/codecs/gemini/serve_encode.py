@@ -6,9 +6,9 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from slipform.codecs.answer import arguments_object
+from slipform.codecs.answer import arguments_object, envelope_of, with_vendor_counts
 from slipform.codecs.codec import ServedRequest, Stamp, refusal_text
-from slipform.codecs.gemini.decode import FINISH
+from slipform.codecs.gemini.decode import FINISH, read_usage
 from slipform.codecs.gemini.encode import NAME
 from slipform.codecs.request_fields import dumps
 from slipform.codecs.vendor_errors import error_fields, error_status
@@ -63,7 +63,7 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
         "responseId": response.id or stamp.new_id(),
         **_said_of(response.extra, _OF_ANSWER),
     }
-    usage = encode_usage(response.usage)
+    usage = encode_usage(response.usage, envelope_of(response.extra, NAME))
     if usage:
         answer["usageMetadata"] = usage
     return answer
@@ -156,7 +156,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"functionCall": encoded, **call.extra.get(NAME, {})}
 
 
-def encode_usage(usage: Usage) -> dict[str, Any]:
+def encode_usage(usage: Usage, envelope: Mapping[str, Any]) -> dict[str, Any]:
     """Usage as Gemini counts it: thoughts are not among the candidates' tokens."""
     if usage == Usage():
         return {}
@@ -173,7 +173,7 @@ def encode_usage(usage: Usage) -> dict[str, Any]:
         encoded["thoughtsTokenCount"] = thought
     if usage.cost is not None:
         encoded["cost"] = usage.cost
-    return encoded
+    return with_vendor_counts(encoded, usage, envelope, read_usage)
 
 
 def _new_parts(chunk: CompletionChunk) -> list[dict[str, Any]]:
@@ -206,6 +206,7 @@ class GeminiStreamEncoder:
         self._choices: dict[int, ChoiceBuilder] = {}
         self._usage = Usage()
         self._extra: dict[str, Any] = {}
+        self._signatures: list[dict[str, Any]] = []
         self._sent: set[tuple[int, int]] = set()
         """The calls that have gone out, by choice and position."""
 
@@ -218,7 +219,7 @@ class GeminiStreamEncoder:
         if chunk.extra:
             merge_extra(self._extra, chunk.extra)
         candidate: dict[str, Any] = {}
-        parts = _new_parts(chunk)
+        parts = self._with_signatures(_new_parts(chunk), chunk)
         keep = CompletionChunk(
             refusal=chunk.refusal, tool_calls=chunk.tool_calls, finish=chunk.finish, raw_finish=chunk.raw_finish
         )
@@ -232,6 +233,17 @@ class GeminiStreamEncoder:
         if parts:
             candidate = {"content": {"parts": parts, "role": "model"}, "index": chunk.choice}
         return self._event([candidate]) if candidate else b""
+
+    def _with_signatures(self, parts: list[dict[str, Any]], chunk: CompletionChunk) -> list[dict[str, Any]]:
+        """Hold the signature of a text until the text has ended: its last characters may come after it."""
+        signatures = [part for part in parts if part.get("text") == "" and "thought" not in part]
+        self._signatures += signatures
+        parts = [part for part in parts if part not in signatures]
+        if not chunk.tool_calls and chunk.finish is None:
+            return parts
+        parts += self._signatures
+        self._signatures = []
+        return parts
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
         """The bytes for one piece of text, or of the arguments of a call."""
@@ -266,7 +278,7 @@ class GeminiStreamEncoder:
 
     def _event(self, candidates: list[dict[str, Any]], *, last: bool = False) -> bytes:
         event: dict[str, Any] = {"candidates": candidates, "modelVersion": self._model, "responseId": self._id}
-        usage = encode_usage(self._usage) if last else {}
+        usage = encode_usage(self._usage, envelope_of(self._extra, NAME)) if last else {}
         if usage:
             event["usageMetadata"] = usage
         if last:

@@ -29,6 +29,7 @@ from slipform.ir import (
     ToolResult,
     Usage,
 )
+from slipform.ir.response import ENVELOPE
 from slipform.schema import OutputStrategy
 from slipform.text.strict import compact_json
 
@@ -168,8 +169,14 @@ def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
         raw_finish=word,
         usage=read_usage(data),
         model=data.get("model"),
-        extra={**rest_of(data, _KNOWN), **_raw_usage(data)},
+        extra={**rest_of(data, _KNOWN), **_raw_usage(data), **_envelope(data)},
     )
+
+
+def _envelope(data: Mapping[str, Any]) -> dict[str, Any]:
+    """When the answer was made and how long each step took."""
+    times = {key: value for key, value in data.items() if key == "created_at" or key.endswith("_duration")}
+    return {ENVELOPE: {NAME: times}} if times else {}
 
 
 def _raw_usage(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,7 +231,7 @@ class OllamaEvents:
             raw_finish=word,
             usage=read_usage(data),
             model=data.get("model"),
-            extra={**rest_of(data, _KNOWN), **_raw_usage(data)},
+            extra={**rest_of(data, _KNOWN), **_raw_usage(data), **_envelope(data)},
             parts=(Reasoning(whole, {NAME: {"thinking": whole}}),) if whole else (),
         )
         return [chunk]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from slipform.codecs.answer import arguments_object, arguments_text
+from slipform.codecs.answer import arguments_object, arguments_text, envelope_of
 from slipform.codecs.codec import ServedApi, ServedRequest, Stamp, refusal_text
 from slipform.codecs.ollama.call import NAME
 from slipform.codecs.request_fields import SAMPLING, Fields, base64_bytes, dumps, read_body, tagged, text
@@ -148,9 +148,10 @@ def _time(stamp: Stamp) -> str:
     return datetime.fromtimestamp(stamp.now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _end(finish: str | None, usage: Usage) -> dict[str, Any]:
+def _end(finish: str | None, usage: Usage, extra: Mapping[str, Any]) -> dict[str, Any]:
     counts = {"prompt_eval_count": usage.input, "eval_count": usage.output}
-    return {"done": True, "done_reason": _finish(finish), **{k: v for k, v in counts.items() if v is not None}}
+    known_counts = {key: value for key, value in counts.items() if value is not None}
+    return {**envelope_of(extra, NAME), "done": True, "done_reason": _finish(finish), **known_counts}
 
 
 def _message_fields(
@@ -178,7 +179,7 @@ def _whole(response: ModelResponse, served: ServedRequest, stamp: Stamp, *, is_c
     return {
         **head,
         **_message_fields(is_chat, words, response.reasoning, calls),
-        **_end(response.finish, response.usage),
+        **_end(response.finish, response.usage, response.extra),
     }
 
 
@@ -192,6 +193,7 @@ class OllamaStreamEncoder:
         self._model = served.request.model
         self._usage = Usage()
         self._finish: str | None = None
+        self._extra: Mapping[str, Any] = {}
         self._table = CallTable()
         self._arguments: dict[int, str] = {}
 
@@ -205,7 +207,9 @@ class OllamaStreamEncoder:
         for delta in chunk.tool_calls:
             call, _ = self._table.place(delta)
             self._arguments[call.position] = self._arguments.get(call.position, "") + delta.arguments
-        self._finish = chunk.finish or self._finish
+        if chunk.finish is not None:
+            self._finish = chunk.finish
+            self._extra = chunk.extra
         words = chunk.text or chunk.refusal or ""
         if not words and not chunk.reasoning:
             return b""
@@ -225,7 +229,8 @@ class OllamaStreamEncoder:
         out = b""
         if calls:
             out = self._line({**_message_fields(self._is_chat, "", calls=calls), "done": False})
-        return out + self._line({**_message_fields(self._is_chat, ""), **_end(self._finish, self._usage), **self.extra})
+        end = _end(self._finish, self._usage, self._extra)
+        return out + self._line({**_message_fields(self._is_chat, ""), **end, **self.extra})
 
     def fail(self, error: SlipformError) -> bytes:
         """An error after the stream has begun."""

@@ -21,6 +21,7 @@ from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
+from slipform.ir.response import ENVELOPE
 from slipform.text.strict import compact_json
 
 FINISH: Finishes = {
@@ -37,6 +38,11 @@ FINISH: Finishes = {
 _CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
 _ANSWER = frozenset({"id", "object", "created", "model", "choices", "usage", "error", "obfuscation"})
 _CHOICE = frozenset({"index", "message", "finish_reason", "delta", "error"})
+_CHOICE_EVENT = _CHOICE | {"logprobs"}
+OF_CHOICE = "choice"
+"""Under which name the envelope of an answer has the fields of its choice."""
+HAS_REASONING = "has_reasoning"
+"""Under which name the envelope of a stream says that thinking comes as `reasoning`, too (Groq, OpenRouter)."""
 _MESSAGE = frozenset(
     {
         "role", "content", "refusal", "tool_calls", "function_call", "reasoning", "reasoning_content",
@@ -63,14 +69,15 @@ def _choice(
     message = choice.get("message") or {}
     ended = choice.get("finish_reason")
     usage = find_usage(data)
-    extra = {**rest_of(data, _ANSWER), **_created(data)}
-    extra.update(rest_of(choice, _CHOICE))
+    of_answer = rest_of(data, _ANSWER, usage)
+    of_choice = rest_of(choice, _CHOICE)
+    extra = {**of_answer, **_created(data), **of_choice}
+    if of_answer or of_choice:
+        extra[ENVELOPE] = {NAME: {**of_answer, OF_CHOICE: of_choice}}
     message_fields = rest_of(message, _MESSAGE)
     if message_fields:
         extra.update(message_fields)
         extra[NAME] = message_fields
-    if usage:
-        extra["usage"] = usage
     return build_answer(
         plan,
         message_parts(message, str(data.get("id") or "")),
@@ -98,7 +105,7 @@ def message_parts(message: dict[str, Any], answer_id: str) -> list[Part]:
     for index, call in enumerate(message.get("tool_calls") or ()):
         parts.append(_call(call, index, answer_id))
     legacy = message.get("function_call")
-    if legacy is not None and isinstance(legacy, Mapping):
+    if isinstance(legacy, Mapping) and legacy.get("name"):  # Snowflake has an empty one in every message
         parts.append(ToolCall(made_id(answer_id, 0), str(legacy.get("name")), arguments_text(legacy.get("arguments"))))
     return parts
 
@@ -224,8 +231,8 @@ class ChatEvents:
             self._has_started = True
             if choices and "role" in (choices[0].get("delta") or ()):
                 extra = {**extra, **_created(data)}
-        if usage:
-            extra = {**extra, "usage": usage}
+        if usage or extra:
+            extra = _with_envelope(extra, usage)
         if choices:
             chunks = [self._choice(choice, data, usage, extra) for choice in choices]
         elif usage or extra:
@@ -283,11 +290,9 @@ class ChatEvents:
         if type(content) is not str or len(delta) > 1:
             content, reasoning, calls = self._read_delta(delta, index)
             if not _MESSAGE.issuperset(delta):
-                message_fields = rest_of(delta, _MESSAGE)
-                if message_fields:
-                    extra = {**extra, **message_fields, NAME: message_fields}
-        if choice.get("logprobs"):
-            extra = {**extra, "logprobs": choice["logprobs"]}
+                extra = _with_message_fields(extra, delta)
+        if reasoning or not _CHOICE.issuperset(choice):
+            extra = _with_choice_fields(extra, choice, delta)
         if choice.get("error"):
             self.fault = fault_error({"error": choice["error"]}, status=None)
         return CompletionChunk(
@@ -344,6 +349,33 @@ class ChatEvents:
         if self._details:
             fields["reasoning_details"] = _joined(self._details)
         return [Reasoning(text, {NAME: fields})] if fields else []
+
+
+def _with_envelope(extra: dict[str, Any], usage: Any) -> dict[str, Any]:
+    """The vendor's fields of an event with its usage, once more as its envelope."""
+    if usage:
+        extra = {**extra, "usage": usage}
+    return {**extra, ENVELOPE: {NAME: {key: value for key, value in extra.items() if key != "created"}}}
+
+
+def _with_message_fields(extra: dict[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an event with what its vendor says of the message."""
+    fields = rest_of(delta, _MESSAGE)
+    if fields:
+        return {**extra, **fields, NAME: fields}
+    return extra
+
+
+def _with_choice_fields(extra: dict[str, Any], choice: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an event with what its vendor says of the choice, and by which name its thinking goes."""
+    if choice.get("logprobs"):
+        extra = {**extra, "logprobs": choice["logprobs"]}
+    fields: dict[str, Any] = {OF_CHOICE: rest_of(choice, _CHOICE_EVENT)}
+    if delta.get("reasoning"):
+        fields[HAS_REASONING] = True
+    elif not fields[OF_CHOICE]:
+        return extra
+    return {**extra, ENVELOPE: {NAME: {**extra.get(ENVELOPE, _NO_EXTRA).get(NAME, _NO_EXTRA), **fields}}}
 
 
 def _created(data: Mapping[str, Any]) -> dict[str, Any]:

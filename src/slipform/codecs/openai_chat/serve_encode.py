@@ -8,12 +8,24 @@ from typing import Any, Final
 
 import orjson
 
+from slipform.codecs.answer import envelope_of, with_vendor_counts
 from slipform.codecs.codec import DECLINED, ServedRequest, Stamp, refusal_text
+from slipform.codecs.openai_chat.decode import HAS_REASONING, OF_CHOICE, read_usage
 from slipform.codecs.openai_chat.encode import NAME
 from slipform.codecs.request_fields import dumps
 from slipform.codecs.vendor_errors import openai_error
 from slipform.errors import SlipformError
-from slipform.ir import CompletionChunk, FinishReason, ModelResponse, Opaque, Reasoning, ToolCall, ToolDelta, Usage
+from slipform.ir import (
+    CompletionChunk,
+    FinishReason,
+    ModelResponse,
+    NamedTool,
+    Opaque,
+    Reasoning,
+    ToolCall,
+    ToolDelta,
+    Usage,
+)
 from slipform.ir.choice_merge import CallTable
 from slipform.ir.response import NO_USAGE, plain_chunks
 
@@ -27,6 +39,8 @@ SOURCES = ("citations", "search_results")
 """What some of this API's servers say of the sources of an answer."""
 _OF_HEAD = ("service_tier", "system_fingerprint")
 _PASSED = (*_OF_HEAD, *SOURCES)
+_OF_PARTS = (OF_CHOICE, HAS_REASONING, "usage")
+"""Fields of an envelope that have their own places."""
 _dumps: Final = orjson.dumps
 
 
@@ -42,7 +56,9 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
     for key in _PASSED:
         if key in response.extra:
             answer[key] = response.extra[key]
-    usage = encode_usage(response.usage)
+    envelope = envelope_of(response.extra, NAME)
+    answer.update({key: value for key, value in envelope.items() if key not in _OF_PARTS})
+    usage = encode_usage(response.usage, envelope)
     if usage is not None:
         answer["usage"] = usage
     return answer
@@ -72,13 +88,21 @@ def _choice(response: ModelResponse, index: int, served: ServedRequest) -> dict[
         message.update(response.extra[NAME])
     word = _WORDS.get(response.finish, "stop")
     if calls and word in ("stop", "tool_calls"):
-        word = "function_call" if is_older else "tool_calls"
+        word = _word_of_calls(served, response.raw_finish)
     return {
+        **envelope_of(response.extra, NAME).get(OF_CHOICE, {}),
         "index": index,
         "message": message,
         "logprobs": response.extra.get("logprobs"),
         "finish_reason": word,
     }
+
+
+def _word_of_calls(served: ServedRequest, raw: str | None) -> str:
+    """Why an answer with calls ended; a call that the client has forced by name ends with `stop` at OpenAI."""
+    if isinstance(served.request.tool_choice, NamedTool) and raw == "stop":
+        return raw
+    return "function_call" if _has_functions(served) else "tool_calls"
 
 
 def is_custom_call(part: Opaque) -> bool:
@@ -97,7 +121,7 @@ def encode_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function, **call.extra.get(NAME, {})}
 
 
-def encode_usage(usage: Usage) -> dict[str, Any] | None:
+def encode_usage(usage: Usage, envelope: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """Usage as Chat Completions counts it, or nothing when nothing is known."""
     if usage.total is None and usage == NO_USAGE:
         return None
@@ -111,7 +135,7 @@ def encode_usage(usage: Usage) -> dict[str, Any] | None:
         encoded["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
     if usage.cost is not None:
         encoded["cost"] = usage.cost
-    return encoded
+    return with_vendor_counts(encoded, usage, envelope, read_usage) if envelope else encoded
 
 
 def _is_whole(delta: ToolDelta) -> bool:
@@ -135,6 +159,7 @@ class ChatStreamEncoder:
 
     def __init__(self, served: ServedRequest, stamp: Stamp) -> None:
         self.extra: Mapping[str, Any] = {}
+        self._served = served
         self._model = served.request.model
         self._usage_wanted = served.options.get("include_usage") is True
         self._has_functions = _has_functions(served)
@@ -148,7 +173,10 @@ class ChatStreamEncoder:
         self._ended: set[int] = set()
         self._refused: set[int] = set()
         self._usage: Usage | None = None
-        self._sources: dict[str, Any] = {}
+        self._envelope: dict[str, Any] = {}
+        """What the vendor writes around its answer."""
+        self._written_fields: set[str] = set()
+        """Those of its fields that an event has had."""
         self._around: tuple[bytes, bytes] | None = None
         """What stands before and after the text in an event that adds no more than text to the first choice."""
         self._around_arguments: dict[int, tuple[bytes, bytes]] = {}
@@ -167,7 +195,7 @@ class ChatStreamEncoder:
         delta = self._delta(chunk)
         if chunk.parts or chunk.extra:
             self._add_parts(delta, chunk)
-            self._sources.update({key: chunk.extra[key] for key in SOURCES if key in chunk.extra})
+            self._read_envelope(chunk.extra)
         word = self._word(chunk)
         logprobs = chunk.extra.get("logprobs")
         if not delta and word is None and logprobs is None:
@@ -178,9 +206,26 @@ class ChatStreamEncoder:
             # As OpenAI writes it: a turn without text has none, rather than an empty one.
             delta = {"role": "assistant", "content": None if delta else "", **delta}
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": word}
+        fields = self._new_fields()
         if word is None:
-            return self._event([choice])
-        return self._event([choice], extra=self._sources if self._usage_wanted else {**self._sources, **self.extra})
+            return self._event([choice], extra=fields)
+        choice = {**self._envelope.get(OF_CHOICE, {}), **choice}
+        return self._event([choice], extra=fields if self._usage_wanted else {**fields, **self.extra})
+
+    def _read_envelope(self, extra: Mapping[str, Any]) -> None:
+        """Note what the vendor writes around the answer; its sources whatever the vendor's API."""
+        self._envelope.update({key: extra[key] for key in SOURCES if key in extra})
+        self._envelope.update(envelope_of(extra, NAME))
+
+    def _new_fields(self) -> dict[str, Any]:
+        """Return the fields of the envelope that no event has had; clients read them from any event."""
+        fields = {
+            key: value
+            for key, value in self._envelope.items()
+            if key not in _OF_PARTS and key not in _OF_HEAD and key not in self._written_fields
+        }
+        self._written_fields.update(fields)
+        return fields
 
     def _read_head(self, chunk: CompletionChunk) -> None:
         """Take what belongs to the answer as a whole, which every event repeats, before the first event."""
@@ -210,7 +255,8 @@ class ChatStreamEncoder:
         """The last events and `[DONE]`."""
         out = b"" if self._ended else self.feed(CompletionChunk(finish="stop"))
         if self._usage_wanted:
-            out += self._event([], usage=encode_usage(self._usage or Usage()), extra=self.extra)
+            usage = encode_usage(self._usage or Usage(), self._envelope)
+            out += self._event([], usage=usage, extra={**self._new_fields(), **self.extra})
         return out + b"data: [DONE]\n\n"
 
     def fail(self, error: SlipformError) -> bytes:
@@ -269,6 +315,8 @@ class ChatStreamEncoder:
             delta["content"] = chunk.text
         if chunk.reasoning:
             delta["reasoning_content"] = chunk.reasoning
+            if HAS_REASONING in envelope_of(chunk.extra, NAME):
+                delta["reasoning"] = chunk.reasoning
         if chunk.refusal:
             self._refused.add(chunk.choice)
             delta["refusal"] = chunk.refusal
@@ -319,8 +367,6 @@ class ChatStreamEncoder:
             return None
         self._ended.add(chunk.choice)
         called = chunk.choice in self._calls and chunk.finish in ("stop", "unknown", "tool_calls")
-        if called and self._has_functions:
-            return "function_call"
         if called:
-            return "tool_calls"
+            return _word_of_calls(self._served, chunk.raw_finish)
         return _WORDS.get(chunk.finish, "stop")

@@ -14,6 +14,7 @@ from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
 from slipform.ir.logprobs import LOGPROBS
 from slipform.ir.parts import ITEM_ID, MESSAGE
+from slipform.ir.response import ENVELOPE
 
 FINISH: Finishes = {
     "completed": "stop",
@@ -27,7 +28,15 @@ FINISH: Finishes = {
     "failed": "error",
 }
 _MESSAGE = frozenset({"type", "role", "content"})
+PHASE = "phase"
 _CALL = frozenset({"type", "call_id", "name", "arguments", "status"})
+_OWN = frozenset(
+    {
+        "id", "object", "status", "error", "incomplete_details", "output", "output_text", "model", "text", "tools",
+        "tool_choice", "metadata", "previous_response_id", "conversation",
+    }
+)  # fmt: skip
+"""What slipform says of an answer itself: its content, and the request as the caller wrote it."""
 _ECHOED = frozenset(
     {
         "id", "object", "created_at", "completed_at", "status", "error", "incomplete_details", "output", "usage",
@@ -49,7 +58,11 @@ def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     ]
     word, reason = finish_words(data)
     usage = data.get("usage") or None
-    extra = {**rest_of(data, _ECHOED, usage), **_logprobs(data.get("output") or (), shaped=plan.strategy is not None)}
+    extra = {
+        **rest_of(data, _ECHOED, usage),
+        **_envelope(data),
+        **_logprobs(data.get("output") or (), shaped=plan.strategy is not None),
+    }
     return build_answer(
         plan,
         parts,
@@ -61,6 +74,12 @@ def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
         id_=data.get("id"),
         extra=extra,
     )
+
+
+def _envelope(response: Mapping[str, Any]) -> dict[str, Any]:
+    fields = rest_of(response, _OWN)
+    fields["text"] = {key: value for key, value in details_of(response, "text").items() if key != "format"}
+    return {ENVELOPE: {NAME: fields}}
 
 
 def finish_words(data: Mapping[str, Any]) -> tuple[str | None, str | None]:
@@ -176,7 +195,7 @@ _THINKING = frozenset({"response.reasoning_summary_text.delta", "response.reason
 class ResponsesEvents:
     """What the events of a Responses stream mean; the type in the data counts, not the name of the event."""
 
-    __slots__ = ("_commentary", "_emitted_items", "_shaped", "_streamed_fields", "ended", "fault")
+    __slots__ = ("_commentary", "_emitted_items", "_phases", "_shaped", "_streamed_fields", "ended", "fault")
 
     text_key = arguments_key = b""
 
@@ -185,6 +204,8 @@ class ResponsesEvents:
         self.ended = False
         self.fault: UpstreamError | None = None
         self._commentary: set[Any] = set()
+        self._phases: dict[Any, Any] = {}
+        """What messages are in the turn, by their place: a comment, or the final answer."""
         self._streamed_fields: set[tuple[str, Any]] = set()
         self._emitted_items: set[Any] = set()
 
@@ -230,7 +251,7 @@ class ResponsesEvents:
             return self._end(data.get("response") or {}, kind)
         if kind in ("response.created", "response.queued"):
             response = data.get("response") or {}
-            return [CompletionChunk(model=response.get("model"), id=response.get("id"))]
+            return [CompletionChunk(model=response.get("model"), id=response.get("id"), extra=_envelope(response))]
         if kind == "error" or data.get("error"):
             self.fault = fault_error(data, status=None)
         elif data.get("object") == "response":
@@ -246,7 +267,8 @@ class ResponsesEvents:
         """Which item a piece of a message begins; nothing for the pieces after the first."""
         if at in self._emitted_items or not data.get("item_id"):
             return _NOTHING
-        return {NAME: {ITEM_ID: data["item_id"]}}
+        phase = {PHASE: self._phases[at]} if at in self._phases else {}
+        return {NAME: {ITEM_ID: data["item_id"], **phase}}
 
     def _thought(self, at: Any, data: Mapping[str, Any]) -> CompletionChunk:
         """A piece of reasoning; the first says whose, since an encrypted item is only valid under its own id."""
@@ -259,6 +281,8 @@ class ResponsesEvents:
     def _added(self, at: Any, item: Mapping[str, Any]) -> list[CompletionChunk]:
         if self._shaped and item.get("type") == "message" and is_commentary(item):
             self._commentary.add(at)
+        if item.get("type") == "message" and item.get("phase"):
+            self._phases[at] = item["phase"]
         if item.get("type") != "function_call":
             return []
         self._emitted_items.add(at)
@@ -302,7 +326,7 @@ class ResponsesEvents:
                 chunks += self._done(at, item)
         word, reason = finish_words({"status": kind.removeprefix("response."), **response})
         usage = response.get("usage") or None
-        extra = {"usage": usage} if usage else {}
+        extra = {"usage": usage, **_envelope(response)} if usage else _envelope(response)
         if response.get("service_tier"):
             extra["service_tier"] = response["service_tier"]
         chunks.append(

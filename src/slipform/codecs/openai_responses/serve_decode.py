@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from slipform.codecs.answer import arguments_text
-from slipform.codecs.codec import ServedRequest
+from slipform.codecs.codec import ECHO, ServedRequest
 from slipform.codecs.openai_chat.serve_decode import read_audio, read_choice, read_function, read_schema
 from slipform.codecs.openai_responses.decode import reasoning_text
 from slipform.codecs.openai_responses.encode import (
@@ -26,6 +26,11 @@ from slipform.ir import Media, Message, ModelRequest, Opaque, Part, Reasoning, R
 from slipform.schema import ResponseFormat
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_ECHOED = (
+    "tools", "tool_choice", "reasoning", "text", "truncation", "background", "max_tool_calls", "top_logprobs",
+    "prompt_cache_key", "safety_identifier", "user",
+)  # fmt: skip
+"""Fields of a request that its answer repeats."""
 TURN_FIELDS = frozenset({"instructions", "input"})
 
 
@@ -60,7 +65,8 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
         extra=_unread(data, unread, {"text": shaping, "reasoning": thinking, "stream_options": streaming}, text_format),
         extra_for=NAME,
     )
-    return ServedRequest(request, stream=stream)
+    echo = {key: data.data[key] for key in _ECHOED if data.data.get(key) is not None}
+    return ServedRequest(request, stream=stream, options={ECHO: echo} if echo else {})
 
 
 def _logprobs(data: Fields) -> int | None:

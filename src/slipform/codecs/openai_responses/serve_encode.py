@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from slipform.codecs.codec import DECLINED, ServedRequest, Stamp, refusal_text
+from slipform.codecs.answer import envelope_of, with_vendor_counts
+from slipform.codecs.codec import DECLINED, ECHO, ServedRequest, Stamp, refusal_text
+from slipform.codecs.openai_responses.decode import PHASE, read_usage
 from slipform.codecs.openai_responses.encode import MADE_REASONING, NAME, NAMESPACE, OWN_ID, namespace_of
 from slipform.codecs.request_fields import dumps
 from slipform.codecs.vendor_errors import openai_error
@@ -16,6 +18,7 @@ from slipform.errors import SlipformError
 from slipform.ir import (
     CompletionChunk,
     FinishReason,
+    ModelRequest,
     ModelResponse,
     NamedTool,
     Opaque,
@@ -125,7 +128,7 @@ def own_fields(extra: Mapping[str, Any], served: ServedRequest) -> dict[str, Any
     return fields
 
 
-def encode_usage(usage: Usage) -> dict[str, Any] | None:
+def encode_usage(usage: Usage, envelope: Mapping[str, Any]) -> dict[str, Any] | None:
     """Usage as Responses counts it, or nothing when nothing is known."""
     if usage == Usage():
         return None
@@ -138,9 +141,9 @@ def encode_usage(usage: Usage) -> dict[str, Any] | None:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
         "total_tokens": usage.total if usage.total is not None else input_ + output,
     }
-    if usage.cost is None:
-        return encoded
-    return {**encoded, "cost": usage.cost}
+    if usage.cost is not None:
+        encoded["cost"] = usage.cost
+    return with_vendor_counts(encoded, usage, envelope, read_usage)
 
 
 def response_object(
@@ -152,9 +155,14 @@ def response_object(
     finish: FinishReason | None,
     output: list[dict[str, Any]],
     usage: Usage,
+    envelope: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The response; without a finish reason it is still in progress."""
+    """The response; without a finish reason it is still in progress.
+
+    It repeats the request as the client wrote it. What a vendor of this API says beside stays (`envelope`).
+    """
     request = served.request
+    echo = served.options.get(ECHO, {})
     reason = _REASONS.get(finish) if finish is not None else None
     status = "incomplete" if reason else "completed"
     if finish is None:
@@ -168,7 +176,7 @@ def response_object(
         "status": status,
         "error": None,
         "incomplete_details": {"reason": reason} if reason else None,
-        "instructions": None,
+        "instructions": _instructions(request, envelope),
         "max_output_tokens": request.max_tokens,
         "metadata": dict(request.metadata),
         "model": model or request.model,
@@ -178,12 +186,31 @@ def response_object(
         "store": served.options.get("store") is True,
         "temperature": request.sampling.temperature,
         "top_p": request.sampling.top_p,
-        "text": {"format": _format(served)},
         "tool_choice": {"type": "function", "name": choice.name} if isinstance(choice, NamedTool) else choice or "auto",
         "tools": [],
-        "usage": encode_usage(usage),
+        "reasoning": {"effort": None, "summary": None},
+        "truncation": "disabled",
+        **echo,
+        **_vendor_fields(served, envelope),
+        "text": {"format": _format(served), **echo.get("text", {}), **envelope.get("text", {})},
+        "usage": encode_usage(usage, envelope),
         **({} if conversation is None else {"conversation": conversation}),
     }
+
+
+def _vendor_fields(served: ServedRequest, envelope: Mapping[str, Any]) -> dict[str, Any]:
+    """What the vendor says of the response, but for what slipform itself stores."""
+    own = {"instructions", "store"} if "response_id" in served.options else {"instructions"}
+    return {key: value for key, value in envelope.items() if key not in own}
+
+
+def _instructions(request: ModelRequest, envelope: Mapping[str, Any]) -> str | None:
+    """The instructions, where the vendor repeats them as the client wrote them."""
+    instructions = envelope.get("instructions")
+    first = request.messages[0] if request.messages else None
+    if first is not None and first.role == "system" and first.text == instructions:
+        return first.text
+    return None
 
 
 def _format(served: ServedRequest) -> dict[str, Any]:
@@ -221,6 +248,9 @@ class ResponsesStreamEncoder:
         self._finish: FinishReason = "stop"
         self._refused = False
         self._usage = Usage()
+        self._envelope: dict[str, Any] = {}
+        self._message_fields: dict[str, Any] = {}
+        """What the vendor says of the message that the chunk begins."""
         self._logprobs: list[Any] = []
 
     def feed(self, chunk: CompletionChunk) -> bytes:
@@ -229,6 +259,10 @@ class ResponsesStreamEncoder:
             return b""
         if chunk.usage is not None:
             self._usage = chunk.usage
+        if chunk.extra:
+            self._envelope.update(envelope_of(chunk.extra, NAME))
+            phase = chunk.extra.get(NAME, {}).get(PHASE)
+            self._message_fields = {PHASE: phase} if phase else {}
         out = [self._begin(chunk)]
         if chunk.reasoning:
             out += self._grow("reasoning", chunk.reasoning, _item_id(chunk))
@@ -280,7 +314,14 @@ class ResponsesStreamEncoder:
     def _response(self, finish: FinishReason | None) -> dict[str, Any]:
         output = list(self._items) if finish is not None else []
         return response_object(
-            self._served, self._id, self._model, self._created, finish=finish, output=output, usage=self._usage
+            self._served,
+            self._id,
+            self._model,
+            self._created,
+            finish=finish,
+            output=output,
+            usage=self._usage,
+            envelope=self._envelope,
         )
 
     def _begin(self, chunk: CompletionChunk) -> bytes:
@@ -365,7 +406,8 @@ class ResponsesStreamEncoder:
             part.at = beside.at
         else:
             identity = identity or self._identity("msg")
-            part.at, event = self._add(message_item(identity, [], "in_progress"), message_item(identity, []))
+            item = {**message_item(identity, []), **self._message_fields}
+            part.at, event = self._add({**item, "content": [], "status": "in_progress"}, item)
             out.append(event)
         content = self._items[part.at]["content"]
         part.index = len(content)
@@ -533,9 +575,15 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
     identity = served.options.get("response_id") or response.id or f"resp_{stamp.new_id()}"
     output = _output(response, identity, served)
     _mark_incomplete(output, response.finish)
-    created = stamp.seconds()
     return response_object(
-        served, identity, response.model, created, finish=response.finish, output=output, usage=response.usage
+        served,
+        identity,
+        response.model,
+        stamp.seconds(),
+        finish=response.finish,
+        output=output,
+        usage=response.usage,
+        envelope=envelope_of(response.extra, NAME),
     )
 
 
