@@ -31,6 +31,8 @@ _LABELLED: Final = re.compile(
     r"\s*+(,?)\s*+([A-Za-z_][\w-]{0,40})\s*+:\s*+(?:[-+]?\d[\d.]*+|true|false|null|\"[^\"\n]*+\")\s*?(?:[,\n]|\Z)"
 )
 """After the JSON: a name without quotes and a value, which may be a member or a line of words."""
+_COMMA_AND_QUOTE: Final = re.compile(r"\s*+,\s*+([\"'“][^\n]{0,40})")
+"""After the JSON: what begins like another member, and is not one that can be read."""
 _MAX_SENTENCE: Final = 400
 """Characters around the JSON in which a text may say that it has no answer."""
 _IN_SENTENCE: Final = re.compile(
@@ -112,6 +114,10 @@ def _key_outside(text: str, loaded: Loaded) -> LoadWarning | None:
     if stray >= 0:
         message = f"{text[stray]} after the JSON that was taken closes nothing: there may be more of it."
         return LoadWarning("key_outside", stray, message, is_doubt=True)
+    member = _COMMA_AND_QUOTE.match(text, loaded.end)
+    if member is not None:
+        message = f"{member.group(1)} after the JSON that was taken begins like a key: there may be more of it."
+        return LoadWarning("key_outside", member.start(1), message, is_doubt=True)
     line = _LABELLED.match(text, loaded.end)
     if line is None:
         return None
