@@ -127,13 +127,7 @@ class ResponseReader:
         """Return the whole body where it has been received, nothing of it was taken, and it is not compressed."""
         if not self.done or self._decoder is not None:
             return None
-        body = self._body
-        data = body[0] if len(body) == 1 else b"".join(body)
-        body.clear()
-        self._size += len(data)
-        if self._size > self._limit:
-            raise self._too_large()
-        return data
+        return self.take()
 
     @property
     def is_drained(self) -> bool:
@@ -200,7 +194,9 @@ class ResponseReader:
             return b"" if self.done else None
         data = body[0] if len(body) == 1 else b"".join(body)
         body.clear()
-        self._count_bytes(data)
+        self._size += len(data)
+        if self._size > self._limit:
+            raise self._too_large()
         return data
 
     def _take_decoded(self, decoder: BodyDecoder) -> bytes | None:
@@ -209,17 +205,14 @@ class ResponseReader:
         self._body.clear()
         data = decoder.decode()
         if data is not None:
-            self._count_bytes(data)
+            self._size += len(data)
+            if self._size > self._limit:
+                raise self._too_large()
         elif self.done:
             decoder.finish()
             self._decoder = None
             return b""
         return data
-
-    def _count_bytes(self, data: bytes) -> None:
-        self._size += len(data)
-        if self._size > self._limit:
-            raise self._too_large()
 
     def _too_large(self) -> ProtocolError:
         return ProtocolError(f"the answer is larger than {self._limit} bytes", "too_large")

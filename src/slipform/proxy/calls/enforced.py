@@ -33,7 +33,7 @@ from slipform.proxy.calls.replaced_ids import replaced_in
 from slipform.proxy.calls.request_switches import FIELD
 from slipform.proxy.calls.resources import AnswerMarks, ResponseMarks
 from slipform.proxy.calls.stream_writer import StreamWriter, TurnFolder, log_warnings
-from slipform.proxy.http_server.asgi import RecordingSend, page_head, send_whole
+from slipform.proxy.http_server.asgi import JSON_LINES, RecordingSend, send_bytes
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy
 
@@ -217,7 +217,7 @@ def _forward_response(
     rewrite: Rewrite | None = None if call.id_markers is None else call.id_markers.feed
     if spending is not None:
         rewrite = spending.meter_stream(forwarded.api, rewrite)
-    return pass_through(forwarded, calls, send, record.headers(), fail, cost, change, rewrite)
+    return pass_through(forwarded, calls, send, record, fail, cost, change, rewrite)
 
 
 async def _rewrite_ids(id_markers: AnswerMarks, _status: int, data: bytes) -> bytes:
@@ -340,9 +340,10 @@ async def _write_whole(
         body = call.id_markers.whole(body)
     if call.stored is not None:
         await call.stored.keep(body)
-    head = page_head(body, b"application/json", record.headers())
-    if not send.answer(200, head, body):
-        await send_whole(send, 200, head, body)
+    headers = record.own_headers()
+    headers.append((b"content-length", b"%d" % len(body)))
+    if not send.answer(200, headers, body, JSON_LINES + record.shared_lines()):
+        await send_bytes(send, 200, body, record.headers())
 
 
 async def _complete(request: ModelRequest, model: AsyncModel) -> ModelResponse:

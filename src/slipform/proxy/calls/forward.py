@@ -23,7 +23,7 @@ from slipform.providers.network.transport import Upload
 from slipform.providers.router import Router
 from slipform.proxy.calls.parsed_body import write_body
 from slipform.proxy.http_server.asgi import RecordingSend, Send, send_whole
-from slipform.proxy.observability.call_record import Header, cost_text
+from slipform.proxy.observability.call_record import CallRecord, Header, cost_text
 
 _MOST_KEPT = 64 * 1024
 
@@ -291,7 +291,7 @@ async def pass_through(
     call: ForwardedCall,
     calls: CallCount,
     send: Send,
-    headers: list[Header],
+    record: CallRecord,
     fail: Callable[[SlipformError], bytes] | None,
     cost: Callable[[Usage], float | None] | None = None,
     change: Change | None = None,
@@ -308,18 +308,12 @@ async def pass_through(
     try:
         status = answer.status
         response_headers = answer.headers
-        head = [*_forwarded_headers(response_headers), *headers]
+        if status < 400 and not call.route.streamed:
+            return await _pass_whole(call, answer, send, record, cost, change)
+        head = [*_forwarded_headers(response_headers), *record.headers()]
         if status >= 400:
             await _send_error_response(answer, status, send, head)
             return ForwardResult(status, "upstream_error")
-        if not call.route.streamed:
-            # Read to its end before the status is told: one that breaks on the way is an error, not half an answer.
-            data = answer.take_whole() or await answer.read_whole()
-            if change is not None:
-                data = await change(status, data)
-            usage = _complete_head(head, call.api, data, cost)
-            await send_whole(send, status, head, data)
-            return ForwardResult(status, "ok", usage)
         length = response_headers.get("content-length", "")
         is_unchanged = "content-encoding" not in response_headers and rewrite is None
         known_length = None
@@ -343,20 +337,32 @@ async def pass_through(
             await answer.close()
 
 
-def _complete_head(
-    head: list[Header], api: str, data: bytes, cost: Callable[[Usage], float | None] | None
-) -> Usage | Callable[[], Usage | None] | None:
-    """Add what follows from the body to the head of a whole answer; return the tokens that the body tells of."""
+async def _pass_whole(
+    call: ForwardedCall,
+    answer: Forwarded,
+    send: Send,
+    record: CallRecord,
+    cost: Callable[[Usage], float | None] | None,
+    change: Change | None,
+) -> ForwardResult:
+    """Send a whole answer on; it is read to its end before its status, so that none is sent that breaks on the way."""
+    status = answer.status
+    data = answer.take_whole() or await answer.read_whole()
+    if change is not None:
+        data = await change(status, data)
+    head = [*_forwarded_headers(answer.headers), *record.own_headers()]
+    shared = record.shared_lines()
+    usage: Usage | Callable[[], Usage | None] | None = None
+    if cost is not None and call.api:
+        usage = spent = usage_in(call.api, data)
+        if spent is not None and (price := cost(spent)) is not None:
+            head.append((b"x-slipform-cost", cost_text(price)))
+    elif call.api:
+        usage = find_usage(partial(usage_in, call.api, data), len(data))
     head.append((b"content-length", b"%d" % len(data)))
-    if not api:
-        return None
-    if cost is None:
-        return find_usage(partial(usage_in, api, data), len(data))
-    usage = usage_in(api, data)
-    price = None if usage is None else cost(usage)
-    if price is not None:
-        head.append((b"x-slipform-cost", cost_text(price)))
-    return usage
+    if not (isinstance(send, RecordingSend) and send.answer(status, head, data, shared)):
+        await send_whole(send, status, [*head, *record.shared_headers()], data)
+    return ForwardResult(status, "ok", usage)
 
 
 def _forwarded_headers(response_headers: Mapping[str, str]) -> list[Header]:

@@ -21,6 +21,7 @@ from slipform.prices import AnyPrice, cost_of
 Header = tuple[bytes, bytes]
 SharedFields = tuple[str, str, str, str, str, str, bool, str, bool, float | None, int, bool]
 EndingFields = tuple[int, str, int | None, int]
+VerdictFields = tuple[str, str, str, tuple[int, bool, bool, int] | None, bool, int]
 
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
 _NO_USAGE = Usage()
@@ -235,14 +236,29 @@ class CallRecord(msgspec.Struct):
 
     def headers(self) -> list[Header]:
         """Return what slipform did, as response headers."""
-        request_id = self.request_id.encode()
+        return [*self.own_headers(), *self.shared_headers()]
+
+    def shared_headers(self) -> tuple[Header, ...]:
+        """Return the headers that are the same for many calls."""
+        return _shared_headers(*self._verdict())
+
+    def shared_lines(self) -> bytes:
+        """Return `shared_headers` as lines of a response's head."""
+        return _shared_lines(*self._verdict())
+
+    def _verdict(self) -> VerdictFields:
         report = self.report
         verdict = None
         if report is not None:
             verdict = len(report.attempts), self.repaired, self.patched, len(report.warnings)
         model = self.upstream_model or self.model
-        shared = _shared_headers(self.provider, model[:_MAX_NAME], self.strategy, verdict, self.cached, self.fallbacks)
-        headers: list[Header] = [(b"x-request-id", request_id), (b"x-slipform-request-id", request_id), *shared]
+        return self.provider, model[:_MAX_NAME], self.strategy, verdict, self.cached, self.fallbacks
+
+    def own_headers(self) -> list[Header]:
+        """Return the headers that differ from call to call."""
+        request_id = self.request_id.encode()
+        report = self.report
+        headers: list[Header] = [(b"x-request-id", request_id), (b"x-slipform-request-id", request_id)]
         if self.api == "anthropic":
             headers.append((b"request-id", request_id))  # where its SDK reads it
         if self.schema_from:
@@ -349,6 +365,14 @@ def _shared_headers(
     if fallbacks:
         headers.append((b"fallbacks", b"%d" % fallbacks))
     return tuple([(b"x-slipform-" + name, value) for name, value in headers])
+
+
+@lru_cache(maxsize=512)
+def _shared_lines(
+    provider: str, model: str, strategy: str, verdict: tuple[int, bool, bool, int] | None, cached: bool, fallbacks: int
+) -> bytes:
+    headers = _shared_headers(provider, model, strategy, verdict, cached, fallbacks)
+    return b"".join([b"\r\n%b: %b" % header for header in headers])
 
 
 def cost_text(cost: float) -> bytes:
