@@ -235,8 +235,8 @@ class ResponseReader:
         if not self.has_head:
             key = name.decode("latin-1").lower()
             text = value.decode("latin-1").strip()
-            headers = self.headers
-            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+            before = self.headers.get(key)
+            self.headers[key] = text if before is None else f"{before}, {text}"
 
     def on_headers_complete(self) -> None:
         """Check the head, and set up the body."""

@@ -15,7 +15,7 @@ from slipform.enforce.stream import OpenStream, StreamWatch
 from slipform.engine import tracing
 from slipform.engine.drive import AsyncModel, run_async, run_stream
 from slipform.engine.fallback import FallbackList, joined, run_first_async
-from slipform.engine.planning import ModelRoute, model_price
+from slipform.engine.planning import ModelRoute
 from slipform.errors import RefusalError, RequestError, SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.messages import PlainTurns
@@ -209,8 +209,7 @@ def _forward_response(
     record = call.record
     calls = CallCount(options.budget.calls)
     fail = call.api.encode_stream(call.served).fail if call.served.stream else None
-    price = model_price(options.prices, forwarded.provider, record.upstream_model)
-    cost = None if price is None else partial(record.add_cost, price)
+    cost = None if forwarded.price is None else partial(record.add_cost, forwarded.price)
     change = None
     if call.id_markers is not None:
         change = partial(_rewrite_ids, call.id_markers)
@@ -340,9 +339,7 @@ async def _write_whole(
         body = call.id_markers.whole(body)
     if call.stored is not None:
         await call.stored.keep(body)
-    headers = record.own_headers()
-    headers.append((b"content-length", b"%d" % len(body)))
-    if not send.answer(200, headers, body, JSON_LINES + record.shared_lines()):
+    if not send.answer(200, (), body, JSON_LINES + record.lines()):
         await send_bytes(send, 200, body, record.headers())
 
 

@@ -72,7 +72,7 @@ class RecordingSend:
     def answer(self, status: int, headers: Sequence[Header], body: bytes, lines: bytes = b"") -> bool:
         """Write a whole response at once; return False when nothing was written, as with `push`.
 
-        `lines` are further headers, as they stand in the head.
+        `lines` are further headers, as they stand in the head; with them, the length is added here.
         """
         cycle = self.cycle
         if cycle is None or not cycle.answer(status, [*headers, *self.extra] if self.extra else headers, body, lines):
