@@ -167,13 +167,13 @@ def test_pages_that_do_not_read_cost_a_bounded_amount_and_are_forgotten_when_the
         for tab in tabs:
             tab.request("GET", f"{API}events", headers={"cookie": session})
             assert tab.getresponse().status == 200
-        assert len(history._subscribers) == 10
+        assert len(history.subscribers) == 10
         assert call(address, "/test/arrive?n=5000").status == 200
-        assert all(each._size <= 512 * 1024 for each in history._subscribers)
+        assert all(each._size <= 512 * 1024 for each in history.subscribers)
         assert chat(address, model="fake/good", response_format=FORMAT).status == 200
         for tab in tabs:
             tab.close()
         until = time.monotonic() + 20
-        while history._subscribers:
+        while history.subscribers:
             assert chat(address, model="fake/good", response_format=FORMAT).status == 200
             assert time.monotonic() < until

@@ -10,7 +10,7 @@ from slipform.proxy.http_server.request_cycle import Head, date_line, encode_hea
 
 
 def test_names_are_small_and_the_date_is_said_first() -> None:
-    head = encode_head(200, [(b"X-Name", b"Ada Lovelace"), (b"content-length", b"3")], date=b"\r\ndate: now")
+    head = encode_head(200, [(b"X-Name", b"Ada Lovelace"), (b"content-length", b"3")], lines=b"\r\ndate: now")
     said = b"HTTP/1.1 200 OK\r\ndate: now\r\nx-name: Ada Lovelace\r\ncontent-length: 3\r\n\r\n"
     assert head == Head(said, 3, chunked=False, keep_alive=True)
     assert re.fullmatch(rb"\r\ndate: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", date_line())

@@ -351,7 +351,7 @@ async def test_nothing_is_kept_for_a_model_that_the_caller_may_not_use(tmp_path:
             for _ in range(3):
                 reply = await call_app(app, "POST", CHAT, raw, {"authorization": f"Bearer {key}"})
                 assert reply.status in (400, 403, 404)
-        assert gate.forward_routes._routes == {}
+        assert gate.forward_routes._targets == {}
         assert vendor.requests == []
 
 

@@ -465,7 +465,9 @@ def _price(calls: CallCount | None, plan: Plan) -> AnyPrice | None:
 def _recorded(
     report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
 ) -> Report:
-    used = next((each.strategy for each in response.warnings if isinstance(each, DowngradeWarning)), None)
+    used = None
+    if response.warnings:
+        used = next((each.strategy for each in response.warnings if isinstance(each, DowngradeWarning)), None)
     model = turn.request.model
     question = None
     if (report.attempts or plan.keep_text) and turn.request.messages:

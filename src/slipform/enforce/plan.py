@@ -136,13 +136,14 @@ class Report(msgspec.Struct, frozen=True):
         cost = self.cost
         if cost is None:
             return self.tokens
-        return self.tokens.replace(cost=cost)
+        return msgspec.structs.replace(self.tokens, cost=cost)
 
     @property
     def cost(self) -> float | None:
         """Money over all attempts, when prices are known."""
         if len(self.attempts) == 1 and not self.samples:
-            return self.attempts[0].cost
+            attempt = self.attempts[0]
+            return None if attempt.price is None else cost_of(attempt.price, attempt.usage)
         costs = [cost for attempt in (*self.attempts, *self.samples) if (cost := attempt.cost) is not None]
         return sum(costs) if costs else None
 

@@ -386,7 +386,9 @@ class App:
             inbound = None if body is None else self._read_warm(call, body, admission)
             if inbound is None:
                 inbound = await self._read_call(call, body, admission)
-            self.console.history.announce(call.entry, call.record, call.body)
+            history = self.console.history
+            if call.record.trace is not None or history.subscribers:
+                history.announce(call.entry, call.record, call.body)
             work = call.deployment.gate.answer(inbound, admission, call.out)
             if cycle is None:
                 await run_until_disconnected(work, call.receive, call.out)
@@ -414,9 +416,8 @@ class App:
         admission.body_read()
         call.body = body
         place = call.deployment.gate.warm_place
-        reading = read_warm(call.api, body, call.record, headers, call.caller, place)
-        call.warm = reading
-        return reading.call
+        call.warm = read_warm(call.api, body, call.record, headers, call.caller, place)
+        return call.warm[0]
 
     async def _read_call(self, call: _HttpCall, body: bytes | None, admission: Admission) -> Inbound:
         """Read a call of one of the APIs that slipform serves; its body, too, where that was not there at once."""

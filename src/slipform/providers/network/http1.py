@@ -127,13 +127,7 @@ class ResponseReader:
         """Return the whole body where it has been received, nothing of it was taken, and it is not compressed."""
         if not self.done or self._decoder is not None:
             return None
-        body = self._body
-        data = body[0] if len(body) == 1 else b"".join(body)
-        body.clear()
-        self._size += len(data)
-        if self._size > self._limit:
-            raise self._too_large()
-        return data
+        return self.take()
 
     @property
     def is_drained(self) -> bool:
@@ -200,7 +194,9 @@ class ResponseReader:
             return b"" if self.done else None
         data = body[0] if len(body) == 1 else b"".join(body)
         body.clear()
-        self._count_bytes(data)
+        self._size += len(data)
+        if self._size > self._limit:
+            raise self._too_large()
         return data
 
     def _take_decoded(self, decoder: BodyDecoder) -> bytes | None:
@@ -209,17 +205,14 @@ class ResponseReader:
         self._body.clear()
         data = decoder.decode()
         if data is not None:
-            self._count_bytes(data)
+            self._size += len(data)
+            if self._size > self._limit:
+                raise self._too_large()
         elif self.done:
             decoder.finish()
             self._decoder = None
             return b""
         return data
-
-    def _count_bytes(self, data: bytes) -> None:
-        self._size += len(data)
-        if self._size > self._limit:
-            raise self._too_large()
 
     def _too_large(self) -> ProtocolError:
         return ProtocolError(f"the answer is larger than {self._limit} bytes", "too_large")
@@ -242,8 +235,8 @@ class ResponseReader:
         if not self.has_head:
             key = name.decode("latin-1").lower()
             text = value.decode("latin-1").strip()
-            headers = self.headers
-            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+            before = self.headers.get(key)
+            self.headers[key] = text if before is None else f"{before}, {text}"
 
     def on_headers_complete(self) -> None:
         """Check the head, and set up the body."""

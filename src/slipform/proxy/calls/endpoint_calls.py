@@ -237,7 +237,7 @@ class EndpointForwarder:
             rewrite = ResponseMarks(target.name, {}, self._store, call.caller.id).feed
         if spent is not None and target.streamed and row.usage and not _draws(row):
             rewrite = spent.meter_stream(row.usage, rewrite)
-        result = await pass_through(forwarded, calls, send, record.headers(), _error_event, cost, change, rewrite)
+        result = await pass_through(forwarded, calls, send, record, _error_event, cost, change, rewrite)
         record.status, record.outcome, record.usage = result
         if row.method == "DELETE" and result.status < 300 and self._store is not None:
             await self._store.remove(target.name, segments[row.resources[-1]])

@@ -15,7 +15,7 @@ from slipform.enforce.stream import OpenStream, StreamWatch
 from slipform.engine import tracing
 from slipform.engine.drive import AsyncModel, run_async, run_stream
 from slipform.engine.fallback import FallbackList, joined, run_first_async
-from slipform.engine.planning import ModelRoute, model_price
+from slipform.engine.planning import ModelRoute
 from slipform.errors import RefusalError, RequestError, SlipformError, UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.messages import PlainTurns
@@ -33,7 +33,7 @@ from slipform.proxy.calls.replaced_ids import replaced_in
 from slipform.proxy.calls.request_switches import FIELD
 from slipform.proxy.calls.resources import AnswerMarks, ResponseMarks
 from slipform.proxy.calls.stream_writer import StreamWriter, TurnFolder, log_warnings
-from slipform.proxy.http_server.asgi import RecordingSend, page_head, send_whole
+from slipform.proxy.http_server.asgi import JSON_LINES, RecordingSend, send_bytes
 from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import OutputStrategy
 
@@ -209,15 +209,14 @@ def _forward_response(
     record = call.record
     calls = CallCount(options.budget.calls)
     fail = call.api.encode_stream(call.served).fail if call.served.stream else None
-    price = model_price(options.prices, forwarded.provider, record.upstream_model)
-    cost = None if price is None else partial(record.add_cost, price)
+    cost = None if forwarded.price is None else partial(record.add_cost, forwarded.price)
     change = None
     if call.id_markers is not None:
         change = partial(_rewrite_ids, call.id_markers)
     rewrite: Rewrite | None = None if call.id_markers is None else call.id_markers.feed
     if spending is not None:
         rewrite = spending.meter_stream(forwarded.api, rewrite)
-    return pass_through(forwarded, calls, send, record.headers(), fail, cost, change, rewrite)
+    return pass_through(forwarded, calls, send, record, fail, cost, change, rewrite)
 
 
 async def _rewrite_ids(id_markers: AnswerMarks, _status: int, data: bytes) -> bytes:
@@ -340,9 +339,8 @@ async def _write_whole(
         body = call.id_markers.whole(body)
     if call.stored is not None:
         await call.stored.keep(body)
-    head = page_head(body, b"application/json", record.headers())
-    if not send.answer(200, head, body):
-        await send_whole(send, 200, head, body)
+    if not send.answer(200, (), body, JSON_LINES + record.lines()):
+        await send_bytes(send, 200, body, record.headers())
 
 
 async def _complete(request: ModelRequest, model: AsyncModel) -> ModelResponse:

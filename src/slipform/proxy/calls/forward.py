@@ -14,16 +14,18 @@ import orjson
 from slipform.codecs import SPOKEN_BY, ServedRequest
 from slipform.codecs.gemini.serve_decode import named_in_path
 from slipform.codecs.usage import UsageTail, usage_in, usage_place
+from slipform.engine.planning import model_price
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelRequest, Usage
 from slipform.ir.request import CallCount
+from slipform.prices import AnyPrice, Price
 from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import Upload
 from slipform.providers.router import Router
 from slipform.proxy.calls.parsed_body import write_body
 from slipform.proxy.http_server.asgi import RecordingSend, Send, send_whole
-from slipform.proxy.observability.call_record import Header, cost_text
+from slipform.proxy.observability.call_record import CallRecord, Header, cost_text
 
 _MOST_KEPT = 64 * 1024
 
@@ -163,6 +165,16 @@ class ForwardedCall(NamedTuple):
     route: Route
     body: bytes | Upload
     headers: Mapping[str, str]
+    price: AnyPrice | None = None
+    """What its tokens cost, where that is known."""
+
+
+class ForwardTarget(NamedTuple):
+    """Where the calls for one model go that go through, and what their tokens cost."""
+
+    provider: HttpProvider
+    route: Route
+    price: AnyPrice | None
 
 
 class ForwardResult(NamedTuple):
@@ -179,13 +191,14 @@ class ForwardResult(NamedTuple):
 class ForwardRoutes:
     """Which calls go through, and where to; for each model it is worked out once.
 
-    >>> ForwardRoutes(Router({})).find("openai-chat", {"model": 1}, b"", path="", headers={}) is None
+    >>> ForwardRoutes(Router({}), {}).find("openai-chat", {"model": 1}, b"", path="", headers={}) is None
     True
     """
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, prices: Mapping[str, Price]) -> None:
         self._router = router
-        self._routes: dict[tuple[str, str, bool], tuple[HttpProvider, Route] | None] = {}
+        self._prices = prices
+        self._targets: dict[tuple[str, str, bool], ForwardTarget | None] = {}
 
     def find(
         self,
@@ -209,19 +222,20 @@ class ForwardRoutes:
             streamed = data.get("stream") is not False if api.startswith("ollama") else data.get("stream") is True
         if not isinstance(model, str) or not model:
             return None
-        provider_route = self.resolve(api, model, streamed=streamed)
-        if provider_route is None:
+        target = self.resolve(api, model, streamed=streamed)
+        if target is None:
             return None
-        provider, route = provider_route
+        provider, route, price = target
         sent = renamed(body, data, route.model, plainly=is_named_plainly) if route.in_body else body
-        return _model_and_stream(model, streamed), ForwardedCall(api, provider, route, sent, vendor_headers(headers))
+        forwarded = ForwardedCall(api, provider, route, sent, vendor_headers(headers), price)
+        return _model_and_stream(model, streamed), forwarded
 
-    def resolve(self, api: str, model: str, *, streamed: bool) -> tuple[HttpProvider, Route] | None:
+    def resolve(self, api: str, model: str, *, streamed: bool) -> ForwardTarget | None:
         """Who answers, and where their bodies go, when that is one provider that speaks this API."""
         key = (api, model, streamed)
-        if key in self._routes:
-            return self._routes[key]
-        provider_route = None
+        if key in self._targets:
+            return self._targets[key]
+        target = None
         if len(self._router.candidates(model)) == 1 and not self._router.has_defaults(model):
             provider, upstream = self._router.resolve(model)
             path = _PATHS.get(api)
@@ -229,11 +243,12 @@ class ForwardRoutes:
                 route = provider.route(upstream, streamed=streamed)
                 if route is not None and path is not None:
                     route = replace(route, path=path)
-                provider_route = None if route is None else (provider, route)
-        if len(self._routes) >= _MAX_ROUTES:
-            self._routes.clear()
-        self._routes[key] = provider_route
-        return provider_route
+                if route is not None:
+                    target = ForwardTarget(provider, route, model_price(self._prices, provider, upstream))
+        if len(self._targets) >= _MAX_ROUTES:
+            self._targets.clear()
+        self._targets[key] = target
+        return target
 
 
 @lru_cache(maxsize=256)
@@ -291,7 +306,7 @@ async def pass_through(
     call: ForwardedCall,
     calls: CallCount,
     send: Send,
-    headers: list[Header],
+    record: CallRecord,
     fail: Callable[[SlipformError], bytes] | None,
     cost: Callable[[Usage], float | None] | None = None,
     change: Change | None = None,
@@ -308,18 +323,12 @@ async def pass_through(
     try:
         status = answer.status
         response_headers = answer.headers
-        head = [*_forwarded_headers(response_headers), *headers]
+        if status < 400 and not call.route.streamed:
+            return await _pass_whole(call, answer, send, record, cost, change)
+        head = [*_forwarded_headers(response_headers), *record.headers()]
         if status >= 400:
             await _send_error_response(answer, status, send, head)
             return ForwardResult(status, "upstream_error")
-        if not call.route.streamed:
-            # Read to its end before the status is told: one that breaks on the way is an error, not half an answer.
-            data = answer.take_whole() or await answer.read_whole()
-            if change is not None:
-                data = await change(status, data)
-            usage = _complete_head(head, call.api, data, cost)
-            await send_whole(send, status, head, data)
-            return ForwardResult(status, "ok", usage)
         length = response_headers.get("content-length", "")
         is_unchanged = "content-encoding" not in response_headers and rewrite is None
         known_length = None
@@ -343,20 +352,31 @@ async def pass_through(
             await answer.close()
 
 
-def _complete_head(
-    head: list[Header], api: str, data: bytes, cost: Callable[[Usage], float | None] | None
-) -> Usage | Callable[[], Usage | None] | None:
-    """Add what follows from the body to the head of a whole answer; return the tokens that the body tells of."""
-    head.append((b"content-length", b"%d" % len(data)))
-    if not api:
-        return None
-    if cost is None:
-        return find_usage(partial(usage_in, api, data), len(data))
-    usage = usage_in(api, data)
-    price = None if usage is None else cost(usage)
-    if price is not None:
-        head.append((b"x-slipform-cost", cost_text(price)))
-    return usage
+async def _pass_whole(
+    call: ForwardedCall,
+    answer: Forwarded,
+    send: Send,
+    record: CallRecord,
+    cost: Callable[[Usage], float | None] | None,
+    change: Change | None,
+) -> ForwardResult:
+    """Send a whole answer on; it is read to its end before its status, so that none is sent that breaks on the way."""
+    status = answer.status
+    data = answer.take_whole() or await answer.read_whole()
+    if change is not None:
+        data = await change(status, data)
+    head = _forwarded_headers(answer.headers)
+    usage: Usage | Callable[[], Usage | None] | None = None
+    if cost is not None and call.api:
+        usage = spent = usage_in(call.api, data)
+        if spent is not None:
+            cost(spent)
+    elif call.api:
+        usage = find_usage(partial(usage_in, call.api, data), len(data))
+    if not (isinstance(send, RecordingSend) and send.answer(status, head, data, record.lines())):
+        length = (b"content-length", b"%d" % len(data))
+        await send_whole(send, status, [*head, length, *record.headers()], data)
+    return ForwardResult(status, "ok", usage)
 
 
 def _forwarded_headers(response_headers: Mapping[str, str]) -> list[Header]:

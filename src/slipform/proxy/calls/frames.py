@@ -14,6 +14,7 @@ from slipform.engine.planning import ModelRoute
 from slipform.ir import ModelRequest
 from slipform.ir.messages import PlainTurns
 from slipform.ir.request import CallCount
+from slipform.prices import AnyPrice
 from slipform.providers.forward import Route
 from slipform.providers.http import HttpProvider
 from slipform.proxy.calls.forward import ForwardedCall, vendor_headers
@@ -36,13 +37,14 @@ class ForwardTemplate(NamedTuple):
 
     provider: HttpProvider
     route: Route
+    price: AnyPrice | None
     before: bytes
     after: bytes
 
     def call(self, api: str, split: SplitBody, headers: Mapping[bytes, bytes]) -> ForwardedCall:
         """Return such a call, in its caller's bytes but for the model."""
         body = b"%b%b%b" % (self.before, split.text, self.after)
-        return ForwardedCall(api, self.provider, self.route, body, vendor_headers(headers))
+        return ForwardedCall(api, self.provider, self.route, body, vendor_headers(headers), self.price)
 
 
 class BoundCall(NamedTuple):
@@ -109,7 +111,7 @@ def split_fields(api: ServedApi, data: Mapping[str, Any], path: str) -> SplitFie
     return SplitFields((api.name, path if api.name == "gemini" else "", text), len(text), turns)
 
 
-class SplitBody(NamedTuple):
+class SplitBody(msgspec.Struct, frozen=True):
     """A body that is not parsed yet: the key of its frame, its conversation of nothing but words, and that as JSON."""
 
     key: FrameKey
@@ -119,7 +121,7 @@ class SplitBody(NamedTuple):
     @property
     def has_unique_keys(self) -> bool:
         """Whether no turn has a key twice: `split_body` takes none that is spelled with escapes."""
-        turns = len(self.messages)
+        turns = len(self.messages.turns)
         return self.text.count(b'"role"') == turns and self.text.count(b'"content"') == turns
 
 

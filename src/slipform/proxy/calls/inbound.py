@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -157,14 +157,9 @@ class NamedSchemas:
         return cached_format(name, dict(schema.document), strict=False)
 
 
-class WarmReading(NamedTuple):
-    """A call that was read by the frame of an earlier one, or its body, split for the frame that it may leave."""
-
-    call: Inbound | None
-    split: SplitBody | None = None
-
-
-_NOT_WARM = WarmReading(None)
+WarmReading: TypeAlias = tuple[Inbound | None, SplitBody | None]
+"""A call that was read by the frame of an earlier one, or its body, split for the frame that it may leave."""
+_NOT_WARM: WarmReading = (None, None)
 
 
 def read_warm(
@@ -181,7 +176,7 @@ def read_warm(
     split = split_body(api, body, limits_models=caller.models is not None)
     frame = None if split is None else place.frames.get(split.key)
     if split is None or frame is None:
-        return WarmReading(None, split)
+        return None, split
     models = frame.models
     if caller.models is not None:
         record.model = models[0] if models else ""
@@ -193,13 +188,11 @@ def read_warm(
     template = frame.forward
     if template is not None:
         if caller.budget is not None or not split.has_unique_keys:
-            return WarmReading(None, split)
+            return None, split
         forwarded = template.call(api.name, split, headers)
         record.provider = forwarded.provider.name
         record.upstream_model = forwarded.route.model
-        return WarmReading(
-            Inbound(api, served, record, models, stream_mode=frame.stream_mode, forwarded=forwarded), split
-        )
+        return Inbound(api, served, record, models, NOTHING, frame.stream_mode, (), forwarded), split
     record.enforced = frame.enforced
     record.schema = frame.schema
     bound = frame.bound
@@ -207,7 +200,7 @@ def read_warm(
     served = ServedRequest(request, served.stream, served.options)
     turns = CallerTurns(place.turns, caller.id)
     call = Inbound(api, served, record, models, NOTHING, frame.stream_mode, (), None, None, None, turns, None, bound)
-    return WarmReading(call, split)
+    return call, split
 
 
 class WarmPlace(NamedTuple):
@@ -496,7 +489,7 @@ def _forward_frame(call: Inbound, split: SplitBody, context: CallContext) -> Cal
     around = split_around(forwarded.body, split.text)
     if around is None:
         return None
-    template = ForwardTemplate(forwarded.provider, forwarded.route, *around)
+    template = ForwardTemplate(forwarded.provider, forwarded.route, forwarded.price, *around)
     return CallFrame(call.served, call.stream_mode, enforced=False, schema="", models=call.models, forward=template)
 
 

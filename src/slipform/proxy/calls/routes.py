@@ -157,7 +157,7 @@ class CallRouter:
         self._shared = SharedState(settings.redis) if settings.redis is not None else None
         self.guard = AdmissionControl(settings, self._shared)
         self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
-        self.forward_routes = ForwardRoutes(router)
+        self.forward_routes = ForwardRoutes(router, options.prices)
         self._fetcher = MediaFetcher(settings.fetch) if settings.fetch.enabled else None
         self._vendor_models = VendorModels(router) if settings.server.vendor_models else None
         self.schemas = NamedSchemas(settings)

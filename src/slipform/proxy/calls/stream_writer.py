@@ -73,14 +73,16 @@ class StreamWriter:
                     self._record.usage = chunk.usage
                     if self.price is not None:
                         chunks = self._with_cost(chunks, self.price)
-        if not self.started or not self._send.can_push:
+        cycle = self._send.cycle
+        if not self.started or cycle is None or not cycle.can_push:
             return chunks
         self._write_stream(b"".join(map(self._encoder.feed, chunks)))
         return None
 
     def push_texts(self, texts: list[str], call: int = -1) -> Sequence[CompletionChunk] | None:
         """`push`, for chunks that have only text of the first choice, or arguments of one of its calls."""
-        if not self.started or not self._send.can_push:
+        cycle = self._send.cycle
+        if not self.started or cycle is None or not cycle.can_push:
             return plain_chunks(texts, call)
         feed = self._encoder.feed_text
         self._write_stream(feed(texts[0], call) if len(texts) == 1 else b"".join([feed(text, call) for text in texts]))

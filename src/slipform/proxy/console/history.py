@@ -82,7 +82,8 @@ class CallHistory:
         """The words of calls, with their size."""
         self._trace_size = 0
         self._pinned: dict[str, tuple[bytes, bytes | None]] = {}
-        self._subscribers: set[Subscriber] = set()
+        self.subscribers: set[Subscriber] = set()
+        """Who is told of calls."""
         self._under_way: dict[str, CallRecord] = {}
         self._growth: dict[str, Growth] = {}
         """By how much the watched streams grew."""
@@ -103,8 +104,8 @@ class CallHistory:
         """Report a parsed call to all subscribers: that it began, and how its stream grows."""
         if record.trace is not None:
             record.trace.request = body
-        if self._subscribers:
-            for subscriber in self._subscribers:
+        if self.subscribers:
+            for subscriber in self.subscribers:
                 subscriber.call_started(identity)
             if record.stream:
                 self._look(identity, record)
@@ -118,7 +119,7 @@ class CallHistory:
             record.words = "kept"
         row = row_of(record, identity)
         has_detail = row[-1] is not None
-        if self.archive is None and not self._subscribers and not has_detail and (trace is None or trace.is_small):
+        if self.archive is None and not self.subscribers and not has_detail and (trace is None or trace.is_small):
             self._keep_row(row, _PLAIN_ROW_BYTES)
             if trace is not None:
                 self._keep_trace(identity, (trace, record), trace.size)
@@ -132,9 +133,9 @@ class CallHistory:
         if self.archive is not None:
             is_archived = trace is not None and trace.is_archived
             self.archive.add(identity, row[2], packed, words if is_archived else None)
-        if self._subscribers:
+        if self.subscribers:
             growth = self._growth.pop(identity, None)
-            for subscriber in self._subscribers:
+            for subscriber in self.subscribers:
                 subscriber.ended(identity, packed, growth, record)
 
     def _keep_row(self, row: _Row, size: int) -> None:
@@ -169,7 +170,7 @@ class CallHistory:
         growth = self._growth.get(identity)
         if growth is not None:
             growth.add(attempt, received, released, pending)
-            for subscriber in self._subscribers:
+            for subscriber in self.subscribers:
                 subscriber.grew(identity)
 
     def subscribe(self, watched: str = "", after: str = "") -> Subscriber:
@@ -178,7 +179,7 @@ class CallHistory:
         `after` is the id of the last event that an earlier subscriber saw: what came since comes first, or a gap.
         """
         subscriber = Subscriber(watched)
-        self._subscribers.add(subscriber)
+        self.subscribers.add(subscriber)
         if after:
             self._resume(subscriber, positions_of(after).get(self._run))
         if (record := self._under_way.get(watched)) is not None:
@@ -199,8 +200,8 @@ class CallHistory:
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Receive no more."""
-        self._subscribers.discard(subscriber)
-        if not self._subscribers:
+        self.subscribers.discard(subscriber)
+        if not self.subscribers:
             self._growth.clear()
 
     def take(self, subscriber: Subscriber) -> bytes:
@@ -217,7 +218,7 @@ class CallHistory:
 
     def tell(self, kind: str, data: bytes) -> None:
         """Send an event to all subscribers."""
-        for subscriber in self._subscribers:
+        for subscriber in self.subscribers:
             subscriber.put(kind, data)
 
     # -- reading ----------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from slipform.proxy.http_server.request_cycle import RequestCycle
 from slipform.proxy.observability.call_record import CallRecord, Header
 
 _MAX_CAPTURED = 64 * 1024
+JSON_LINES = b"\r\ncontent-type: application/json\r\ncache-control: no-store"
+"""The lines of a head that says what `send_bytes` does."""
 _MAX_QUERY_FIELDS = 64
 _LARGE = 64 * 1024
 """Bytes from which decompression leaves the event loop."""
@@ -67,10 +69,13 @@ class RecordingSend:
             self._record.status = message["status"]
         return self._send(message)
 
-    def answer(self, status: int, headers: Sequence[Header], body: bytes) -> bool:
-        """Write a whole response at once; return False when nothing was written, as with `push`."""
+    def answer(self, status: int, headers: Sequence[Header], body: bytes, lines: bytes = b"") -> bool:
+        """Write a whole response at once; return False when nothing was written, as with `push`.
+
+        `lines` are further headers, as they stand in the head; with them, the length is added here.
+        """
         cycle = self.cycle
-        if cycle is None or not cycle.answer(status, [*headers, *self.extra] if self.extra else headers, body):
+        if cycle is None or not cycle.answer(status, [*headers, *self.extra] if self.extra else headers, body, lines):
             return False
         record = self._record
         self.head_sent = self.complete = True
@@ -79,11 +84,6 @@ class RecordingSend:
         if self.captured is not None:
             self._capture(body)
         return True
-
-    @property
-    def can_push(self) -> bool:
-        """Whether `push` would write now."""
-        return self.cycle is not None and self.cycle.can_push
 
     def push(self, data: bytes) -> bool:
         """Write one more piece of a started stream at once.
@@ -210,13 +210,9 @@ def send_page(
     send: Send, status: int, body: bytes, content_type: bytes, headers: Iterable[Header] = ()
 ) -> Coroutine[Any, Any, None]:
     """Send a whole response of any content type."""
-    return send_whole(send, status, page_head(body, content_type, headers), body)
-
-
-def page_head(body: bytes, content_type: bytes, headers: Iterable[Header]) -> list[Header]:
-    """Return the headers of a whole response that is not to be stored."""
     length = (b"content-length", b"%d" % len(body))
-    return [(b"content-type", content_type), (b"cache-control", b"no-store"), length, *headers]
+    head = [(b"content-type", content_type), (b"cache-control", b"no-store"), length, *headers]
+    return send_whole(send, status, head, body)
 
 
 async def send_start(send: Send, status: int, content_type: bytes, headers: Iterable[Header] = ()) -> None:

@@ -40,12 +40,15 @@ def encode_head(
     status: int,
     headers: Iterable[Header],
     *,
-    date: bytes = b"",
+    lines: bytes = b"",
+    length: int | None = None,
     keep_alive: bool = True,
     is_http11: bool = True,
     is_head_request: bool = False,
 ) -> Head:
     r"""Return the encoded head of a response; raises `ValueError` for headers that would break its framing.
+
+    `lines` are headers that are encoded already, `length` is that of the body where no header says it.
 
     >>> encode_head(200, [(b"content-length", b"2")]).data
     b'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n'
@@ -53,9 +56,8 @@ def encode_head(
     Traceback (most recent call last):
     ValueError: A header of the answer holds a line end or another control character
     """
-    parts = [_status_line(status), date]
+    parts = [_status_line(status), lines]
     values = []
-    length: int | None = None
     chunked = False
     for name, value in headers:
         line = _header_line(name)
@@ -69,7 +71,7 @@ def encode_head(
         else:
             chunked = _is_chunked(value)
     joined = b"".join(values)
-    if len(joined.translate(None, _CONTROLS)) != len(joined):
+    if joined and len(joined.translate(None, _CONTROLS)) != len(joined):
         raise ValueError("A header of the answer holds a line end or another control character")
     if status in _BODYLESS:
         chunked = False
@@ -345,20 +347,26 @@ class RequestCycle:
 
         Returns False when nothing was written, because the client reads too slowly or disconnected; use `send` then.
         """
-        if not self.can_push:
+        connection = self._connection
+        if not self.head_written or connection.full or self.disconnected or self.complete:
             return False
         if self._head:
             self._write(data, more=True)
+        elif self._chunked and data:
+            connection.write(b"%x\r\n%b\r\n" % (len(data), data))
         else:
-            self._connection.write(self._framed(data, more=True))
+            connection.write(self._framed(data, more=True))
         return True
 
-    def answer(self, status: int, headers: Iterable[Header], body: bytes) -> bool:
-        """Write a whole response at once; return False when nothing was written, as with `push`."""
+    def answer(self, status: int, headers: Iterable[Header], body: bytes, lines: bytes = b"") -> bool:
+        """Write a whole response at once; return False when nothing was written, as with `push`.
+
+        `lines` are further headers, as they stand in the head; with them, the length is added here.
+        """
         connection = self._connection
         if connection.full or self.disconnected or self.head_written:
             return False
-        self._begin(status, headers)
+        self._begin(status, headers, lines, len(body) if lines else None)
         is_simple = self._remaining == len(body) <= _MAX_JOINED_BODY and self._wake_event is None
         if not is_simple or self._is_head:
             self._write(body, more=False)
@@ -370,12 +378,13 @@ class RequestCycle:
         connection.response_complete(self)
         return True
 
-    def _begin(self, status: int, headers: Iterable[Header]) -> None:
+    def _begin(self, status: int, headers: Iterable[Header], lines: bytes = b"", length: int | None = None) -> None:
         # A client that got no `100 Continue` may send its body or not: the start of the next request is unknown.
         head = encode_head(
             status,
             headers,
-            date=self._connection.state.date,
+            lines=self._connection.state.date + lines,
+            length=length,
             keep_alive=self.keep_alive and not (self._expects and not self.body_complete),
             is_http11=self._is_http11,
             is_head_request=self._is_head,

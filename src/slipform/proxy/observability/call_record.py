@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -21,6 +21,7 @@ from slipform.prices import AnyPrice, cost_of
 Header = tuple[bytes, bytes]
 SharedFields = tuple[str, str, str, str, str, str, bool, str, bool, float | None, int, bool]
 EndingFields = tuple[int, str, int | None, int]
+VerdictFields = tuple[str, str, str, tuple[int, bool, bool, int] | None, bool, int]
 
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
 _NO_USAGE = Usage()
@@ -81,13 +82,8 @@ class CallTrace:
             self.pour.append((round(milliseconds, 1), attempt, received, sent, pending))
 
 
-class CallTotals(NamedTuple):
-    """The figures of a call that log, metrics and history all need."""
-
-    tokens: Usage
-    seconds: float
-    overhead: float | None
-    """Seconds that slipform itself added; None where the vendor's share is not known, as in streams."""
+CallTotals = tuple[Usage, float, float | None]
+"""Tokens, seconds, and those of them that slipform itself added; None where the vendor's share is not known."""
 
 
 class CallRecord(msgspec.Struct):
@@ -165,14 +161,14 @@ class CallRecord(msgspec.Struct):
         if self.calls is not None and not self.stream:
             overhead = max(0.0, seconds - self.calls.waited_seconds)
         tokens = self.tokens if self.report is None else self.report.tokens
-        self.final_totals = CallTotals(tokens, seconds, overhead)
+        self.final_totals = (tokens, seconds, overhead)
 
     def totals(self) -> CallTotals:
         """Return tokens over all attempts and times, as they are now or were at the end."""
         if self.final_totals is not None:
             return self.final_totals
         seconds = self.seconds
-        return CallTotals(self.tokens, seconds, self._overhead(seconds))
+        return self.tokens, seconds, self._overhead(seconds)
 
     def set_report(self, report: Report) -> None:
         """Record what became of the attempts."""
@@ -236,18 +232,33 @@ class CallRecord(msgspec.Struct):
     def headers(self) -> list[Header]:
         """Return what slipform did, as response headers."""
         request_id = self.request_id.encode()
+        names: list[Header] = [(b"x-request-id", request_id), (b"x-slipform-request-id", request_id)]
+        return [*names, *_shared_headers(*self._shared_fields()), *self._own_headers()]
+
+    def lines(self) -> bytes:
+        """Return `headers` as the lines of a response's head: no value of theirs can end its line."""
+        request_id = self.request_id.encode()
+        shared = _shared_lines(*self._shared_fields())
+        lines = [b"%b\r\nx-request-id: %b\r\nx-slipform-request-id: %b" % (shared, request_id, request_id)]
+        lines += [b"%b: %b" % header for header in self._own_headers()]
+        return b"\r\n".join(lines)
+
+    def _shared_fields(self) -> VerdictFields:
+        """Return what the headers depend on that many calls share."""
         report = self.report
         verdict = None
         if report is not None:
             verdict = len(report.attempts), self.repaired, self.patched, len(report.warnings)
         model = self.upstream_model or self.model
-        shared = _shared_headers(self.provider, model[:_MAX_NAME], self.strategy, verdict, self.cached, self.fallbacks)
-        headers: list[Header] = [(b"x-request-id", request_id), (b"x-slipform-request-id", request_id), *shared]
+        return self.provider, model[:_MAX_NAME], self.strategy, verdict, self.cached, self.fallbacks
+
+    def _own_headers(self) -> list[Header]:
+        headers: list[Header] = []
         if self.api == "anthropic":
-            headers.append((b"request-id", request_id))  # where its SDK reads it
+            headers.append((b"request-id", self.request_id.encode()))  # where its SDK reads it
         if self.schema_from:
             headers.append((b"x-slipform-schema-from", self.schema_from.encode()))
-        if report is None and self.warnings:
+        if self.report is None and self.warnings:
             headers.append((b"x-slipform-warnings", b"%d" % self.warnings))
         if self.cost is not None:
             headers.append((b"x-slipform-cost", cost_text(self.cost)))
@@ -349,6 +360,14 @@ def _shared_headers(
     if fallbacks:
         headers.append((b"fallbacks", b"%d" % fallbacks))
     return tuple([(b"x-slipform-" + name, value) for name, value in headers])
+
+
+@lru_cache(maxsize=512)
+def _shared_lines(
+    provider: str, model: str, strategy: str, verdict: tuple[int, bool, bool, int] | None, cached: bool, fallbacks: int
+) -> bytes:
+    headers = _shared_headers(provider, model, strategy, verdict, cached, fallbacks)
+    return b"".join([b"\r\n%b: %b" % header for header in headers])
 
 
 def cost_text(cost: float) -> bytes:

@@ -219,13 +219,14 @@ class Metrics:
             self._count_tokens(attempt.usage, "reask" if number else "answer")
             for repair in attempt.repairs:
                 self._pending["repairs", repair.kind] += 1
-            for patch in attempt.patches:
-                self._pending["repairs", f"patch_{patch.op}"] += 1
+            if attempt.patched is not None:
+                for patch in attempt.patched.edits:
+                    self._pending["repairs", f"patch_{patch.op}"] += 1
         if record.outcome != "ok":
             stage = "failed"
         elif len(attempts) > 1:
             stage = "after_reask"
-        elif attempts and (attempts[-1].repairs or attempts[-1].patches):
+        elif attempts and (record.repaired or record.patched):
             stage = "after_repair"
         else:
             stage = "first_try"
@@ -240,7 +241,9 @@ class Metrics:
     def _series_of(self, record: CallRecord) -> _Series:
         strategy = record.strategy or ("enforced" if record.enforced else "pass")
         provider = record.provider[:_MAX_LABEL] or "none"
-        labels = (record.api, provider, self._model(record), strategy, record.outcome)
+        name = record.model
+        model = name[:_MAX_LABEL] if name in self._model_labels else self._model(record)
+        labels = (record.api, provider, model, strategy, record.outcome)
         series = self._series.get(labels)
         if series is None and len(self._series) >= _MAX_SERIES:
             labels = (record.api, provider, _OTHER, strategy, record.outcome)
