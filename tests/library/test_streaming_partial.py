@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from slipform.library.partial import UNSET, Memory, Partial, so_far, still_open
-from slipform.library.partial_types import kind_of
+from slipform.library.partial import UNSET, Memory, Partial, kind_of, so_far, still_open
 from slipform.schema import Schema
 from slipform.text.parser import Parser
 from slipform.text.tree import PENDING

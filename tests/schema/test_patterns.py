@@ -38,7 +38,7 @@ OWN_PATTERNS = {
     ("codecs/tool_names.py", "__post_init__"): "our own table of the vendors' alphabets",
     ("codecs/tool_names.py", "encode"): "our own table of the vendors' alphabets",
     ("text/repair/fast_paths.py", "_patterns"): "our own tables, compiled on first use",
-    ("evidence/columns.py", "_row_of"): "the sign between the cells of a table, escaped",
+    ("evidence/source_index.py", "_row_of"): "the sign between the cells of a table, escaped",
     ("evidence/dates.py", "_months_in"): "our own table of months, escaped",
     ("evidence/folding.py", "_longer_or_shorter"): "characters of the source in a class, escaped",
     ("addons/records/coverage.py", "_pattern"): "forms of values in the source, escaped",

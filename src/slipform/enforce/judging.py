@@ -14,8 +14,8 @@ import orjson
 
 from slipform.enforce.coercion import Switches, json_size, validation_work
 from slipform.enforce.doubts import doubt, dropped_data, first_doubt
+from slipform.enforce.options import Validator, complaints
 from slipform.enforce.patching import Patched, patch, patch_as_written, patch_for_type
-from slipform.enforce.validators import Validator, complaints
 from slipform.errors import (
     EmptyAnswerError,
     EnforcementError,

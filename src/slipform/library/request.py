@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
-from slipform.enforce.options import override
-from slipform.enforce.validators import Complaint, checked_validators
+from slipform.enforce.options import Complaint, checked_validators, override
 from slipform.engine.setup import Options, default_router, library_options
 from slipform.errors import ConfigError
 from slipform.ir import Message, ModelRequest, Sampling
 from slipform.ir.evidence import Evidence
 from slipform.library.messages import Prompt, example_messages, messages_of
-from slipform.library.partial_types import ANY, Kind, kind_of
+from slipform.library.partial import ANY, Kind, kind_of
 from slipform.library.tool_loop import STEP_ATTEMPTS, Approval, Conversing, Toolbox, ToolLike
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider

@@ -14,8 +14,7 @@ from slipform.errors import ConfigError, EnforcementError, SlipformError
 from slipform.ir import UNRESOLVED, CompletionChunk, Lift, Message, ModelResponse, ToolCall, Usage
 from slipform.ir.evidence import FieldEvidence
 from slipform.ir.reducer import JsonParser, ParserChoice, Reducer, Snapshot
-from slipform.library.partial import Memory, Partial, ValuePath, finished_items, restore_parts
-from slipform.library.partial_types import Kind
+from slipform.library.partial import Kind, Memory, Partial, ValuePath, finished_items, restore_parts
 from slipform.library.tool_loop import AskEffect, Conversation, Conversing, RunEffect, ToolRun, conversation
 from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, Schema

@@ -9,8 +9,7 @@ from slipform.schema.document import REF
 from slipform.schema.lowering.descriptions import describe, note, takes_pattern
 from slipform.schema.lowering.lift_plan import SAME, TEXT, AbsenceMode, FieldPlan, Out, Pairs, RecordPlan, TextPlan
 from slipform.schema.lowering.unions import box, closed_object, nullable_scalar, union
-from slipform.schema.normal_form import Bound, Conjunction, SourceNode
-from slipform.schema.normal_views import ObjectView, object_view
+from slipform.schema.normal_form import Bound, Conjunction, ObjectView, SourceNode, object_view
 
 if TYPE_CHECKING:
     from slipform.schema.lowering.emit import Emitter

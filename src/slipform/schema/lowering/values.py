@@ -11,8 +11,7 @@ from slipform.schema.lowering.descriptions import constraints, describe, note
 from slipform.schema.lowering.lift_plan import SAME, TEXT, FieldPlan, Items, Out, Same, Tuple
 from slipform.schema.lowering.objects import absence, spell_absence
 from slipform.schema.lowering.unions import closed_object
-from slipform.schema.normal_form import Bound, Conjunction
-from slipform.schema.normal_views import ArrayView, array_view
+from slipform.schema.normal_form import ArrayView, Bound, Conjunction, array_view
 
 if TYPE_CHECKING:
     from slipform.schema.lowering.emit import Emitter
