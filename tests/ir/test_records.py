@@ -20,7 +20,6 @@ from slipform.ir.messages import Text
 from slipform.ir.request import CallCount
 from slipform.ir.response import Lift
 from slipform.providers.auth import Authorised, Secret
-from slipform.providers.forward import Forwarded
 from slipform.runner.call import FinishedRow
 from slipform.runner.journal import JournalEntry
 from slipform.schema import OutputStrategy
@@ -43,7 +42,7 @@ RECORDS = [
     ENTRY,
     FinishedRow(ENTRY, Usage(1, 2), 0.5),
 ]
-KINDS = sorted({type(record) for record in RECORDS} | {Forwarded}, key=lambda kind: kind.__name__)
+KINDS = sorted({type(record) for record in RECORDS}, key=lambda kind: kind.__name__)
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)

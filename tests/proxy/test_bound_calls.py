@@ -60,6 +60,8 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
 }  # fmt: skip
 """What the vendor answers, and the fields of the call."""
 
+FIRST_CALLS = 2
+"""Calls after which the frame is known."""
 _VARYING = re.compile(rb'"(id|created|x-request-id)": ?("[^"]*"|\d+)')
 _TIMES = ("latency_ms", "first_byte_ms", "overhead_ms", "id")
 _HEADERS = ("date", "x-request-id", "x-slipform-request-id", "x-slipform-overhead-ms", "content-length")
@@ -117,21 +119,22 @@ def run(name: str, traces: str, lines: Lines) -> tuple[Any, ...]:
     steps, changes = CASES[name]
     fields = {"model": "up/m", **changes}
     script = Script()
+    lines.fields.clear()
     with FakeVendor(script) as vendor:
         provider = HttpProvider(
             "openai", name="up", base_url=vendor.base_url, api_key="sk-1234567890", retries=RetryPolicy(1, base=0.001)
         )
         settings = {"default_model": "up/m", "server": {"traces": traces}}
         with proxied({"up": provider}, settings) as address:
-            for _ in range(2):
+            for _ in range(FIRST_CALLS):
                 assert chat(address, **fields).status == 200
             vendor.requests.clear()
-            lines.fields.clear()
             script.steps = list(steps)
             reply = chat(address, **fields)
             sent = [each.json() for each in vendor.requests]
             page = counts(address)
-        return comparable(reply), list(lines.fields), sent, page
+        # Lines are written in batches, the last of them when the server has stopped.
+        return comparable(reply), lines.fields[FIRST_CALLS:], sent, page
 
 
 @pytest.mark.parametrize("traces", ["off", "on"])

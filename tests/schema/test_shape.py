@@ -43,6 +43,7 @@ def test_a_value_is_built_once_and_the_oldest_go_first() -> None:
 
 def test_what_is_derived_counts_towards_the_limit_of_the_table() -> None:
     shapes = next(cache for cache in live_caches() if cache.name == "shapes")
+    shapes.clear()  # near its limit, others would go for what is added
     before = shapes.held_bytes
     Shape.of({"title": "counted"}).derived("large", lambda: "x", lambda _: 1_000_000)
     assert shapes.held_bytes >= before + 1_000_000
