@@ -25,7 +25,7 @@ class Exchanged:
             self.taken.append(data)
         return not self.full
 
-    def answer(self, status: int, headers: Any, body: bytes) -> bool:
+    def answer(self, status: int, headers: Any, body: bytes, _lines: bytes = b"") -> bool:
         if not self.full:
             self.taken.append((status, list(headers), body))
         return not self.full
