@@ -14,7 +14,7 @@ import msgspec
 from slipform.codecs import StreamDecoder
 from slipform.errors import SlipformError, TruncatedError, UpstreamError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, ModelWarning
-from slipform.ir.request import CallCount
+from slipform.ir.request import CallCount, ModelNote
 from slipform.ir.response import ChunkSink
 from slipform.providers import retry
 from slipform.providers.base import as_chunks
@@ -73,6 +73,8 @@ class FinishEffect(msgspec.Struct, frozen=True):
 Effect: TypeAlias = OpenEffect | FetchEffect | ReadEffect | SleepEffect | FinishEffect
 CallSteps: TypeAlias = Generator[Effect, Any, None]
 _ERROR_BODY = 1 << 20
+VENDOR_RETRIED = "vendor_retried"
+"""The code of the note that a vendor was asked again after a pause."""
 _REFUSING = frozenset({400, 404, 422, 501})
 """Statuses with which vendors refuse what a request asks for; some have nobody who serves it (404)."""
 _READ = ReadEffect()
@@ -205,6 +207,7 @@ def _exchange(
     started = endpoint.clock() if first is None else first.began
     attempt = 0
     steps_down = 0
+    waits: list[ModelWarning] = []
     while True:
         if first is None:
             prepared = endpoint.prepare(request, streamed=streamed)
@@ -228,7 +231,7 @@ def _exchange(
                 raise error from fault
         else:
             if 200 <= head.status < 300:
-                return prepared, head, body
+                return _with_notes(prepared, waits), head, body
             error = yield from _refusal(prepared, head)
             may_step_down = head.status in _REFUSING and steps_down < retry.MAX_STEPS_DOWN
             if may_step_down and endpoint.downgrade_after(error, request, prepared):
@@ -244,10 +247,22 @@ def _exchange(
             raise error
         count_repeat(request.calls, f"{endpoint.name}/{request.model}", error)
         attempt += 1
+        waits.append(_wait_note(error, pause))
         logger.info(
             "%s: request failed, error=%s, retry=%d, seconds=%.2f", error.where, type(error).__name__, attempt, pause
         )
         yield SleepEffect(pause)
+
+
+def _wait_note(error: UpstreamError, seconds: float) -> ModelNote:
+    cause = error.message.rstrip(".")
+    return ModelNote(VENDOR_RETRIED, f"{cause}; slipform waited {seconds:.2f} s and tried again.")
+
+
+def _with_notes(prepared: PreparedCall, notes: Sequence[ModelWarning]) -> PreparedCall:
+    if notes:
+        return msgspec.structs.replace(prepared, warnings=(*prepared.warnings, *notes))
+    return prepared
 
 
 def count_repeat(calls: CallCount | None, model: str, error: UpstreamError) -> None:

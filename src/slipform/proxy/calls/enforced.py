@@ -110,7 +110,7 @@ async def answer(
 
 def _add_attempts(record: CallRecord, before: Report) -> None:
     """Let logs and metrics count what models spent before; the caller's report has the cost of the answer itself."""
-    if before.attempts:
+    if before.attempts or before.fallback_errors:
         record.set_report(joined(before, record.report))
 
 

@@ -21,6 +21,7 @@ from slipform import __version__
 from slipform.build_info import build_in_use
 from slipform.config import ServerSettings
 from slipform.errors import RequestError
+from slipform.providers.call import VENDOR_RETRIED
 from slipform.proxy.admission.admission import ANYBODY, Caller, is_loopback
 from slipform.proxy.calls.endpoints import UnknownPathError
 from slipform.proxy.calls.pages import WrongMethodError, openapi_bytes, spend
@@ -528,7 +529,9 @@ def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 
 def _without_detail(row: dict[str, Any]) -> dict[str, Any]:
-    row.pop("detail", None)
+    detail = row.pop("detail", None) or {}
+    if VENDOR_RETRIED in detail.get("notes", ()):
+        row["waited"] = True
     return row
 
 

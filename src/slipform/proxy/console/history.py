@@ -55,7 +55,7 @@ def _packed(trace: CallTrace, record: CallRecord) -> bytes:
         "response": _excerpt_of(trace.response),
         "pour": trace.pour,
         "report": None if report is None else report.to_dict(),
-        "texts": [] if report is None else [attempt.text for attempt in report.attempts],
+        "texts": [] if report is None else [attempt.text or attempt.candidate for attempt in report.attempts],
     }
     return redact(orjson.dumps(fields, default=str).decode()).encode()
 

@@ -104,7 +104,7 @@ def stage_of(record: CallRecord) -> str:
 
 def _is_plain(report: Report) -> bool:
     """Whether a report says no more than the row: one attempt, whose answer was valid as it came."""
-    if len(report.attempts) != 1 or report.warnings or report.fallback_errors:
+    if len(report.attempts) != 1 or report.warnings or report.notes or report.fallback_errors:
         return False
     attempt = report.attempts[0]
     is_touched = attempt.repairs or attempt.patched or attempt.violations or attempt.stream
@@ -116,6 +116,7 @@ def _detail(report: Report) -> dict[str, Any]:
     return {
         "attempts": [_attempt(attempt) for attempt in report.attempts],
         "warnings": [warning.code for warning in report.warnings],
+        "notes": [note.code for note in report.notes],
         "fallbacks": [{"model": each.get("model"), "code": each.get("code")} for each in report.fallback_errors],
     }
 

@@ -65,7 +65,11 @@ export const ago = (at) => {
 export const STAGES = { first: ['✓ first try', 'good'], repaired: ['✎ repaired', 'note-c'], reasked: ['↻ retried', 'warn'], failed: ['✗ failed', 'bad'], passed: ['passed through', ''], cached: ['≡ cached', ''], under_way: ['pouring', 'run'] };
 
 export function stage(row) {
-  const [text, look] = STAGES[row.stage] || [row.stage, ''];
+  let [text, look] = STAGES[row.stage] || [row.stage, ''];
+  // Valid as it came, but not the first thing that was tried.
+  if (row.stage === 'first' && row.fallbacks) [text, look] = ['⇢ fallback', 'warn'];
+  else if (row.stage === 'first' && (row.waited || row.detail?.notes?.includes('vendor_retried'))) [text, look] = ['↻ after a wait', 'warn'];
+  else if (row.outcome === 'refusal') text = '✗ refused';
   return h('span', { class: `pill ${look}` }, text);
 }
 

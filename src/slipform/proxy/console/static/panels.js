@@ -3,12 +3,12 @@ import { post } from './api.js';
 import { bytes, h, long, ms, none, replace, table } from './dom.js';
 import { field } from './pages.js';
 import { unitsBefore } from './pour.js';
-import { turnsOf } from './trace.js';
+import { callsOf, earlierCalls, toolsOf, turnsOf } from './trace.js';
 
 /** The tabs of a call; `choose` opens one, `draft` is what the playground begins with. */
 export function panels(call) {
   const box = h('div', { role: 'tabpanel', class: 'card', tabindex: '0', 'aria-label': 'Details' });
-  const tabs = [['Repairs', repairsView], ['Prompt', promptView], ['Dialect', dialectView], ['Re-validate', rejudgeView], ['Timeline', timelineView], ['Raw', rawView]];
+  const tabs = [['Repairs', repairsView], ['Prompt', promptView], ...(toolsOf(call.body).length ? [['Tools', toolsView]] : []), ['Dialect', dialectView], ['Re-validate', rejudgeView], ['Timeline', timelineView], ['Raw', rawView]];
   const buttons = tabs.map(([name], index) => h('button', { role: 'tab', 'aria-selected': String(index === 0), onclick: () => choose(index) }, name));
   const choose = (index) => {
     buttons.forEach((button, at) => button.setAttribute('aria-selected', String(at === index)));
@@ -19,8 +19,9 @@ export function panels(call) {
     replace(box, promptView(call, found.spans));
     box.querySelector('mark')?.scrollIntoView({ block: 'center' });
   };
+  const toolsTab = tabs.findIndex(([name]) => name === 'Tools');
   const isTouched = call.attempts.some((each) => (each.repairs || []).length || (each.patch || each.patches || []).length);
-  return { first: isTouched || !call.body ? 0 : 1, node: h('div', h('div.tabs', { role: 'tablist', 'aria-label': 'Details of the call' }, buttons), box), choose, lightUp, draft: () => draftOf(call) };
+  return { first: isTouched || !call.body ? 0 : Math.max(1, toolsTab), node: h('div', h('div.tabs', { role: 'tablist', 'aria-label': 'Details of the call' }, buttons), box), choose, lightUp, draft: () => draftOf(call) };
 }
 
 /** The text with its edits in place: what was taken out, what was put in, guesses marked. */
@@ -73,6 +74,21 @@ function promptView({ body, row }, spans = []) {
   let last = turns.length - 1;
   while (last > 0 && !['user', 'source'].includes(turns[last][0])) last -= 1;
   return turns.map(([role, text], index) => h('div.turn', h('b', {}, role), index === last && spans.length ? h('pre.pour', { tabindex: '0', 'aria-label': 'Where it stands' }, lit(text, spans)) : long(text, `What ${role} said`)));
+}
+
+const argumentsBox = (args) => h('pre', { tabindex: '0', 'aria-label': 'Arguments' }, typeof args === 'string' ? args : JSON.stringify(args, null, 2));
+
+/** The calls of an answer, each with its arguments and whether they are valid. */
+export function callsView(calls, row) {
+  return calls.map((call) => h('div.turn', h('code', {}, call.name), ' ', row.outcome === 'ok' ? h('span.pill.good', '✓ valid') : h('span.pill.bad', '✗ not sent'), argumentsBox(call.args)));
+}
+
+function toolsView({ body, row, trace }) {
+  const calls = callsOf(trace);
+  const earlier = earlierCalls(body);
+  return [h('h3', 'Calls of this answer'), calls.length ? callsView(calls, row) : h('p.muted', row.stream ? 'The calls of a stream are in the attempts above.' : 'The model called no tool.'),
+    earlier.length ? [h('h3', 'Calls before, with their results'), table(['tool', 'arguments', 'result'], earlier.map((each) => [each.name, h('code', {}, JSON.stringify(each.args).slice(0, 300)), each.result === undefined ? none : String(each.result).slice(0, 300)]), 'Calls before')] : null,
+    h('h3', 'Tools offered'), toolsOf(body).map((each) => h('details', h('summary', h('code', {}, each.name), ` ${each.description.slice(0, 120)}`), each.schema ? argumentsBox(each.schema) : null))];
 }
 
 function lit(text, spans) {

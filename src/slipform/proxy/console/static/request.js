@@ -2,10 +2,11 @@
 import { get, del, listen, post, put } from './api.js';
 import { copiesOf } from './code.js';
 import { clock, copy, count, download, h, icon, money, ms, none, replace, stage } from './dom.js';
-import { panels } from './panels.js';
+import { outcomeCard } from './outcome.js';
+import { callsView, panels } from './panels.js';
 import { parsePartial } from './partial.js';
 import { countsRibbon, grow, legend, player, ribbon, states, unitsBefore } from './pour.js';
-import { evidenceOf, finalText, marksOf, parsed, schemaOf } from './trace.js';
+import { callsOf, evidenceOf, finalText, marksOf, parsed, schemaOf } from './trace.js';
 import { tree } from './tree.js';
 
 /** A button that records the prompts and answers of later calls: until it is stopped, or for an hour where others call. */
@@ -87,6 +88,7 @@ function over(main, state, row) {
   const report = trace?.report;
   const attempts = (report?.attempts) || (row.detail?.attempts) || [];
   const answer = finalText(trace, row);
+  const calls = callsOf(trace);
   const marks = marksOf(attempts);
   const evidence = evidenceOf(report);
   const list = trace?.pour.length ? states(trace.pour) : [];
@@ -95,7 +97,8 @@ function over(main, state, row) {
   const treeBox = h('div');
   let before;
   const fillTree = (text, whole) => {
-    if (!schema) { replace(treeBox, h('p.muted', {}, row.schema ? `The shape “${row.schema}” was not recorded.` : 'This call has no schema.')); return; }
+    if (!schema && calls.length) { replace(treeBox, callsView(calls, row)); return; }
+    if (!schema) { replace(treeBox, h('p.muted', {}, row.schema ? `The shape “${row.schema}” was not recorded.` : 'This call has no schema.'), answer ? h('pre.pour', { tabindex: '0', 'aria-label': 'The answer' }, answer) : null); return; }
     const value = text ? parsePartial(text) : undefined;
     replace(treeBox, tree(schema, value, { marks: whole ? marks : new Map(), before: whole ? undefined : before, evidence: whole ? evidence : new Map(), onEvidence: view.lightUp }));
     before = value ?? new Map();
@@ -144,6 +147,7 @@ function over(main, state, row) {
   replace(main, header(state, row, copyMenu, body ? h('button', { onclick: () => { state.draft = view.draft(); state.go('/console/playground'); } }, icon('playground'), 'Playground') : null, file ? h('span.pill.note-c', 'from a file') : pin, h('button', { onclick: save }, icon('save'), 'Export')),
     h('dl.figures.small', {}, figure('total', ms(row.ms)), figure('first byte', ms(row.first_ms)), figure('overhead', ms(row.overhead_ms)), figure('tokens in / out', row.input === null && row.output === null ? none : `${count(row.input)} / ${count(row.output)}`), figure('cost', money(row.cost)), figure('attempts', row.attempts || none), figure('fallbacks', count(row.fallbacks))),
     row.absent ? h('p.note', {}, row.absent, ' ', row.words === 'off' ? recordFromNowOn() : null) : null,
+    outcomeCard(row, trace),
     play ? play.node : null,
     h('div', { class: evidence.size ? 'split even' : 'split' }, h('section.card', { 'aria-label': 'Answer by schema' }, h('h2', 'Answer'), treeBox), h('section', { 'aria-label': 'The pour' }, h('div.columns', {}, columns), nothing ? h('div.card', {}, nothing) : null, list.length || attempts.some((each) => each.stream) ? legend() : null)),
     view.node);

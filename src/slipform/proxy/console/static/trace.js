@@ -68,3 +68,39 @@ export function turnsOf(body) {
   for (const each of body.contents || []) turns.push([each.role || 'user', textOf(each.parts)]);
   return turns;
 }
+
+/** The tools that a request offers, in any of the APIs: name, description, schema of the arguments. */
+export function toolsOf(body) {
+  const offered = (body?.tools || []).flatMap((tool) => tool.functionDeclarations || tool.tools || [tool.function || tool]);
+  return offered.map((each) => ({ name: each.name || each.type, description: each.description || '', schema: each.parameters || each.input_schema || each.parametersJsonSchema || null }));
+}
+
+const asValue = (given) => (typeof given === 'string' ? parsed(given) ?? given : given ?? {});
+
+/** The tool calls in some messages, items or parts of any API: name, id, arguments. */
+function callsIn(things) {
+  return (things || []).filter(Boolean).flatMap((each) => {
+    const call = each.functionCall || each.function || (['tool_use', 'function_call'].includes(each.type) ? each : null);
+    const inner = [...(each.tool_calls || []), ...(Array.isArray(each.content) ? each.content : []), ...(each.parts || [])];
+    return call?.name ? [{ name: call.name, id: each.call_id || each.id || call.id || '', args: asValue(call.arguments ?? call.input ?? call.args) }] : callsIn(inner);
+  });
+}
+
+/** The tool calls of a call's answer: whole, or as its report has them. */
+export function callsOf(trace) {
+  const whole = parsed(trace?.response.text);
+  if (!whole) return [];
+  return callsIn([whole.choices?.[0]?.message, whole.message, whole.candidates?.[0]?.content, whole.type === 'message' ? whole : null, ...(whole.output || [])]);
+}
+
+/** The tool calls of earlier turns, each with its result. */
+export function earlierCalls(body) {
+  const turns = body?.messages || body?.contents || (Array.isArray(body?.input) ? body.input : []);
+  const results = turns.flatMap((turn) => [turn, ...(Array.isArray(turn.content) ? turn.content : []), ...(turn.parts || [])]).map((each) => {
+    if (each.role === 'tool') return [each.tool_call_id || each.tool_name, textOf(each.content)];
+    if (each.type === 'tool_result') return [each.tool_use_id, textOf(each.content)];
+    if (each.type === 'function_call_output') return [each.call_id, textOf(each.output)];
+    return each.functionResponse ? [each.functionResponse.id || each.functionResponse.name, JSON.stringify(each.functionResponse.response)] : null;
+  }).filter(Boolean);
+  return callsIn(turns).map((call) => ({ ...call, result: results.find(([key]) => key === call.id || key === call.name)?.[1] }));
+}

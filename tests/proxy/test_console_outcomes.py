@@ -1,0 +1,42 @@
+"""What the console's rows say of calls that were not answered at the first try."""
+
+from __future__ import annotations
+
+from slipform.config import Settings
+from slipform.engine.setup import Options, alias_targets
+from slipform.library.async_client import AsyncClient
+from slipform.providers.http import HttpProvider
+from slipform.providers.retry import RetryPolicy
+from slipform.providers.router import Router
+from slipform.proxy import App
+from slipform.testing import FakeVendor, rate_limited, server_error
+from tests.conftest import serving
+from tests.proxy.proxying import ADA, chat
+
+
+def provider_of(vendor: FakeVendor, retries: int) -> HttpProvider:
+    policy = RetryPolicy(attempts=retries)
+    return HttpProvider("openai-compatible", base_url=vendor.base_url, api_key="k", retries=policy)
+
+
+def test_a_row_says_that_a_vendor_was_asked_again_after_a_pause() -> None:
+    with FakeVendor([rate_limited(retry_after_ms=1), ADA]) as vendor:
+        app = App(AsyncClient(router=Router({"up": provider_of(vendor, 1)}), options=Options()), Settings())
+        with serving(app) as address:
+            report = chat(address, model="up/m", slipform={"report": True}).json["slipform"]
+        row = next(iter(app.console.history.rows()))
+    assert [note["code"] for note in report["notes"]] == ["vendor_retried"]
+    assert "slipform waited" in report["notes"][0]["message"]
+    assert row["detail"]["notes"] == ["vendor_retried"]
+
+
+def test_a_row_says_which_model_failed_before_another_answered() -> None:
+    settings = Settings.model_validate({"default_model": "list", "model_aliases": {"list": ["down/m", "up/m"]}})
+    with FakeVendor([server_error(503, "overloaded")]) as down, FakeVendor([ADA]) as up:
+        providers = {"down": provider_of(down, 0), "up": provider_of(up, 0)}
+        router = Router(providers, aliases=alias_targets(settings), default="list")
+        app = App(AsyncClient(router=router, options=Options()), settings)
+        with serving(app) as address:
+            assert chat(address, model="list").status == 200
+        row = next(iter(app.console.history.rows()))
+    assert row["detail"]["fallbacks"] == [{"model": "down/m", "code": "upstream_error"}]
