@@ -98,13 +98,7 @@ def _read_entry(state: LiteLlmImport, entry: Any, place: SettingPath) -> None:
     _read_info(state, info, params, target, (*place, "model_info"))
     for name, value in params.items():
         _read_parameter(state, value, defaults, (*where, name))
-    upstream = target.partition("/")[2]
-    if not alias:
-        state.note("left out", (*place, "model_name"), "there is none")
-    elif "*" in alias or "*" in upstream:
-        _read_wildcard(state, alias, target, (*place, "model_name"))
-    else:
-        _add_deployment(state, alias, Deployment(target, shares, order, {**state.defaults, **defaults}), where)
+    _add_deployment(state, alias, Deployment(target, shares, order, {**state.defaults, **defaults}), place)
 
 
 def _with_credential(state: LiteLlmImport, params: Mapping[str, Any], place: SettingPath) -> dict[str, Any]:
@@ -117,13 +111,19 @@ def _with_credential(state: LiteLlmImport, params: Mapping[str, Any], place: Set
 
 
 def _add_deployment(state: LiteLlmImport, alias: str, deployment: Deployment, place: SettingPath) -> None:
+    if not alias:
+        state.note("left out", (*place, "model_name"), "there is none")
+        return
+    if "*" in alias or "*" in deployment.target.partition("/")[2]:
+        _read_wildcard(state, alias, deployment.target, (*place, "model_name"))
+        return
     deployments = state.aliases.setdefault(alias, [])
     same = next((each for each in deployments if each.target == deployment.target), None)
     if same is None:
         deployments.append(deployment)
     elif same.defaults != deployment.defaults:
         text = f"`{alias}` has {deployment.target} twice, with other parameters; the first are taken"
-        state.note("left out", place, text)
+        state.note("left out", (*place, "litellm_params"), text)
 
 
 def _model_name(state: LiteLlmImport, model: Any, place: SettingPath) -> str | None:

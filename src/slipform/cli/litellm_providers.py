@@ -79,13 +79,18 @@ def _split_model(model: str, params: dict[str, Any]) -> tuple[str, str, str]:
     if chosen:
         return chosen, upstream if slash and prefix == chosen else model, ""
     if not slash:
-        beginnings = {"claude": "anthropic", "gemini": "gemini", "command": "cohere", "mistral-": "mistral"}
-        return next((name for start, name in beginnings.items() if model.startswith(start)), "openai"), model, ""
+        return _default_provider(model), model, ""
     if prefix in known_providers():
         return prefix, upstream, ""
     if params.get("api_base") or params.get("base_url"):
         return "custom_openai", model, ""
     return "", "", f"the provider {prefix!r} is not known here"
+
+
+def _default_provider(model: str) -> str:
+    """Return the provider of a model that is named without one, as LiteLLM chooses it."""
+    beginnings = {"claude": "anthropic", "gemini": "gemini", "command": "cohere", "mistral-": "mistral"}
+    return next((name for start, name in beginnings.items() if model.startswith(start)), "openai")
 
 
 @cache
@@ -108,11 +113,9 @@ def _read_address(state: LiteLlmImport, provider: _KnownProvider, base: Any, pla
         return _default_address(state, provider, place)
     kind = _COMPATIBLE if provider.kind == "openai" else provider.kind
     if (variable := variable_of(base)) is not None:
-        usual = _vendor(provider.kind)
-        default = usual.base_url if usual and "{" not in usual.base_url else f"http://{_slug(variable)}.invalid"
         state.note("note", place, f"the address is read from {variable}: set it")
         suffix = "/openai/v1" if kind == "azure" else ""
-        return {"kind": kind, "base_url": f"${{{variable}:-{default}}}{suffix}"}
+        return {"kind": kind, "base_url": f"${{{variable}:-{_usual_address(provider.kind, variable)}}}{suffix}"}
     parts = _address_parts(state, base, place)
     if parts is None or (parts.hostname == "api.openai.com" and provider.kind == "openai"):
         kind = provider.kind
@@ -129,6 +132,14 @@ def _read_address(state: LiteLlmImport, provider: _KnownProvider, base: Any, pla
     if variables := ", ".join(variable for _, variable in _ADDRESS_VARIABLE.findall(address)):
         state.note("note", place, f"the address is completed from {variables}: set it")
     return {"kind": kind, "base_url": _ADDRESS_VARIABLE.sub(_with_default, address)}
+
+
+def _usual_address(kind: str, variable: str) -> str:
+    """Return the catalogue's address of a kind of provider, or one that leads nowhere."""
+    vendor = _vendor(kind)
+    if vendor is None or "{" in vendor.base_url:
+        return f"http://{_slug(variable)}.invalid"
+    return vendor.base_url
 
 
 def _default_address(state: LiteLlmImport, provider: _KnownProvider, place: SettingPath) -> dict[str, Any]:
@@ -158,7 +169,8 @@ def _read_key(
 ) -> None:
     kind = settings["kind"]
     vendor = _vendor(kind)
-    usual = provider.key_env or (vendor.api_key_env[0] if vendor and vendor.api_key_env else None)
+    usual = provider.key_env or next(iter(vendor.api_key_env if vendor else ()), None)
+    is_usual = bool(usual) and (kind != _COMPATIBLE or provider.key_env is not None)
     if isinstance(key, str) and (variable := variable_of(key)) is not None:
         settings["api_key_env"] = variable
     elif isinstance(key, str) and not is_placeholder(key) and len(key.strip()) >= SHORT:
@@ -167,7 +179,7 @@ def _read_key(
         settings["api_key_env"] = variable
         text = f"a key stands in the file and is not copied: put it into the environment as {variable}"
         state.note("left out", place, text)
-    elif usual and (kind != _COMPATIBLE or provider.key_env) and (key is None or (vendor and vendor.key == "required")):
+    elif is_usual and (key is None or (vendor is not None and vendor.key == "required")):
         settings["api_key_env"] = usual
 
 

@@ -147,14 +147,17 @@ def lower_tools(
             continue
         shape = _strict_shape(tool, out, rule, used) if tool.strict else None
         shape = shape or _renamed(tool.parameters, rules)
-        if shape is None:
-            encoded_tools.append(dataclasses.replace(tool, strict=None) if tool.strict else tool)
-            continue
-        strict = shape.strict or (None if tool.strict else tool.strict)
-        encoded_tools.append(dataclasses.replace(tool, parameters=shape.schema, strict=strict))
-        if shape.lift is not None:
+        encoded_tools.append(_with_shape(tool, shape))
+        if shape is not None and shape.lift is not None:
             lifts[tool.name] = shape.lift
     return tuple(encoded_tools), lifts
+
+
+def _with_shape(tool: Tool, shape: WireSchema | None) -> Tool:
+    if shape is None:
+        return dataclasses.replace(tool, strict=None) if tool.strict else tool
+    strict = shape.strict or (None if tool.strict else tool.strict)
+    return dataclasses.replace(tool, parameters=shape.schema, strict=strict)
 
 
 def _strict_shape(tool: Tool, out: Encoding, rule: StrictRule, used: dict[str, int]) -> WireSchema | None:

@@ -127,6 +127,11 @@ def _texts(source: SourceIndex, value: str, *, is_listed: bool, budget: LookupBu
         return _unique(_preferred(source, value, whole))
     if occurrences or is_listed or _COMPARED.match(value):
         return _unique(occurrences)
+    return _searched(source, value, budget)
+
+
+def _searched(source: SourceIndex, value: str, budget: LookupBudget) -> list[Occurrence] | None:
+    """Return the places that the first successful search finds; None when the work is spent before."""
     for search in (_written_otherwise, same_words, transliterated, shortened, similar, parts):
         if budget.is_spent:
             return None

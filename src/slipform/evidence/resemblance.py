@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from slipform.evidence.dates import moments_of
 from slipform.evidence.differences import (
@@ -57,19 +57,23 @@ def same_words(source: SourceIndex, value: str, budget: LookupBudget) -> Iterato
     rarest = min(words, key=lambda word: len(index.get(word, ())))
     for seed in index.get(rarest, [])[:_MOST_SEEDS]:
         budget.spend(_SEED_WORK)
-        window = range(max(0, seed - len(words) - 1), min(len(source.words), seed + len(words) + 2))
-        window_words = {number: folded_word(source.word(number)) for number in window}
-        chosen = [
-            min((n for n in window if window_words[n] == word), key=lambda n: abs(n - seed), default=None)
-            for word in words
-        ]
-        numbers = [number for number in chosen if number is not None]
+        numbers = _nearest_words(source, words, seed)
         if len(set(numbers)) < len(words) or max(numbers) - min(numbers) >= len(words) + 1:
             continue
         place = SourceRange(source.words[min(numbers)][0], source.words[max(numbers)][1])
         between = [number for number in range(min(numbers), max(numbers) + 1) if number not in numbers]
         if _is_one_name(source, place, between):
             yield Occurrence(*place, "fuzzy" if between else "normalised")
+
+
+def _nearest_words(source: SourceIndex, words: Sequence[str], seed: int) -> list[int]:
+    """Return the numbers of the words around a seed that are these, each the nearest of its kind."""
+    window = range(max(0, seed - len(words) - 1), min(len(source.words), seed + len(words) + 2))
+    numbers_by_word: dict[str, list[int]] = {}
+    for number in window:
+        numbers_by_word.setdefault(folded_word(source.word(number)), []).append(number)
+    nearest = (min(numbers_by_word.get(word, ()), key=lambda n: abs(n - seed), default=None) for word in words)
+    return [number for number in nearest if number is not None]
 
 
 def _is_one_name(source: SourceIndex, place: SourceRange, between: list[int]) -> bool:
@@ -157,19 +161,22 @@ def similar(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[O
             matched_range = source.folded.place_of(low + start, low + end)
             place = source.whole_words(matched_range)
             edits += (matched_range.start - place.start) + (place.end - matched_range.end)
-            source_text = source.text[place.start : place.end]
-            folded = strip_marks(fold(source_text))
-            is_misread = as_scanned(needle) == as_scanned(folded)
-            is_swapped = edits <= _SWAP and sorted(folded) == sorted(needle)
-            is_near = (edits <= most or is_swapped) and _same_numbers(value, source_text)
-            how: How | None = "fuzzy" if is_misread else None
-            if is_near and not is_misread:
-                how = likeness(value, source_text)
+            how = _how_similar(value, needle, source.text[place.start : place.end], edits, most)
             if how is not None:
                 best = min(best, edits)
                 occurrences.append((edits, Occurrence(*place, how)))
                 break
     yield from (occurrence for edits, occurrence in occurrences if edits == best)
+
+
+def _how_similar(value: str, needle: str, source_text: str, edits: int, most: int) -> How | None:
+    folded = strip_marks(fold(source_text))
+    if as_scanned(needle) == as_scanned(folded):
+        return "fuzzy"
+    is_swapped = edits <= _SWAP and sorted(folded) == sorted(needle)
+    if (edits <= most or is_swapped) and _same_numbers(value, source_text):
+        return likeness(value, source_text)
+    return None
 
 
 def _windows(source: SourceIndex, needle: str, most: int, budget: LookupBudget) -> list[tuple[int, int]]:

@@ -177,6 +177,10 @@ def _read(item: object, where: str) -> tuple[Message, ...]:
     content = item.get("content")
     if isinstance(content, list | tuple) and any(isinstance(part, PromptPart) for part in content):
         return _read_mixed(item, content, where)
+    return _read_in_any_format(item, where)
+
+
+def _read_in_any_format(item: Mapping[str, Any], where: str) -> tuple[Message, ...]:
     first: RequestError | None = None
     was_read = False
     for name in _FORMATS:

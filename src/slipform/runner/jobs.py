@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -242,10 +242,13 @@ def survey_input(
                 survey.prompt_tokens += guess_tokens(job.prompt(row))
     if survey.rows:
         _check_columns(job, columns)
-        survey.missing = {
-            name: count for name, count in survey.missing.items() if count < survey.rows or name in columns
-        }
+        survey.missing = _missing_cells(survey, columns)
     return survey
+
+
+def _missing_cells(survey: Survey, columns: Collection[str]) -> dict[str, int]:
+    """Return how many rows lack each column, without names that the input does not have."""
+    return {name: count for name, count in survey.missing.items() if count < survey.rows or name in columns}
 
 
 def _check_text(value: bytes, column: str, number: int, job: BatchJob) -> None:

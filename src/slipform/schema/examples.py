@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import ceil, floor
 from typing import Any
 
@@ -275,14 +276,13 @@ class _Maker:
         needed = _needed_names(node)
         least = node.get("minProperties", 0)
         shown = [name for name in properties if self.generous and not node.get("required") and depth < _SHOWN_DEPTH][:5]
-        spare = [name for name in properties if name not in needed and name not in shown]
+        spare = (name for name in properties if name not in needed and name not in shown)
+        made_up = (f"key{number}" for number in range(1, 51))
         chosen = dict.fromkeys([*needed, *shown])
-        while len(chosen) < least and spare:
-            chosen[spare.pop(0)] = None
-        number = 0
-        while len(chosen) < least and number < 50:
-            number += 1
-            chosen[f"key{number}"] = None
+        for name in chain(spare, made_up):
+            if len(chosen) >= least:
+                break
+            chosen[name] = None
         out: dict[str, Any] = {}
         order = {name: number for number, name in enumerate(properties)}
         for name in sorted(chosen, key=lambda name: order.get(name, len(order))):
@@ -372,17 +372,21 @@ def _merge_schemas(one: Any, other: Any) -> Any:
         return one if isinstance(one, dict) else other
     out = {**one}
     for key, value in other.items():
-        if key == "required" and isinstance(out.get(key), list):
-            out[key] = list(dict.fromkeys([*out[key], *value]))
-        elif key in {"properties", "patternProperties", "dependentRequired"} and isinstance(out.get(key), dict):
-            out[key] = out[key] | {name: _merge_schemas(out[key].get(name, True), sub) for name, sub in value.items()}
-        elif key in TIGHTER and key in out:
-            out[key] = TIGHTER[key](out[key], value)
-        elif key in {"anyOf", "oneOf", "allOf"} and key in out:
-            out["allOf"] = [*out.get("allOf", ()), {key: value}]
-        else:
-            out[key] = value
+        _merge_keyword(out, key, value)
     return out
+
+
+def _merge_keyword(out: dict[str, Any], key: str, value: Any) -> None:
+    if key == "required" and isinstance(out.get(key), list):
+        out[key] = list(dict.fromkeys([*out[key], *value]))
+    elif key in {"properties", "patternProperties", "dependentRequired"} and isinstance(out.get(key), dict):
+        out[key] = out[key] | {name: _merge_schemas(out[key].get(name, True), sub) for name, sub in value.items()}
+    elif key in TIGHTER and key in out:
+        out[key] = TIGHTER[key](out[key], value)
+    elif key in {"anyOf", "oneOf", "allOf"} and key in out:
+        out["allOf"] = [*out.get("allOf", ()), {key: value}]
+    else:
+        out[key] = value
 
 
 def _number(node: Mapping[str, Any], variant: int, *, whole: bool) -> Any:
@@ -390,9 +394,11 @@ def _number(node: Mapping[str, Any], variant: int, *, whole: bool) -> Any:
     unit: Any = step or 1
     value: Any = unit
     if low is not None:
-        value = ceil(low / unit) * unit if whole or step else low
+        is_stepped = whole or bool(step)
+        value = ceil(low / unit) * unit if is_stepped else low
         if value == node.get("exclusiveMinimum") or (node.get("exclusiveMinimum") is True and value == low):
-            value += unit if whole or step or high is None or low + unit < high else (high - low) / 2
+            has_room = is_stepped or high is None or low + unit < high
+            value += unit if has_room else (high - low) / 2
     elif high is not None and high <= unit:
         value = floor(high / unit) * unit
         if value == node.get("exclusiveMaximum") or node.get("exclusiveMaximum") is True:

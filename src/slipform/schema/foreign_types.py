@@ -89,16 +89,7 @@ def modern_typed_dicts(shape: Any, made: dict[Any, Any] | None = None) -> Any:
     if isinstance(shape, type) and type(shape).__module__ == "typing" and typing.is_typeddict(shape):
         if shape not in made:
             made[shape] = shape  # one that holds itself stays as it is
-            hints = get_type_hints(shape, include_extras=True)
-            required: frozenset[str] = shape.__required_keys__  # type: ignore[attr-defined]
-            fields = {}
-            for name, hint in hints.items():  # the class does not see what annotations say that are strings
-                marked: Any = get_origin(hint)
-                optional = marked is NotRequired or (name not in required and marked is not Required)
-                field = modern_typed_dicts(hint, made)
-                fields[name] = NotRequired[field] if optional else field
-            made[shape] = typing_extensions.TypedDict(shape.__name__, fields)  # type: ignore[operator]
-            made[shape].__doc__ = shape.__doc__
+            made[shape] = _modern_typed_dict(shape, made)
         return made[shape]
     arguments = get_args(shape)
     if not arguments:
@@ -114,6 +105,20 @@ def modern_typed_dicts(shape: Any, made: dict[Any, Any] | None = None) -> Any:
     if origin in (Union, types.UnionType):
         return Union[rebuilt]  # noqa: UP007 — of a tuple
     return origin[rebuilt]
+
+
+def _modern_typed_dict(shape: Any, made: dict[Any, Any]) -> Any:
+    required: frozenset[str] = shape.__required_keys__
+    fields = {}
+    # The class does not see what annotations say that are strings.
+    for name, hint in get_type_hints(shape, include_extras=True).items():
+        marked: Any = get_origin(hint)
+        optional = marked is NotRequired or (name not in required and marked is not Required)
+        field = modern_typed_dicts(hint, made)
+        fields[name] = NotRequired[field] if optional else field
+    modern = typing_extensions.TypedDict(shape.__name__, fields)  # type: ignore[misc]
+    modern.__doc__ = shape.__doc__
+    return modern
 
 
 def _annotations(shape: Any, visited: set[Any]) -> Iterator[Any]:
