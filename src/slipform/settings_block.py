@@ -29,7 +29,7 @@ class Into(NamedTuple):
         return {self.path: value}
 
 
-class Block(BaseModel):
+class SettingsBlock(BaseModel):
     """Names are snake_case; camelCase is accepted too. An unknown name is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, strict=True)

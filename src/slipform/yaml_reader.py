@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 MAX_VALUES: Final = 500_000
-"""Values of a document once its aliases are expanded: a kilobyte of them can stand for gigabytes."""
+"""Values of a document once its aliases are expanded: a kilobyte of them can expand to gigabytes."""
 MAX_DEPTH: Final = 250
 """Levels of nesting: schemas may have 240, and the readers of settings recurse."""
 

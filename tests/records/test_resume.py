@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -20,8 +21,9 @@ from slipform.addons.records.session import ExtractionSession, PieceAnswer
 from slipform.testing import FakeVendor, Received
 from tests.records.generate import Document, statement
 from tests.runner.conftest import ROOT, environment, settings_for
-from tests.runner.test_batch_ray import QUIET
+from tests.runner.test_batch_ray import cluster
 
+__all__ = ["cluster"]
 DOCUMENT = statement(70, 8)
 
 
@@ -118,8 +120,7 @@ def test_a_command_that_is_killed_resumes_and_repeats_no_answered_call(tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_ray_gives_the_table_of_one_machine(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
+def test_ray_gives_the_table_of_one_machine(tmp_path: Path, cluster: Any) -> None:
     command = [
         sys.executable, "-c", "from slipform.cli import main; main()", "extract", "one.txt", "two.txt", "--schema",
         "row.json", "--list",
@@ -127,7 +128,7 @@ def test_ray_gives_the_table_of_one_machine(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text(DOCUMENT.text)
     (tmp_path / "two.txt").write_text(statement(40, 9).text)
     (tmp_path / "row.json").write_text(json.dumps(DOCUMENT.item))
-    surroundings = environment({"PYTHONPATH": str(ROOT / "src"), **QUIET})
+    surroundings = environment({"PYTHONPATH": str(ROOT / "src"), "RAY_ADDRESS": cluster.address})
     with FakeVendor(_answer) as vendor:
         (tmp_path / "slipform.yaml").write_text(settings_for(vendor))
         for engine in ("local", "ray"):

@@ -16,7 +16,7 @@ from slipform.cli.litellm_values import (
     READERS,
     SECRET_NAME,
     TABLES,
-    Deployment,
+    LiteLlmDeployment,
     LiteLlmImport,
     as_list,
     as_mapping,
@@ -98,7 +98,7 @@ def _read_entry(state: LiteLlmImport, entry: Any, place: SettingPath) -> None:
     _read_info(state, info, params, target, (*place, "model_info"))
     for name, value in params.items():
         _read_parameter(state, value, defaults, (*where, name))
-    _add_deployment(state, alias, Deployment(target, shares, order, {**state.defaults, **defaults}), place)
+    _add_deployment(state, alias, LiteLlmDeployment(target, shares, order, {**state.defaults, **defaults}), place)
 
 
 def _with_credential(state: LiteLlmImport, params: Mapping[str, Any], place: SettingPath) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _with_credential(state: LiteLlmImport, params: Mapping[str, Any], place: Set
     return {key: value for key, value in merged.items() if key != "litellm_credential_name"}
 
 
-def _add_deployment(state: LiteLlmImport, alias: str, deployment: Deployment, place: SettingPath) -> None:
+def _add_deployment(state: LiteLlmImport, alias: str, deployment: LiteLlmDeployment, place: SettingPath) -> None:
     if not alias:
         state.note("left out", (*place, "model_name"), "there is none")
         return
@@ -236,7 +236,7 @@ def _read_wildcard(state: LiteLlmImport, alias: str, target: str, place: Setting
         state.note("left out", place, f"`{alias}`: aliases have no wildcards; callers write {provider}/MODEL")
 
 
-# What stands beside the models
+# Sections beside the models
 
 
 def _read_credentials(state: LiteLlmImport, listed: Any) -> None:
@@ -428,7 +428,7 @@ def _encode_aliases(state: LiteLlmImport, chains: Mapping[str, list[str]], gener
     return {alias: _without_nested_aliases(state, targets, aliases) for alias, targets in aliases.items()}
 
 
-def _weights(deployments: Sequence[Deployment]) -> list[float]:
+def _weights(deployments: Sequence[LiteLlmDeployment]) -> list[float]:
     """Return the weights of deployments that share their calls: by the first measure that one of them has."""
     for measure in ("weight", "rpm", "tpm"):
         weights = [each.shares[measure] for each in deployments if measure in each.shares]

@@ -42,7 +42,7 @@ class _KnownProvider(NamedTuple):
 def read_provider(
     state: LiteLlmImport, model: str, params: dict[str, Any], place: SettingPath
 ) -> tuple[str, str] | None:
-    """Return the model's name with its provider, and the provider's kind; None where that cannot be told."""
+    """Return the model's name with its provider, and the provider's kind; None where that is unknown."""
     prefix, upstream, fault = _split_model(model, params)
     provider = known_providers().get(prefix, _KnownProvider(_COMPATIBLE))
     for route in TABLES["routes"].get(prefix, "").split():

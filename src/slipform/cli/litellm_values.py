@@ -37,7 +37,7 @@ class Remark(NamedTuple):
     place: SettingPath
 
 
-class Deployment(NamedTuple):
+class LiteLlmDeployment(NamedTuple):
     """One entry of `model_list`: its model, what LiteLLM shares calls out by, and the defaults of its requests."""
 
     target: str
@@ -60,7 +60,7 @@ class LiteLlmImport:
     settings: dict[str, Any] = field(default_factory=dict)
     providers: dict[str, dict[str, Any]] = field(default_factory=dict)
     prices: dict[str, dict[str, float]] = field(default_factory=dict)
-    aliases: dict[str, list[Deployment]] = field(default_factory=dict)
+    aliases: dict[str, list[LiteLlmDeployment]] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
     """Other names of models, and whose they are."""
     credentials: dict[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -316,7 +316,7 @@ _AROUND = 24
 
 
 def evidence_lines(fields: Mapping[str, FieldEvidence], text: str) -> Iterator[str]:
-    """Yield a line for each value: its place, how it stands there, and the words around it; then how sure it is."""
+    """Yield a line for each value: its place, how it matches there, and the words around it; then how sure it is."""
     for pointer, field in fields.items():
         if not field.spans:
             finding = "not found" if field.searched else "not looked up: there are too many values"

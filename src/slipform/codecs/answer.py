@@ -157,7 +157,7 @@ def usage_of(
     reasoning: int | None = None,
     total: int | None = None,
 ) -> Usage:
-    """Usage with reasoning among the output, and the total worked out where the vendor leaves it to us.
+    """Usage with reasoning among the output, and the total computed where the vendor does not report it.
 
     Some count what was thought beside the output (xAI), or in the total alone (Gemini's OpenAI endpoint).
 
@@ -265,7 +265,7 @@ def lifted_call(call: ToolCall, lifts: Mapping[str, Lift]) -> ToolCall:
 
 
 def lifted_arguments(arguments: str, lift: Lift) -> str:
-    """Arguments in the caller's shape; what is no JSON stays as it is, for whoever repairs it."""
+    """Arguments in the caller's shape; what is not JSON stays unchanged, to be repaired later."""
     try:
         value = parse(arguments or "{}")
     except ValueError:
@@ -277,7 +277,7 @@ def lifted_arguments(arguments: str, lift: Lift) -> str:
 
 
 def lifted(answer: ModelResponse, lift: Lift) -> ModelResponse:
-    """The answer in the caller's shape; text that is not JSON yet keeps `lift`, for whoever repairs it.
+    """The answer in the caller's shape; text that is not JSON yet keeps `lift`, to be repaired later.
 
     So does text whose tokens have probabilities: they are of the text as the model wrote it.
     """

@@ -249,7 +249,7 @@ class ConverseEvents:
         self._thoughts: dict[int, dict[str, str]] = {}
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
-        """The chunks that one frame stands for."""
+        """Return the chunks of one frame."""
         index = data.get("contentBlockIndex") or 0
         if name == "contentBlockDelta":
             return self._delta(index, data.get("delta") or {})

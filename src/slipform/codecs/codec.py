@@ -67,7 +67,7 @@ class Codec:
     read_usage: Callable[[Any], Usage | None] = lambda _usage: None
     """Tokens, from the object that an answer has under `usage_key`."""
     usage_key: str = "usage"
-    """Empty where the last line of an answer tells it."""
+    """Empty where the last line of an answer has it."""
     framing: Callable[[], Framing] = SniffingDecoder
     headers: Callable[[Capabilities], Mapping[str, str]] = lambda _capabilities: {}
     error_kind: Callable[[Mapping[str, str]], str] = lambda _headers: ""
@@ -164,7 +164,7 @@ class BoundCodec:
         return template if isinstance(template, BodyTemplate) else None
 
     def _channel(self, request: ModelRequest, out: Encoding) -> SchemaChannel:
-        """How the schemas of the request are sent; worked out once for requests of one frame."""
+        """How the schemas of the request are sent; computed once for requests of one frame."""
         codec = self._codec
         frame = request.frame
         if frame is not None and (cached := frame.find(self)) is not None:
@@ -194,7 +194,7 @@ class BoundCodec:
         return StreamDecoder(self._codec.framing(), self._codec.events(plan), plan)
 
     def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
-        """The error that a non-2xx answer stands for."""
+        """Return the error for a response that is not a 2xx."""
         kind = self._codec.error_kind(headers)
         return fault_error(read_error_body(body), status=status, headers=headers, kind=kind)
 
@@ -237,7 +237,7 @@ class StreamEncoder(Protocol):
         ...
 
     def fail(self, error: SlipformError) -> bytes:
-        """The bytes that tell the client of an error after the stream has begun; nothing may follow."""
+        """Return the bytes of an error event after the stream has begun; nothing may follow."""
         ...
 
     def keep_alive(self) -> bytes:
@@ -262,7 +262,7 @@ _SOURCES: Final = dict.fromkeys(
 )
 """Where answers say what they are based on, whichever vendor."""
 _FOR_NEXT_TURN: Final = frozenset({"id", "status", "message", "thoughtSignature", "extra_content", "caller"})
-"""Fields of parts that say nothing to a reader: they are for the vendor, in the next turn."""
+"""Fields of parts that readers do not need: they are for the vendor, in the next turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +341,7 @@ class ServedApi:
 
 
 DECLINED = "The model declined to answer."
-"""What stands for a refusal that came without words."""
+"""The text of a refusal that came without one."""
 
 
 def refusal_text(response: ModelResponse) -> str | None:

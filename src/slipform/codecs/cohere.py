@@ -225,7 +225,7 @@ class CohereEvents:
         return []
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
-        """The chunks that one event stands for."""
+        """Return the chunks of one event."""
         kind = data.get("type") or name
         delta = data.get("delta") or {}
         message = delta.get("message") or {}

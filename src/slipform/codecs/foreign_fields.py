@@ -43,7 +43,7 @@ class _Shape(NamedTuple):
     name: str = _NAME
     strict: Any = None
     is_own: bool = False
-    """Whether it stands where the API's own reader looks for it, and stays there."""
+    """Whether it is where the API's own reader looks for it, and stays there."""
 
 
 def read_foreign(api: str, data: dict[str, Any]) -> ForeignReading | None:

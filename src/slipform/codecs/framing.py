@@ -329,7 +329,7 @@ class JsonArrayDecoder:
         return events
 
     def finish(self) -> list[WireEvent]:
-        """An element that never closed, so that whoever parses it sees that it was cut."""
+        """An element that never closed, so that its parser sees that it was cut."""
         rest = bytes(self._pending)
         self._pending.clear()
         return [WireEvent(None, rest)] if rest else []

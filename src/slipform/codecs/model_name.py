@@ -2,7 +2,7 @@
 
 Names come from callers. In a request's body a vendor takes them for what they are; in a URL a `..`, `?` or `#` would
 choose another resource of the vendor's, with the operator's key. Every codec that puts a name into its path calls
-`url_path`, so that the library is held to it as the proxy is; the proxy calls `check_name` besides, before it keeps,
+`url_path`, so that library and proxy behave alike; the proxy calls `check_name` besides, before it keeps,
 counts or logs a name.
 """
 

@@ -1,6 +1,6 @@
 """Serve OpenAI's Completions: one prompt, which becomes one user turn, and a text.
 
-No provider is called by this API through the IR; requests without a schema go to those that have it as they are.
+No provider is called by this API through the IR; requests without a schema go to those that have it unchanged.
 """
 
 from __future__ import annotations

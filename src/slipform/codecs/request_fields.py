@@ -1,7 +1,7 @@
 """Read the fields of a client's request, naming each mistake, and write them to a vendor, naming each loss.
 
 Whatever a client sends is carried, renamed by a table, named in a `LossyEncode` or refused. `Fields` reads one object
-of a request, refuses, and keeps what nobody has read; `Encoding` writes: `sampling` renames, `carry`, `own_part` and
+of a request, refuses, and keeps what was not read; `Encoding` writes: `sampling` renames, `carry`, `own_part` and
 `add_extra` carry what one vendor alone understands, and everything else that the wire cannot carry goes through `lose`.
 """
 
@@ -110,7 +110,7 @@ def flag(value: Any, where: str) -> bool | None:
 
 
 class Fields:
-    """One object of a client's request; a field that is read is taken out, so that `rest` is what nobody has read.
+    """One object of a client's request; a field that is read is taken out, so that `rest` has the unread ones.
 
     A field of the wrong kind is refused with its place. `data` is the object as it came, with all its fields.
 
@@ -127,7 +127,7 @@ class Fields:
         self._left: Final = self.data.copy()
 
     def place(self, key: str) -> str:
-        """Where a field stands in the request."""
+        """Return the place of a field in the request."""
         return f"{self.where}.{key}" if self.where else key
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -183,7 +183,7 @@ class Fields:
         return value
 
     def mapping(self, key: str) -> dict[str, Any]:
-        """An object that is taken as it is; nothing counts as an empty one."""
+        """An object that is taken unchanged; nothing counts as an empty one."""
         value = self._left.pop(key, None)
         if value is None:
             return {}
@@ -331,8 +331,8 @@ class Capabilities:
     strategy: OutputStrategy = OutputStrategy.AUTO
     """What `auto` means here whatever else the model can do; it then never takes another channel."""
     open_objects: OpenObjects = "auto"
-    """Whether objects that say nothing of other keys keep a place for them; those of Python types never do, in
-    `auto`."""
+    """Whether objects whose schema does not mention other keys keep a place for them; those of Python types never do,
+    in `auto`."""
 
     @property
     def auto_strategy(self) -> OutputStrategy:
@@ -567,7 +567,7 @@ class Encoding:
 
 
 def open_turns(messages: Sequence[Message]) -> Iterator[tuple[int, Message]]:
-    """The model's turns with calls since a user last spoke, with their places: the tool loop that is under way."""
+    """The model's turns with calls since a user last spoke, with their places: the tool loop that is in progress."""
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if message.role == "assistant":

@@ -161,7 +161,7 @@ def serving_strategy(
     try:
         return strategy, format_schema(response_format, capabilities, native_rule), ""
     except UnsupportedSchemaError as error:
-        if not is_auto or capabilities.strategy is not OutputStrategy.AUTO:  # somebody insists on this channel
+        if not is_auto or capabilities.strategy is not OutputStrategy.AUTO:  # the caller insists on this channel
             raise
         below = OutputStrategy.TOOL if capabilities.forced_tool else OutputStrategy.PROMPTED
         return below, None, f"{error.message}; the schema goes in {_PLACES[below]}."

@@ -39,7 +39,7 @@ class EventInterpreter(Protocol):
     """The same for the arguments of a call."""
 
     def read(self, name: str | None, data: Any) -> Sequence[CompletionChunk]:
-        """The chunks that one event stands for."""
+        """Return the chunks of one event."""
         ...
 
     def finish(self, done: bool) -> Sequence[CompletionChunk]:
@@ -407,7 +407,7 @@ class GrowingArguments:
     def end(self, *, is_cut: bool) -> str | None:
         """Return what is missing; None where the whole arguments differ from what has been released of them.
 
-        Arguments that were cut off stay as they are, for whoever repairs them.
+        Arguments that were cut off stay unchanged, to be repaired later.
         """
         lifted = self._lifted
         if lifted is not None and lifted.complete and not lifted.failed:

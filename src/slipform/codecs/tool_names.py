@@ -42,7 +42,7 @@ class Alphabet:
         object.__setattr__(self, "_fits", lru_cache(maxsize=1024)(whole.fullmatch))
 
     def allows(self, name: str) -> bool:
-        """Whether a name can be sent as it is."""
+        """Whether a name can be sent unchanged."""
         return len(name) <= self.most and self._fits(name) is not None
 
     def encode(self, name: str, taken: set[str]) -> str:

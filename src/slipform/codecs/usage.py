@@ -37,7 +37,7 @@ _NOT_TEXT = frozenset(
 
 
 class UsageTail:
-    """The last pieces of an answer, and its first, which in Anthropic's streams tells what was read."""
+    """The last pieces of an answer, and its first, which in Anthropic's streams has the input tokens."""
 
     __slots__ = ("_first", "_last")
 
@@ -57,7 +57,7 @@ class UsageTail:
         return len(self._first) + sum(map(len, self._last))
 
     def usage(self, api: str) -> Usage | None:
-        """What the whole of them tells."""
+        """Return the usage in all of them."""
         last = self._last
         last_usage = usage_in(api, last[0] if len(last) == 1 else b"".join(last))
         if last_usage is None or last_usage.input is not None:
@@ -148,13 +148,13 @@ def _text_size(value: Any) -> int:
 
 
 def usage_in(api: str, body: bytes, *, with_input: bool = False) -> Usage | None:
-    r"""The last usage in an answer's bytes that tells of tokens, or of tokens read; None where there is none.
+    r"""The last usage in an answer's bytes that counts tokens, or tokens read; None where there is none.
 
     >>> usage_in("openai-chat", b'{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}').total
     9
     """
     codec = find_codec(SPOKEN_BY.get(api, api))
-    if not codec.usage_key:  # the last line of the answer tells it
+    if not codec.usage_key:  # the last line of the answer has it
         return _usage_of_line(codec, body)
     name = _quoted(codec.usage_key)
     at = len(body)
@@ -179,7 +179,7 @@ def _service_tier(answer: bytes) -> str | None:
 
 
 def usage_place(api: str, piece: bytes) -> int:
-    """Where the object of the last usage stands that a piece has whole; -1 where it has none."""
+    """Where the last complete usage object in a piece begins; -1 where it has none."""
     name = _quoted(_codec(api).usage_key)
     at = piece.rfind(name)
     if at >= 0 and _OBJECT.match(piece, at + len(name)):

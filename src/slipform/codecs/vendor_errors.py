@@ -92,7 +92,7 @@ class VendorFault:
 def fault_error(
     payload: Any, *, status: int | None, headers: Mapping[str, str] | None = None, kind: str = ""
 ) -> UpstreamError:
-    """The error that `payload` stands for; `kind` is a type named outside it (a header, a frame, an event).
+    """Return the error that `payload` describes; `kind` is a type named outside it (a header, a frame, an event).
 
     >>> fault_error({"error": {"message": "slow down"}}, status=429).details["category"]
     'rate_limit'
@@ -171,7 +171,7 @@ def _text(value: Any) -> str:
 
 
 def classify(fault: VendorFault, status: int | None, kind: str = "") -> str:
-    """Which category an error falls in: by its code and words first, by its HTTP status when they say nothing."""
+    """Which category an error falls in: by its code and words first, by its HTTP status otherwise."""
     names = f"{fault.type} {fault.code} {kind}"
     if status in (None, 400, 413, 422) and _names_context_length(fault):
         return "context_length"

@@ -71,7 +71,7 @@ def _format(response_format: ResponseFormat, capabilities: Capabilities, name: s
 def wire_schema(
     schema: Any, name: str, strict: bool, rule: StrictRule, open_objects: OpenObjects, text: bytes | None = None
 ) -> WireSchema:
-    """The schema in this dialect; `text` is its own, where nobody can change it."""
+    """The schema in this dialect; `text` is its JSON, where it cannot change."""
     if type(schema) is not dict and not isinstance(schema, Mapping):
         raise RequestError(
             "The schema must be a JSON object at the top level", where="response_format.json_schema.schema"
@@ -161,7 +161,7 @@ def _with_shape(tool: Tool, shape: WireSchema | None) -> Tool:
 
 
 def _strict_shape(tool: Tool, out: Encoding, rule: StrictRule, used: dict[str, int]) -> WireSchema | None:
-    """A strict tool's parameters in the dialect; None, and `strict` is named as lost, where they stay as they are."""
+    """A strict tool's parameters in the dialect; None, and `strict` is named as lost, where they stay unchanged."""
     path = f"tools.{tool.name}"
     if "no_strict" in out.quirks:
         out.lose(f"{path}.strict", "This model has no strict tools; the arguments are checked here.", "approximated")

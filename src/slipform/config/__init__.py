@@ -18,7 +18,7 @@ from slipform import seams
 from slipform.config.load import read_model
 from slipform.errors import ConfigError
 from slipform.prices import Price
-from slipform.settings_block import ON_OR_OFF, Block, Count, Into, Positive
+from slipform.settings_block import ON_OR_OFF, Count, Into, Positive, SettingsBlock
 
 if TYPE_CHECKING:
     from slipform.proxy.settings import Cache as Cache
@@ -35,7 +35,7 @@ else:
 FILE_NAME = "slipform.yaml"
 
 
-class Output(Block):
+class Output(SettingsBlock):
     """What answers must be."""
 
     require_json: bool = False
@@ -46,7 +46,7 @@ class Output(Block):
     """A hint that some providers accept."""
 
 
-class Runtime(Block):
+class Runtime(SettingsBlock):
     """How calls are made."""
 
     streaming: bool = False
@@ -58,7 +58,7 @@ class Runtime(Block):
     show`."""
 
 
-class RetrySettings(Block):
+class RetrySettings(SettingsBlock):
     """How often invalid answers are retried."""
 
     attempts: Count = 1
@@ -67,7 +67,7 @@ class RetrySettings(Block):
     """The pause before a retry."""
 
 
-class ProviderSettings(Block):
+class ProviderSettings(SettingsBlock):
     """One provider: a name of the catalogue, or any endpoint with a known API."""
 
     kind: str | None = None
@@ -109,7 +109,7 @@ class ProviderSettings(Block):
     """What its models can do, where the catalogue is wrong: native, tools, forced_tool, json_mode, dialect, …"""
 
 
-class AliasTarget(Block):
+class AliasTarget(SettingsBlock):
     """One model of an alias's list."""
 
     model: str
@@ -118,10 +118,10 @@ class AliasTarget(Block):
     those without come after them, in their order."""
     defaults: dict[str, Any] = {}
     """Fields of Chat Completions for requests that do not set them: `temperature`, `max_tokens`, `reasoning_effort`,
-    `stop` …; `extra_body` and fields that only the vendor knows are sent to it as they are."""
+    `stop` …; `extra_body` and fields that only the vendor knows are sent to it unchanged."""
 
 
-class ModelAlias(Block):
+class ModelAlias(SettingsBlock):
     """Another name for a model, with what its requests need not say themselves."""
 
     model: str | Annotated[list[str | AliasTarget], Field(min_length=1)]
@@ -129,10 +129,10 @@ class ModelAlias(Block):
     defaults: dict[str, Any] = {}
     """For all its models, over the defaults of one; see `AliasTarget`."""
     response_schema: str | None = Field(None, alias="schema")
-    """The name of a schema that answers are held to when the request has none; written `schema`."""
+    """The name of a schema that answers are validated against when the request has none; written `schema`."""
 
 
-class PriceSettings(Block):
+class PriceSettings(SettingsBlock):
     """The price of a million tokens of a model, in any currency."""
 
     input: Annotated[float, Field(ge=0)]
@@ -143,7 +143,7 @@ class PriceSettings(Block):
     """For input tokens written to the vendor's cache; as `input` by default."""
 
 
-class Patches(Block):
+class Patches(SettingsBlock):
     """Mechanical edits that may make a value valid; see the guide."""
 
     coerce: bool = True
@@ -166,7 +166,7 @@ class Patches(Block):
     """Take the answer out of a key, or a tool call, that is written around it."""
 
 
-class Enforcement(Block):
+class Enforcement(SettingsBlock):
     """How the proxy enforces schemas."""
 
     max_attempts: Annotated[Annotated[int, Field(ge=1)], Into("budget.attempts")] = 3
@@ -209,8 +209,8 @@ class Enforcement(Block):
     max_prefix_chars: Annotated[Annotated[int, Field(ge=1)] | None, Into("guard.max_prefix_chars")] = None
     """Characters before the JSON, after which failing hard gives up: 500, or 50 where the start is forced."""
     open_objects: Literal["auto", "kept", "closed"] = "auto"
-    """Whether objects that say nothing of other keys keep a place for them in a vendor's strict mode: `auto` where not
-    all of their properties are required."""
+    """Whether objects whose schema does not mention other keys keep a place for them in a vendor's strict mode: `auto`
+    where not all of their properties are required."""
     stream_mode: Literal["auto", "live", "buffer", "reject"] = "auto"
     """How answers with a schema are streamed: as they are written, or whole once they are valid."""
     adopt_schemas: Annotated[Literal["off", "json_mode", "all"], ON_OR_OFF] = "json_mode"
@@ -219,14 +219,14 @@ class Enforcement(Block):
     patches: Annotated[Patches, Into("switches")] = Patches()
 
 
-class Redis(Block):
+class Redis(SettingsBlock):
     """Where workers or machines share keys, rate limits, budgets, the cache, downgrades, signatures and responses."""
 
     url: str
     prefix: str = "slipform:"
 
 
-class Settings(Block):
+class Settings(SettingsBlock):
     """All settings, with their defaults.
 
     >>> Settings().enforcement.max_attempts
@@ -257,7 +257,7 @@ class Settings(Block):
 
     @property
     def alias_models(self) -> dict[str, str | list[str]]:
-        """The aliases, each with the model or models it stands for."""
+        """The aliases, each with its model or models."""
         models: dict[str, str | list[str]] = {}
         for name, alias in self.model_aliases.items():
             listed = alias.model if isinstance(alias, ModelAlias) else alias
@@ -304,7 +304,7 @@ class ConfigReading:
     ends_in_newline: bool = False
     """Whether its last line is whole; a truncated file's seldom is."""
     lines: Mapping[str, str] = field(default_factory=dict)
-    """Where each of them stands, as in `slipform.yaml:3`."""
+    """The place of each of them, as in `slipform.yaml:3`."""
 
     @contextmanager
     def locating_mistakes(self) -> Iterator[None]:

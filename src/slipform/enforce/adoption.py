@@ -1,10 +1,10 @@
 """Find the schema that a known client library wrote into a prompt, so that it can be enforced.
 
 Each library has two fixed texts around its schema. Both have to be there word for word, the first of them once, and
-between them nothing but the schema. Text alone cannot tell a library's instruction from somebody who quotes one; so by
-default (`json_mode`) a schema counts only in a system message, at its end, outside of any quotation, and where the
-request itself asks for JSON. `all` also takes other places and requests that say nothing. A library that changes its
-words is not recognised any more, and its calls go on without adoption.
+between them nothing but the schema. Text alone cannot distinguish a library's instruction from a quotation of one; so
+by default (`json_mode`) a schema counts only in a system message, at its end, outside of any quotation, and where the
+request itself asks for JSON. `all` also takes other places and requests that do not. A library that changes its words
+is not recognised any more, and its calls continue without adoption.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Adopted(NamedTuple):
 
     @property
     def warning(self) -> ModelWarning:
-        """What the caller is told."""
+        """The warning for the caller."""
         return ModelWarning(
             "schema_adopted",
             f"The schema that {self.library} wrote into the prompt is enforced; an answer that cannot be made to fit "
@@ -52,7 +52,7 @@ class _Wording(NamedTuple):
     read: Callable[[str], Mapping[str, Any] | None]
     roles: tuple[Role, ...] = ("system",)
     leads: str = ""
-    """A sentence that stands somewhere before."""
+    """A sentence somewhere before."""
     tail: bool = False
     """Whether more of the library's own text follows."""
 
@@ -116,7 +116,7 @@ def _schema_between(text: str, wording: _Wording, *, at_end: bool) -> Mapping[st
 
 
 def _is_quoted(head: str) -> bool:
-    """Whether what follows this text stands in a code block or in an element that is still open."""
+    """Whether the text after this is in a code block or in an element that is still open."""
     line = head.rpartition("\n")[2].lstrip()
     if head.count("```") % 2 or line.startswith((">", '"', "'", "`", "“")):
         return True
@@ -188,7 +188,7 @@ _LISTS = ("must exactly match (no extra characters) one of: ", "must be one of: 
 
 
 def _schema_of_note(note: str) -> Mapping[str, Any]:
-    """The schema of one of DSPy's fields; one that nobody knows allows everything."""
+    """The schema of one of DSPy's fields; an unknown one allows everything."""
     if not note:
         return {"type": "string"}
     note = note.removeprefix(_NOTE)

@@ -44,7 +44,7 @@ _GROUPED = re.compile(
     r"[+-]?[0-9]{1,3}((,[0-9]{3})+\.[0-9]+|(,[0-9]{3}){2,}|([ _’'\u00a0\u202f][0-9]{3})+(\.[0-9]+)?)\Z"
 )
 _MAYBE_GROUPED = re.compile(r"[+-]?[0-9]{1,3}\.000\Z")
-"""One, or a thousand where the point stands between groups of digits."""
+"""One, or a thousand where the point separates groups of digits."""
 _WITH_UNIT = re.compile(r"(?:[€$£¥]\s*)?([+-]?[0-9][0-9,._ ]*)\s*(?:%|[^\W\d_][^\d]{0,15}|[€$£¥°])?\Z")
 _WORDS = {"true": True, "false": False}
 _NOTHING = frozenset({"null", "none", "n/a", ""})
@@ -170,7 +170,7 @@ def _nested(text: str, types: frozenset[str]) -> Iterator[Coerced]:
 
 
 ABSENT: Any = object()
-"""What stands where nothing is."""
+"""The words for a missing value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,9 +307,9 @@ class PatchableFaults:
         return False
 
     def of_container(self, alternatives: list[Alternative], *, root: bool) -> bool:
-        """The same for an object or array where none may stand."""
+        """The same for an object or array where none is allowed."""
         types = _wanted_types(alternatives)
-        # At the root the answer may stand under a key of its own.
+        # At the root the answer may be nested under a key.
         return (root and self._switches.unwrap) or types is None or (self._switches.wrap_scalars and "array" in types)
 
     def of_closed_container(self) -> bool:
@@ -326,7 +326,7 @@ class PatchableFaults:
 
 
 def _wanted_types(alternatives: Iterable[Alternative]) -> frozenset[str] | None:
-    """The types that may stand there; None when any may."""
+    """The types that are allowed there; None for any type."""
     types: set[str] = set()
     for alternative in alternatives:
         sets = [leaf.types for leaf in alternative.leaves if leaf.types is not None]
@@ -433,7 +433,7 @@ class CompiledUnion:
         return len(self._branches)
 
     def schema(self, number: int) -> Schema[Any]:
-        """One alternative as a schema of its own."""
+        """One alternative as a separate schema."""
         if number not in self._schemas:
             self._schemas[number] = Schema("branch", _as_document(self._branches[number], self._document))
         return self._schemas[number]
@@ -495,7 +495,7 @@ class SchemaReader:
 
     @cached_property
     def property_names(self) -> frozenset[str]:
-        """All properties that the schema speaks of anywhere."""
+        """All properties that the schema mentions anywhere."""
         names: set[str] = set()
         pending: list[Any] = [self.document]
         while pending:
@@ -612,7 +612,7 @@ def _matches_tag(tags: list[Any], value: Any) -> bool:
 
 
 def _as_document(branch: Any, document: Mapping[str, Any]) -> dict[str, Any]:
-    """An alternative as a document of its own."""
+    """An alternative as a separate document."""
     definitions = {name: document[name] for name in ("$schema", *DEFINITIONS) if name in document}
     if isinstance(branch, Mapping) and REF not in branch:
         return {**definitions, **branch}

@@ -45,7 +45,7 @@ class AnswerContinuation:
 def continuation_of(
     text: str, document: Mapping[str, Any], before: AnswerContinuation | None = None
 ) -> AnswerContinuation | None:
-    """Return how to go on after a text that was cut off; None where nothing is complete, or nothing was gained.
+    """Return how to continue after a text that was cut off; None where nothing is complete, or nothing was gained.
 
     With `before`, the text is the answer to an earlier continuation.
 
@@ -80,7 +80,7 @@ def continuation_request(base: ModelRequest, continuation: AnswerContinuation) -
 
 
 def complete_part(text: str) -> tuple[Any, list[str]] | None:
-    """Return what is complete in a text that was cut off, and the keys that lead to the container that goes on.
+    """Return what is complete in a text that was cut off, and the keys that lead to the container that continues.
 
     That is the outermost open list, whose open item is given up, else the innermost open object. None where nothing is
     complete.

@@ -1,6 +1,6 @@
 """List the doubts: why a valid value may not be what the model meant.
 
-While attempts are left, the model is asked again and told why; after the last one the value is taken, with a warning.
+While attempts are left, the request is retried with the reason; after the last one the value is taken, with a warning.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DOUBTS: Final[Mapping[str, str]] = {
     "duplicate_key": "one object has the key {keys} more than once, with different values",
     "dropped_data": "the schema has no key {keys}, and its data would be lost: put it where the schema has a place",
 }
-"""What the model is told, by the kind of the warning. Unfinished reasoning is not among them: it is an error."""
+"""The words of a retry, by the kind of the warning. Unfinished reasoning is not among them: it is an error."""
 
 
 _log = logging.getLogger("slipform.doubts")
@@ -48,7 +48,7 @@ def dropped_data(patched: Patched | None) -> Iterator[LoadWarning]:
 
 
 def first_doubt(notes: Sequence[LoadWarning], source: str, patched: Patched | None) -> Violation | None:
-    """The first reason to ask again that the warnings of a valid value give; None without one.
+    """The first reason to retry that the warnings of a valid value give; None without one.
 
     `source` is the JSON text that the value was parsed from.
     """
@@ -64,6 +64,6 @@ def first_doubt(notes: Sequence[LoadWarning], source: str, patched: Patched | No
 
 
 def doubt(kind: str, keys: Sequence[str] = ()) -> Violation:
-    """A doubt of this kind, as the model is told it."""
+    """Return the words for a doubt of this kind in a retry."""
     named = ", ".join(f'"{key}"' for key in keys)
     return Violation("", "", kind, DOUBTS[kind].format(keys=named), steps=())

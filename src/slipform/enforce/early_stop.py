@@ -90,13 +90,13 @@ class EarlyStop:
         self._next_look = None
 
     def _is_complete(self, brackets_closed: bool) -> bool:
-        """Whether the JSON has closed, as the lenient parser has it; where that gives up, the brackets tell."""
+        """Whether the JSON has closed, as the lenient parser has it; where that gives up, the brackets decide."""
         if self._parser.error is None:
             return self._parser.complete
         return brackets_closed
 
     def follow_no_schema(self) -> None:
-        """The text is in a vendor's shape, of which the caller's schema says nothing until it is whole."""
+        """The text is in a vendor's shape, which the caller's schema cannot validate until it is whole."""
         self._schema = None
 
     def _end(self, error: EnforcementError) -> None:
@@ -105,7 +105,7 @@ class EarlyStop:
 
     def _follow(self, text: str) -> None:
         if self._parser.error is not None or self._parser.complete:
-            return  # what is broken so that only the whole can tell is left to the judge
+            return  # faults that only the whole text can settle are left to the judge
         self._parser = self._parser.feed(text)
         self._length += len(text)
         schema = self._schema
@@ -134,7 +134,7 @@ class EarlyStop:
 
 
 def _is_finished(violation: Violation, open_path: tuple[str | int, ...] | None) -> bool:
-    """Whether nothing that is still to come can change this: it stands outside the part that is being written."""
+    """Whether nothing that is still to come can change this: it is outside the part that is being written."""
     steps = violation.steps
     if steps is None:
         return False
@@ -221,7 +221,7 @@ def _is_bounded_or_encoded(node: Mapping[str, Any]) -> bool:
 
 
 def _nodes_at(document: Mapping[str, Any], path: tuple[str | int, ...]) -> Iterator[Mapping[str, Any]]:
-    """Yield the subschemas that speak of a place in a value, all alternatives among them."""
+    """Yield the subschemas of a place in a value, all alternatives among them."""
     document = with_plain_references(document)
     nodes = list(_alternatives(document, document))
     for step in path:

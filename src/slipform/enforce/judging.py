@@ -61,7 +61,7 @@ class SchemaHint:
         self._counted: tuple[Any, int] | None = None
         """The value whose violations were counted last, and their number."""
         self._root_types: frozenset[str] | None = frozenset()
-        """Empty while nobody has asked."""
+        """Empty until it is needed."""
 
     @property
     def root_types(self) -> frozenset[str] | None:
@@ -89,7 +89,7 @@ class SchemaHint:
 
 
 def lifted(value: Any, lift: Callable[[Any], Any] | None) -> Any:
-    """The value in the caller's shape; as it is where the vendor strayed so far that nothing can be lifted."""
+    """The value in the caller's shape; unchanged where it cannot be lifted."""
     if lift is None:
         return value
     try:
@@ -138,7 +138,7 @@ NOT_TYPED: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What answers are held to: a schema for the content (or None for any text), and one for each tool's arguments."""
+    """What answers are validated against: a schema of the content (None for any text), and one for each tool."""
 
     schema: Schema[Any] | None
     tools: Mapping[str, Schema[Any]] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class Requirement:
     must_call: tuple[str, ...] = ()
     """One of these tools has to be called; none has to when empty."""
     calls: bool = True
-    """Whether tools were offered; where none were, the arguments of a call that came all the same are read as text."""
+    """Whether tools were offered; where none were, the arguments of a call that came nevertheless are read as text."""
     strict_trailing: bool = False
     """Whether text around the JSON makes an answer invalid."""
     checks: tuple[Callable[[Any], Sequence[Violation]], ...] = ()
@@ -215,7 +215,7 @@ _DEPTH = 50
 
 
 def is_whole(text: str, loaded: Loaded, document: Mapping[str, Any], lift: Callable[[Any], Any] | None = None) -> bool:
-    """Whether only closing brackets are missing, and the schema leaves nothing that could have stood before them.
+    """Whether only closing brackets are missing, and the schema leaves nothing that could come before them.
 
     Then closing the brackets loses nothing. An open array may have had more items to come, and an object keys that it
     lacks: those were cut off.
@@ -250,7 +250,7 @@ def is_whole(text: str, loaded: Loaded, document: Mapping[str, Any], lift: Calla
 
 
 def _ends_closed(text: str) -> bool:
-    """Whether the text ends with a value that is over: digits, and letters, might have gone on."""
+    """Whether the text ends with a value that is over: digits, and letters, might have continued."""
     return text.rstrip()[-1:] in ('"', "}", "]")
 
 
@@ -486,7 +486,7 @@ def _cut(text: str, loaded: Loaded, error: EnforcementError) -> Verdict:
 
 
 def _runaway_error(text: str) -> RunawayError | None:
-    """The error for a text that cannot be read because it repeats itself to its end, which nobody could stop."""
+    """The error for a text that cannot be read because it repeats itself to its end, which could not be stopped."""
     runaway = runaway_in(text)
     return None if runaway is None else runaway_error(runaway)
 

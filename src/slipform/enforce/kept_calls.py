@@ -1,4 +1,4 @@
-"""Keep the valid calls of an answer whose other calls are asked for again: put both answers together."""
+"""Keep the valid calls of an answer whose other calls are retried: put both answers together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BETWEEN = "\n\n"
 def with_kept_calls(before: ModelResponse, wrong: Collection[str], again: ModelResponse) -> ModelResponse:
     """Return the new answer with the calls of the one before that were not wrong, which the model need not repeat.
 
-    A new call takes the place, and the id, of a wrong one: the one that stands where it stood if the model made all its
+    A new call takes the place, and the id, of a wrong one: the one in the same position if the model made all its
     calls again, else the first of the same name. Calls that are left over are added; one that says the same as a kept
     call is that call again. Without a kept call, or with nothing new, the new answer is all there is.
 
@@ -71,7 +71,7 @@ def _match_calls(
 
 
 def _by_name(calls: Sequence[ToolCall], new: list[ToolCall]) -> dict[str, ToolCall]:
-    """Take from `new` what stands for each of these calls, by its id."""
+    """Take from `new` the replacement of each of these calls, by its id."""
     made: dict[str, ToolCall] = {}
     for call in calls:
         match = next((each for each in new if each.name == call.name), None)

@@ -15,30 +15,30 @@ from slipform.ir.response import StopPoint
 from slipform.schema.limits import json_text
 
 MOST_FOLLOWED = 1 << 16
-"""Bytes of a schema that a growing text is held to, piece by piece on the event loop."""
+"""Bytes of a schema that a growing text is validated against, piece by piece on the event loop."""
 _NO_EXTRA: Final[dict[str, Any]] = {}
 
 
 class LiveCall:
-    """One call while it grows: its gate, and whether it has left."""
+    """One call while it grows: its gate, and whether it has been released."""
 
     __slots__ = ("call", "fed", "gate", "id", "index", "is_over", "sent")
 
     def __init__(self, call: OpenCall) -> None:
         self.call = call
         self.gate: ReleaseGate | None = None
-        """None while the name is missing, and where nobody holds the tool to a schema."""
+        """None while the name is missing, and where the tool has no schema."""
         self.fed = 0
         """How many of the call's pieces the gate has been given."""
         self.id = ""
         self.index = -1
-        """Its number among the calls that have left; -1 while it has not."""
+        """Its number among the calls that have been released; -1 while it has not."""
         self.sent: list[str] = []
         """The text that was released without a gate."""
         self.is_over = False
 
     def rest(self, final: str) -> tuple[str, str] | None:
-        """What is to leave last, and all that has left then; None when `final` does not begin with what has left."""
+        """Return the last piece to release, and all that is released then; None if `final` begins otherwise."""
         if self.gate is not None:
             return self.gate.rest(final)
         sent = "".join(self.sent)
@@ -70,15 +70,15 @@ class LiveCalls:
         self.any_open = False
         """Whether some call may not be over."""
         self.replaced: dict[str, str] = {}
-        """By the ids under which calls have left, those of the calls that took their places."""
+        """By the ids under which calls have been released, those of the calls that took their places."""
 
     @property
     def has_left(self) -> bool:
-        """Whether some of a call has left."""
+        """Whether some of a call has been released."""
         return bool(self._left)
 
     def feed(self, delta: Any, answer_id: Any) -> list[ToolDelta]:
-        """What may leave now that this piece has arrived."""
+        """What may be released now that this piece has arrived."""
         call, is_new = self._table.place(delta)
         call.add(delta)
         if is_new:
@@ -101,14 +101,14 @@ class LiveCalls:
         return out
 
     def begun(self, index: int) -> LiveCall | None:
-        """The call with this index if it has begun to leave and is not over: `grow` takes more of its arguments."""
+        """Return the call with this index if some of it is released and it is not over: `grow` takes the next piece."""
         live = self._by_index.get(index)
         if live is None or live.index < 0 or live.is_over or self.fault is not None:
             return None
         return live
 
     def grow(self, live: LiveCall, piece: str) -> str:
-        """What may leave of a call's arguments now that this piece has arrived."""
+        """What may be released of a call's arguments now that this piece has arrived."""
         live.call.pieces.append(piece)
         live.fed += 1
         return self._grow(live, piece)
@@ -152,9 +152,9 @@ class LiveCalls:
         return response.replace(tool_calls=tuple(calls), parts=tuple(parts), stop=stop)
 
     def settled(self, calls: Sequence[ToolCall]) -> tuple[dict[str, ToolDelta | None], tuple[ToolCall, ...]] | None:
-        """What is to leave last of each call, and all calls; None when they do not go on from what has left.
+        """Return the last piece of each call to release, and all calls; None if they do not continue what is released.
 
-        A call that was asked for again takes the place of the one that has left, with its id.
+        A call that was retried takes the place of the one that has been released, with its id.
         """
         self.replaced = {}
         waiting = list(calls)
@@ -219,7 +219,7 @@ class LiveCalls:
                 self.fault = live
             return None
         if any(edit.kind in ("missing_bracket", "truncated") for edit in verdict.repairs):
-            return None  # it may go on
+            return None  # it may continue
         ending = live.rest(verdict.candidate)
         if ending is not None and live.gate is not None:
             live.gate.release(ending[1])
@@ -234,7 +234,7 @@ class LiveCalls:
 
 
 def _replaced_ids(live: LiveCall, call: ToolCall) -> dict[str, str]:
-    """The ids of a call that has left, with those of the call in its place: slipform's and its vendor's."""
+    """The ids of a call that has been released, with those of the call in its place: slipform's and its vendor's."""
     pairs = {live.id: call.id}
     for vendor, own in live.call.extra.items():
         other = call.extra.get(vendor)

@@ -63,7 +63,7 @@ class _Turn(msgspec.Struct, frozen=True):
     strategy: OutputStrategy
     parts: Parts | AnswerContinuation | None = None
     before: ModelResponse | None = None
-    """The answer whose calls with these ids were `wrong`, where those alone are asked for again."""
+    """The answer whose calls with these ids were `wrong`, where only those are retried."""
     wrong: Collection[str] = ()
 
 
@@ -190,7 +190,7 @@ class _Progress:
         return limit - (guess_tokens(response.text) if tokens is None else tokens)
 
     def failure(self, verdict: Verdict, response: ModelResponse) -> EnforcementError | None:
-        """The error of a call that ends with this verdict; None where the model is asked again."""
+        """The error of a call that ends with this verdict; None where the request is retried."""
         ended = self._spent(self.report)
         at_limit = self._plan.on_incomplete == "respond" and response.finish == "length"
         is_final = at_limit and isinstance(verdict.error, TruncatedError)
@@ -202,7 +202,7 @@ class _Progress:
         return failure
 
     def interrupted(self, error: SlipformError, turn: _Turn, seconds: float) -> None:
-        """Take note of an answer that broke off, so that the same can be asked again; raises where it cannot be."""
+        """Take note of an answer that broke off, so that the request can be retried; raises where it cannot be."""
         if broke_off(error) and not _is_out_of_time(error, self._plan, self._started):
             part = error.response or ModelResponse()
             broken = Verdict(candidate=answer_text(part, self._plan.answer_tool), error=EnforcementError(error.message))
@@ -221,7 +221,7 @@ class _Progress:
 
 
 def broke_off(error: SlipformError) -> bool:
-    """Whether an answer had begun and its vendor then failed in a way that may be over when it is asked again.
+    """Whether an answer had begun and its vendor then failed in a way that may be over on a retry.
 
     >>> broke_off(UpstreamError("The connection broke", details={"phase": "body"}))
     True
@@ -242,7 +242,7 @@ def _outcome(response: ModelResponse, verdict: Verdict, report: Report) -> Outco
 def _needs_other_words(verdict: Verdict, turn: _Turn, report: Report) -> bool:
     """Whether the next request differs from the last one.
 
-    A further answer that is valid and only differs from what was sent is not at fault: the same is asked again.
+    A further answer that is valid and only differs from what was sent is not at fault: the request is retried.
     """
     if verdict.is_changed and len(report.attempts) > 1:
         return False
@@ -250,7 +250,7 @@ def _needs_other_words(verdict: Verdict, turn: _Turn, report: Report) -> bool:
 
 
 def _received(response: ModelResponse, turn: _Turn, plan: Plan, report: Report) -> ModelResponse:
-    """Return the answer with the calls that were not asked for again; raises if the prompt of its values was cut."""
+    """Return the answer with the calls that were not retried; raises if the prompt of its values was cut."""
     cut = prompt_cut(turn.request, response.usage)
     if cut is not None:
         if plan.evidence is not None:
@@ -272,7 +272,7 @@ def _without_answer_call(response: ModelResponse, plan: Plan) -> ModelResponse:
 
 
 def _with_calls(response: ModelResponse, verdict: Verdict) -> ModelResponse:
-    """The answer with its calls as they were judged: a tool that nobody offered was taken for the answer itself."""
+    """The answer with its calls as they were judged: a tool that was not offered was taken for the answer itself."""
     if not response.tool_calls and not verdict.tool_calls:
         return response
     calls = verdict.tool_calls
@@ -306,7 +306,7 @@ LOGPROBS_LEFT_OUT = ModelWarning(
 
 
 def unjudged(request: ModelRequest, plan: Plan) -> Steps:
-    """The steps of a call whose answer nobody judges."""
+    """The steps of a call whose answer is not validated."""
     began = plan.clock()
     response = yield request
     attempt = Attempt(
@@ -347,7 +347,7 @@ def _is_cut_again(report: Report) -> bool:
 
 
 def _requirement(plan: Plan, request: ModelRequest) -> Requirement:
-    """What answers are held to; where worked examples are shown, also that they are not copied."""
+    """What answers are validated against; where worked examples are shown, also that they are not copied."""
     standard = plan.standard
     if plan.strategy is not OutputStrategy.PROMPTED:
         return standard
@@ -411,7 +411,7 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
         return _Turn(shorter_request(base), strategy)
     if parts := _parts(verdict, plan):
         return _Turn(parts_request(base, verdict.candidate, parts, verdict.violations), strategy, parts)
-    # A server may have ignored the schema that its native mode was given: the model is told in words.
+    # A server may have ignored the schema that its native mode was given: the prompt describes it instead.
     unseen = None
     if strategy is OutputStrategy.NATIVE and request.response_format is not None:
         unseen = plan.schema

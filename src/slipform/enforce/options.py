@@ -144,7 +144,7 @@ class Options:
     guard: Guard = field(default_factory=Guard)
     """What is done about an answer while it is written; a request's `extra` may ask for more."""
     backoff_seconds: float = 0
-    """The pause before an answer is asked for again; streams do not pause."""
+    """The pause before a retry; streams do not pause."""
     keep_text: bool = False
     prices: Mapping[str, Price] = field(default_factory=dict)
     """What models cost, by `provider/model`, in which `*` stands for any run of characters; the first that fits.
@@ -154,7 +154,7 @@ class Options:
     evidence: Evidence | None = None
     """What is collected for each value of an answer, if anything is."""
     on_incomplete: Literal["respond", "raise"] = "raise"
-    """Whether the caller takes refused and truncated answers as they are; the proxy's callers do."""
+    """Whether the caller accepts refused and truncated answers; the proxy's callers do."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "validators", checked_validators(self.validators))

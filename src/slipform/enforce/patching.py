@@ -93,7 +93,7 @@ def _drop(violation: Violation, steps: PathSteps, current: Any, reader: SchemaRe
     if violation.keyword == "additionalProperties":
         yield (_dropped(steps, current),)
     elif isinstance(current, dict):
-        # The validator names the object, not its keys: those that the schema nowhere speaks of go.
+        # The validator names the object, not its keys: those that the schema never mentions go.
         extra = [key for key in current if key not in reader.property_names]
         if extra:
             yield tuple(_dropped((*steps, key), current[key]) for key in extra)
@@ -159,7 +159,7 @@ def _members(steps: PathSteps, current: Any, accepted: Accepted) -> Iterator[Fix
 _MOST_ROUNDS = 6
 _MOST_TRIED = 200
 _MOST_WRAPPED = 4
-"""How many keys may stand around the whole answer, one inside the other."""
+"""How many keys may be around the whole answer, one inside the other."""
 _EDIT_WORK = 20
 _ORDER = {"move": 0, "add": 1, "replace": 2, "remove": 3}  # what is renamed must not have been dropped before
 
@@ -188,7 +188,7 @@ def patch(value: Any, schema: Schema[Any], switches: Switches | None = None) -> 
 
     An edit counts if it lowers the number of violations. One that only moves a violation deeper, where the next edit
     may reach it (a key renamed, whose value is a number written as text), counts if the whole then becomes valid. What
-    would take too much work to try is left as it is.
+    would take too much work to try is left unchanged.
     """
     violations = schema.validate(value)
     if not violations:

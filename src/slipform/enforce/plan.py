@@ -39,7 +39,7 @@ class Attempt(msgspec.Struct, frozen=True):
     strategy: OutputStrategy
     model: str = ""
     candidate: str = ""
-    """The JSON that was judged, or what stood in its place."""
+    """The JSON that was judged, or the text in its place."""
     text: str | None = None
     """What the model wrote, kept only when asked for."""
     repairs: tuple[RepairEdit, ...] = ()
@@ -50,7 +50,7 @@ class Attempt(msgspec.Struct, frozen=True):
     price: AnyPrice | None = None
     """What its model costs, where that is known."""
     asked: str | None = None
-    """What the model was told in a retry; with the text, also the last message of the first request."""
+    """The words of the retry prompt; with the text, also the last message of the first request."""
     stream: StreamFigures | None = None
     """What became of the characters of a streamed answer."""
     response: ModelResponse | None = None
@@ -219,32 +219,32 @@ class Plan:
     loads_tools: bool = False
     """Whether the vendor may call tools that it has loaded itself."""
     stronger: tuple[OutputStrategy, ...] = ()
-    """Strategies to go on with when the first has failed twice."""
+    """Strategies to continue with when the first has failed twice."""
     formatter: Formatter | None = None
     reask_scope: Literal["auto", "full", "parts"] = "auto"
     switches: Switches = field(default_factory=Switches)
     repair: bool = True
     validators: tuple[Validator, ...] = ()
     on_failure: Literal["raise", "raw"] = "raise"
-    """What becomes of an answer that cannot be made to fit: an error, or its text as it is with a warning."""
+    """What becomes of an answer that cannot be made to fit: an error, or its unchanged text with a warning."""
     on_incomplete: Literal["respond", "raise"] = "raise"
-    """Whether the caller takes an answer that met its token limit as it is: it is then not asked for again."""
+    """Whether the caller accepts an answer that was cut by its token limit: it is then not retried."""
     guard: Guard = field(default_factory=Guard)
     guarded_decoding: bool = False
-    """Whether the provider knows the guard's options, and is told them."""
+    """Whether the provider takes the guard's options."""
     keep_text: bool = False
     """Whether the report keeps what the model wrote."""
     prices: Mapping[str, Price] = field(default_factory=dict)
     """The caller's own prices, by `provider/model`."""
     backoff_seconds: float = 0
-    """How long whoever drives the loop waits before each further call."""
+    """How long the driver of the loop waits before each further call."""
     checks: tuple[Callable[[Any], Sequence[Violation]], ...] = ()
     """Checks of a valid value by slipform itself."""
     evidence: Evidence | None = None
     """What is collected for each value of the answer, if anything is."""
     clock: Callable[[], float] = time.monotonic
     standard: Requirement = field(init=False, repr=False, compare=False)
-    """What answers are held to."""
+    """What answers are validated against."""
 
     @staticmethod
     def shared(options: Options) -> dict[str, Any]:
@@ -292,11 +292,11 @@ class Outcome(msgspec.Struct, frozen=True):
     response: ModelResponse
     report: Report
     typed: Any = NOT_TYPED
-    """The value as an object of the schema's Python type; `NOT_TYPED` where the answer was given back as it is."""
+    """The value as an object of the schema's Python type; `NOT_TYPED` where the answer was returned unchanged."""
 
     @property
     def is_valid(self) -> bool:
-        """Whether the answer fits; not where `on_failure` had it given back as it is."""
+        """Whether the answer fits; not where `on_failure` returned it unchanged."""
         return self.report.attempts[-1].outcome == "ok"
 
     @property
@@ -310,7 +310,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def _has_value(self) -> bool:
-        """Whether the text was read as JSON: an answer that nobody validates has its text for a value."""
+        """Whether the text was read as JSON: the value of an answer without a schema is its text."""
         return self.value is not self.text and self.is_valid
 
     @property
@@ -337,7 +337,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def _extra(response: ModelResponse, text: str) -> Mapping[str, Any]:
-    """What else is said of an answer, with the probabilities of the tokens of the text that is given back."""
+    """Further facts about an answer, with the probabilities of the tokens of the text that is returned."""
     fitted = response.extra[LOGPROBS] if text == response.text else fit_logprobs(response.extra[LOGPROBS], text)
     return {**response.extra, LOGPROBS: fitted or response.extra[LOGPROBS]}
 

@@ -29,7 +29,7 @@ _MOST_PARTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The places of a value that are to be asked for again, by the name each has in the question."""
+    """The places of a value that are retried, by the name each has in the question."""
 
     value: Any
     places: Mapping[str, PathSteps]
@@ -54,7 +54,7 @@ class Parts:
 
 
 def parts_of(value: Any, violations: Sequence[Violation], document: Mapping[str, Any]) -> Parts | None:
-    """The few places that are wrong in a large value; None where the whole should be asked for again."""
+    """The few places that are wrong in a large value; None where the whole should be retried."""
     document = with_plain_references(document)
     places: dict[str, PathSteps] = {}
     shapes: dict[str, Any] = {}
@@ -136,7 +136,7 @@ _THEIR_WORDS: Final = ("zubin", "gimlet", "sextant", "ottilie")
 
 
 def worked_examples() -> tuple[Message, ...]:
-    """Turns in which such questions were answered well; of shapes that nobody asks for, so that a copy is noticed.
+    """Turns in which such questions were answered well; of shapes that no caller uses, so that a copy is noticed.
 
     >>> worked_examples()[-1].text
     '{"child": "Ottilie", "years": 7, "swims": true}'
@@ -148,7 +148,7 @@ def worked_examples() -> tuple[Message, ...]:
 
 
 def repeats_prompt(value: Any, messages: Sequence[Message]) -> Sequence[Violation]:
-    """What is wrong with an answer that took a word from the worked examples which nobody else has said.
+    """What is wrong with an answer that took a word from the worked examples that is nowhere else.
 
     >>> repeats_prompt({"item": "gimlets"}, (Message.user("Two pens, please."),))[0].message
     'the answer copies "gimlet" from an example that was shown'
@@ -165,7 +165,7 @@ def repeats_prompt(value: Any, messages: Sequence[Message]) -> Sequence[Violatio
 
 
 def wanted_keys(schema: Mapping[str, Any]) -> str:
-    """The sentence that tells a small model what to reply with.
+    """Return the sentence that says what a small model should reply with.
 
     >>> wanted_keys({"type": "object", "properties": {"age": {"type": "integer"}}})
     'Reply in JSON with the keys: age (whole number).'
@@ -258,11 +258,11 @@ CALL_AGAIN = "The arguments are not valid:\n{faults}\nCall the tool again with c
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How the shape is told to the model."""
+    """How the prompt describes the shape."""
 
     list_keys: bool = False
     """Whether the prompt names the keys although the channel carries the schema: small models need it. Where there is
-    only the prompt, they are also told the kinds, and shown worked examples."""
+    only the prompt, the prompt also has the kinds, and worked examples."""
     max_schema_chars: int = 2000
     descriptions: bool = False
     """Whether a schema in the prompt keeps its descriptions."""
@@ -275,7 +275,7 @@ class Wording:
 
 
 class Worded:
-    """A request with what the model must be told, and what the caller should know of that."""
+    """A request with the prompt's additions, and warnings about them for the caller."""
 
     __slots__ = ("request", "warnings")
 
@@ -285,7 +285,7 @@ class Worded:
 
 
 def first_request(request: ModelRequest, strategy: OutputStrategy, wording: Wording) -> Worded:
-    """The request with what the model must be told about the shape, for this strategy."""
+    """Return the request with the description of the shape that this strategy needs."""
     if wording.shown:
         return Worded(request.replace(tells_schema=True))
     schema = None
@@ -432,7 +432,7 @@ def _with_system(instruction: str, messages: Sequence[Message]) -> tuple[Message
 
 
 def _for_a_small_model(request: ModelRequest, schema: Mapping[str, Any], instruction: str) -> ModelRequest:
-    """What is said first, then how such questions are answered well, then the question with the keys it asks for."""
+    """Return the instruction, then worked examples, then the question with the keys of its answer."""
     own = next((at for at, message in enumerate(request.messages) if message.role != "system"), len(request.messages))
     with_keys = _append_to_last_user(request, wanted_keys(schema)).messages
     messages = (Message.system(instruction), *with_keys[:own], *worked_examples(), *with_keys[own:])

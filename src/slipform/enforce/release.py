@@ -176,9 +176,9 @@ _AROUND_TEXT = ",[]{} \t\N{RIGHT DOUBLE QUOTATION MARK}"
 """What follows a string in JSON: at the end of a string whose closing quote is missing, it is not text."""
 _LIKE_KEY = re.compile(r"[A-Za-z0-9_$-]{0,40}+")
 _MISREAD_ESCAPE = re.compile(r"\\\\|(?P<escape>\\[bf])|[A-Za-z]:(?P<path>\\[bfnrt])")
-"""An escape that is rarely meant: of a control character nobody writes, or after the letter of a drive."""
+"""An escape that is rarely meant: of a control character that is never written, or after the letter of a drive."""
 _PIECES_HELD = 2
-"""How many pieces of a call may pass before its opening bracket leaves, and with it the news that there is a call."""
+"""Pieces of a call after which its opening bracket is released, so that the client learns of the call."""
 
 
 def prose_before(before: str) -> str:
@@ -227,11 +227,11 @@ def is_lead_in(prose: str) -> bool:
 class ReleaseGate:
     r"""Follows one answer. What it lets through is without blanks, and is never taken back.
 
-    A scalar leaves when it has closed and is valid, a string that may be anything as it grows, a key when it is allowed
-    and its value leaves, a container when it is certain which alternative of the schema it follows and something in it
-    leaves. The end leaves only when the whole has been judged, so that nobody can take an invalid answer for a finished
-    one. Without `after_prose`, JSON that follows more than a short lead-in leaves at the end. Of the arguments of a
-    `call` also the opening bracket leaves early, and all but the end where they come whole.
+    A scalar is released when it has closed and is valid, a string that may be anything as it grows, a key when it is
+    allowed and its value is released, a container when it is certain which alternative of the schema it follows and
+    something in it leaves. The end is released only when the whole has been judged, so that an invalid answer cannot be
+    taken for a finished one. Without `after_prose`, JSON that follows more than a short lead-in is released at the end.
+    Of the arguments of a `call` also the opening bracket is released early, and all but the end where they come whole.
 
     >>> live = ReleaseGate(Schema.of({"type": "object", "properties": {"a": {"type": "integer"}}}), Switches())
     >>> live.feed('Sure: { "a": 1'), live.feed('2, "b": "wo'), live.feed('rd" }')
@@ -277,12 +277,12 @@ class ReleaseGate:
 
     @property
     def sent(self) -> bool:
-        """Whether something has left."""
+        """Whether something has been released."""
         return self._left > 0
 
     @property
     def sent_text(self) -> str:
-        """What has left."""
+        """What has been released."""
         return "".join(self._pieces)[: self._left]
 
     @property
@@ -312,12 +312,12 @@ class ReleaseGate:
         return StreamFigures(received, self._left, self._added - self._left, max(received - self._added, 0), fault)
 
     def give_up(self) -> None:
-        """Let nothing more through: only the whole answer can tell what becomes of it."""
+        """Release nothing more: only the whole answer can be validated."""
         self._blind = True
         self.fault = None
 
     def feed(self, text: str) -> str:
-        """What may leave now."""
+        """What may be released now."""
         self._received += len(text)
         if self._blind or not text:
             return ""
@@ -359,7 +359,7 @@ class ReleaseGate:
             return ""
         self._fed += 1
         if scanner.complete and not self._call:
-            return ""  # the rest leaves when the whole has been judged
+            return ""  # the rest is released when the whole has been judged
         return self._leave(added)
 
     def confirmed(self, standard: Requirement) -> bool:
@@ -409,9 +409,9 @@ class ReleaseGate:
         return (text[:-half] if half else text) + closers(self._scanner)
 
     def rest(self, final: str) -> tuple[str, str] | None:
-        """What is to leave last, and all that has left then, when `final` is the answer; None when that cannot be.
+        """Return the last piece to release, and all that is released then, if `final` is the answer; None if not.
 
-        All that has left is `final` itself, or the same value in the model's own spelling or order of keys.
+        All that has been released is `final` itself, or the same value in the model's own spelling or order of keys.
         """
         if not self.sent:
             return final, final
@@ -427,7 +427,7 @@ class ReleaseGate:
         return (again[len(sent) :], again)
 
     def release(self, whole: str) -> None:
-        """All of this, the whole answer, has left."""
+        """All of this, the whole answer, has been released."""
         self._pieces = [whole]
         self._left = len(whole)
 
@@ -466,7 +466,7 @@ class ReleaseGate:
             self.fault = fault
 
     def _leave(self, added: str) -> str:
-        """What may leave of this and of what is held back."""
+        """What may be released of this and of what is held back."""
         certain = self._certain()
         cut = certain - self._left
         if cut <= 0:
@@ -486,18 +486,18 @@ class ReleaseGate:
         scanner = self._scanner
         undecided = self._tracker.undecided_from
         if undecided >= 0:
-            return undecided or self._bracket()
+            return undecided or self._call_bracket()
         length = scanner.offset - scanner.blank_count
         if self._tracker.in_text and not self._tracker.follows_text:
             return self._certain_text(length)
         if scanner.complete:
             return length - 1
-        member = scanner.member or self._bracket()
+        member = scanner.member or self._call_bracket()
         shows_text = self._tracker.shows_text and not self._call
         if scanner.state == AFTER:
             if self._tail[-1:] in _DIGITS or self._may_be_key():
                 return member
-            # The quote may belong to the text, unescaped: what follows it tells.
+            # The quote may belong to the text, unescaped: the next character decides.
             return length - (1 + self._loose if shows_text and self._tail[-1:] == '"' else 0)
         return member
 
@@ -529,11 +529,11 @@ class ReleaseGate:
         if self._doubtful_from >= 0:
             return self._doubtful_from
         if self._may_be_key():
-            return self._scanner.member or self._bracket()
+            return self._scanner.member or self._call_bracket()
         return length - (min(self._loose, self._scanner.length) or half_escape(self._scanner))
 
     def _may_be_key(self) -> bool:
-        """Whether a string after other items of a list may be a key, a bracket before it missing: a colon will tell."""
+        """Whether a string after other items of a list may be a key after a missing bracket: a colon will show it."""
         scanner = self._scanner
         frame = scanner.top
         if frame.is_object or scanner.depth == 0:
@@ -545,8 +545,8 @@ class ReleaseGate:
         text = scanner.open_text() if is_open else frame.child(before + 1)
         return isinstance(text, str) and _LIKE_KEY.fullmatch(text) is not None
 
-    def _bracket(self) -> int:
-        """Whether the opening bracket of a call may leave although nothing inside is certain yet."""
+    def _call_bracket(self) -> int:
+        """Whether the opening bracket of a call may be released although nothing inside is certain yet."""
         tracks = self._tracker.tracks
         if self._call and self._fed > _PIECES_HELD and tracks and tracks[0].certain:
             return 1

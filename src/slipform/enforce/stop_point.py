@@ -1,4 +1,4 @@
-"""Tell what the model did wrong from what it had no chance to write, in an answer that slipform stopped."""
+"""Separate what the model did wrong from what it had no chance to write, in an answer that slipform stopped."""
 
 from __future__ import annotations
 

@@ -35,11 +35,11 @@ NO_REQUEST: Final = ModelRequest("", ())
 _MAY_BE_A_CALL: Final = re.compile(r"[{\[<`]")
 """Where a call may begin that a model writes as text, which the judge takes for the call if one was required."""
 _BETWEEN: Final = "\n\n"
-"""Between a text that has left and the text of an answer that was asked for again and does not begin like it."""
+"""Between a text that has been released and the text of an answer that was retried and does not begin like it."""
 
 
 Observer: TypeAlias = Callable[[int, str, str, int], None]
-"""Told of each piece: the attempt's number, what was received, what was released of it all, how much is held back."""
+"""Called with each piece: the attempt's number, what was received, what was released, how much is held back."""
 
 
 _TextRest: TypeAlias = tuple[str, str]
@@ -47,28 +47,28 @@ _CallsRest: TypeAlias = tuple[dict[str, ToolDelta | None], tuple[ToolCall, ...]]
 
 
 class Release(NamedTuple):
-    """What of a streamed answer leaves before its end."""
+    """What of a streamed answer is released before its end."""
 
     asides: bool = False
     """Thinking, text that no schema holds, and the caller's tool calls."""
     answer: bool = False
     """The JSON answer."""
     after_prose: bool = True
-    """Also where more than a short lead-in stands before the JSON."""
+    """Also where more than a short lead-in precedes the JSON."""
 
 
 NOTHING_EARLY: Final = Release()
 
 
 class StreamWatch:
-    """Whom to tell of every piece of a stream; somebody may come to look, and leave, while it runs."""
+    """The observers of every piece of a stream; they may come and go while it runs."""
 
     def __init__(self, tell: Observer | None = None) -> None:
         self.tell = tell
 
 
 def _answer_text(chunk: Any) -> str:
-    """What a chunk adds to the answer: text, or arguments of the tool that stands for it."""
+    """What a chunk adds to the answer: text, or arguments of the tool that carries it."""
     if chunk.choice != 0:
         return ""
     calls = [delta.arguments for delta in chunk.tool_calls if isinstance(delta.arguments, str)]
@@ -85,10 +85,10 @@ class EnforcedStream:
         self._texts: list[str] = []
         """The text of the answer that is followed, in pieces."""
         self._folded = 0
-        """How many of these the reducer has been told of: it wants to know the others at the end."""
+        """How many of these the reducer has received; the others follow at the end."""
         self._unfolded: list[str] = []
         self._unfolded_index = -1
-        """Pieces of the arguments of this call that the reducer has still to be told of."""
+        """Pieces of this call's arguments that the reducer has not received yet."""
         has_answer = plan.schema is not None and not plan.must_call
         self._release = release
         self._gate = self._new_gate() if release.answer and has_answer else None
@@ -97,13 +97,13 @@ class EnforcedStream:
             self._calls = LiveCalls(plan.standard, holds=plan.on_failure == "raw")
         self._live = release.asides or release.answer
         self._prose = release.asides and not has_answer
-        """Whether the text of the answer is held to nothing."""
+        """Whether the text of the answer has no schema."""
         self._free = self._prose and not plan.must_call
-        """Whether all of it leaves as it comes."""
+        """Whether all of it is released as it comes."""
         self._sent: list[str] = []
-        """The prose that has left."""
+        """The prose that has been released."""
         self._asides: list[Any] = []
-        """The parts that have left: thinking, and what only its vendor knows."""
+        """The parts that have been released: thinking, and what only its vendor knows."""
         self._thought = False
         self._withholds = False
         """Whether text is held back that may be a call."""
@@ -120,9 +120,9 @@ class EnforcedStream:
         self._id: Any = None
         self._model: Any = None
         self._item: Any = None
-        """Which item of its vendor's the text is in that leaves next; None once that has been said."""
+        """Which item of its vendor's the text is in that is released next; None once that has been said."""
         self._head: dict[str, Any] = {}
-        """What the vendor says of the answer as a whole before it begins; it leaves with the first piece."""
+        """What the vendor says of the answer as a whole before it begins; it is released with the first piece."""
         self.stopped = False
         self._broke_off = False
         self._request = NO_REQUEST
@@ -147,7 +147,7 @@ class EnforcedStream:
         return self._leads and not self._prose and self._gate is not None and self._gate.complete
 
     def adopt(self, plan: Plan) -> None:
-        """Another model is asked from here on: what has left stays, and its answer has to go on from it."""
+        """Another model is asked from here on: what was released stays, and its answer has to continue it."""
         self._plan = plan
 
     def break_off(self) -> None:
@@ -166,7 +166,7 @@ class EnforcedStream:
         self.attempts += 1
 
     def push(self, batch: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
-        """What may leave now and the sink has not taken; None when there is nothing to be done.
+        """What may be released now and the sink has not taken; None when there is nothing to be done.
 
         Sets `stopped` when no more is worth hearing.
         """
@@ -203,7 +203,7 @@ class EnforcedStream:
         return plain_chunks(pieces, call)
 
     def _grown_arguments(self, texts: list[str], index: int, live: LiveCall) -> list[str]:
-        """What may leave of these pieces of arguments of the call that the vendor has given this index."""
+        """What may be released of these pieces of arguments of the call that the vendor has given this index."""
         pieces: list[str] = []
         if self._calls is None:
             return pieces
@@ -228,7 +228,7 @@ class EnforcedStream:
             self.watch.tell(self.attempts, received, released, waiting)
 
     def _grown(self, texts: list[str]) -> list[str] | None:
-        """What may leave of these texts; None where that takes more than a look at them."""
+        """What may be released of these texts; None where that takes more than a look at them."""
         if (self._calls is not None and self._calls.any_open) or self._item is not None:
             return None
         if self._free:
@@ -266,10 +266,10 @@ class EnforcedStream:
                 break
         return certain
 
-    # Compiled code holds values to their types; what comes from a vendor is read as it is.
+    # Compiled code holds values to their types; what comes from a vendor is read unchecked.
 
     def _lead(self, chunk: Any, certain: list[CompletionChunk]) -> None:
-        """Follow a chunk of the answer that is followed; what may leave is added to `certain`."""
+        """Follow a chunk of the answer that is followed; what may be released is added to `certain`."""
         self._read_head(chunk)
         if chunk.lift is not None and self._gate is not None:
             self._lift = chunk.lift
@@ -305,7 +305,7 @@ class EnforcedStream:
             self._item = _item_fields(extra) or self._item
 
     def _aside(self, chunk: Any, certain: list[CompletionChunk]) -> None:
-        """What stands beside the text: no schema holds it, so it leaves as it comes, and the ends of prose with it."""
+        """Release what comes beside the text: no schema constrains it, so it is sent as it arrives."""
         parts = tuple([part for part in chunk.parts if self._free or not isinstance(part, Text)])
         if chunk.reasoning or parts:
             self._asides += parts
@@ -327,7 +327,7 @@ class EnforcedStream:
             certain.append(self._certain(piece))
 
     def _not_a_call(self, text: str) -> str:
-        """What leaves of a text where a call is required: a call may have been written as text."""
+        """What is released of a text where a call is required: a call may have been written as text."""
         bracket = None if self._withholds else _MAY_BE_A_CALL.search(text)
         if bracket is not None:
             text = text[: bracket.start()]
@@ -354,7 +354,7 @@ class EnforcedStream:
         self._output_index = index
         if gate is None or self._by_tool or gate.sent:
             return
-        # The codec chose the tool instead of the native mode; what was said before it is not the answer.
+        # The codec chose the tool instead of the native mode; the text before it is not the answer.
         self._by_tool = True
         self._gate = self._new_gate()
         if self._lift is not None and self._gate is not None:
@@ -417,7 +417,7 @@ class EnforcedStream:
         return chunk._replace(extra=head)
 
     def _fold(self) -> None:
-        """Tell the reducer what it has not been told yet; of text and arguments, only one is waiting."""
+        """Pass the reducer what it has not received yet; of text and arguments, only one is waiting."""
         if self._unfolded:
             self._reducer.push(plain_chunks(("".join(self._unfolded),), self._unfolded_index)[0])
             self._unfolded.clear()
@@ -451,7 +451,7 @@ class EnforcedStream:
 
     @property
     def has_released(self) -> bool:
-        """Whether some of the answer has left, which later attempts have to go on from."""
+        """Whether some of the answer has been released, which later attempts have to continue from."""
         gate = self._gate
         return (
             bool(self._sent) or (gate is not None and gate.sent) or (self._calls is not None and self._calls.has_left)
@@ -485,13 +485,13 @@ class EnforcedStream:
         return rest is not None and calls is not None
 
     def _rest(self, outcome: Outcome) -> tuple[_TextRest | None, _CallsRest | None]:
-        """What is to leave of the text and of the calls; None for what does not go on from what has left."""
+        """Return what to release of the text and of the calls; None for what does not continue what is released."""
         answer = outcome.answer
         calls = (self._calls or LiveCalls(self._plan.standard)).settled(answer.tool_calls)
         return self._text_rest(outcome.text, called=bool(answer.tool_calls)), calls
 
     def settled(self, outcome: Outcome) -> tuple[list[CompletionChunk], Outcome]:
-        """The chunks that are to leave last, and the outcome with the text and the calls that have left then."""
+        """The chunks that are to be released last, and the outcome with the text and the calls released by then."""
         rest, calls = self._rest(outcome)
         if rest is None or calls is None:
             error = changed_after_release()
@@ -515,7 +515,7 @@ class EnforcedStream:
         more = {identity: None if delta is None or delta.id is None else delta for identity, delta in calls.items()}
         parts: Sequence[Part] = answer.message.parts
         if self._thought and self._leads:
-            # Its words have left; a part with nothing but words says no more.
+            # Its words have been released; a part with nothing but words says no more.
             parts = [part for part in parts if not (isinstance(part, Reasoning) and not part.opaque)]
         elif sent_text or None in more.values():
             parts = _without_late_thoughts(parts, sent)
@@ -530,7 +530,7 @@ class EnforcedStream:
         return closing
 
     def _text_rest(self, final: str, *, called: bool) -> _TextRest | None:
-        """What is to leave of the text, and all that has left then; None when it does not go on from what has left."""
+        """Return what to release of the text, and all that is released then; None if it does not continue it."""
         if not self._prose and self._gate is not None and not called:
             return self._gate.rest(final)
         sent = "".join(self._sent)
@@ -539,7 +539,7 @@ class EnforcedStream:
         if final.startswith(sent):
             return final[len(sent) :], final
         if called:
-            return "", sent  # what is said beside a call that was asked for again is about the one before
+            return "", sent  # the text beside a call that was retried is about the one before
         if self._plan.schema is not None:
             return None
         return _BETWEEN + final, sent + _BETWEEN + final
@@ -557,7 +557,7 @@ class OpenStream:
         self.sink = sink
         self.watch = watch
         self.reader: EnforcedStream | None = None
-        """What has left is here; later answers go on from it."""
+        """What has been released is here; later answers continue from it."""
 
 
 def _without_late_thoughts(parts: Sequence[Part], sent: Collection[int]) -> list[Part]:
@@ -614,7 +614,7 @@ class EnforcedCall:
         return reader
 
     def reader(self) -> EnforcedStream | None:
-        """`read` where somebody looks at pieces, a guard or who streams; None where the answer may come whole."""
+        """`read` where pieces are needed, by a guard or a stream; None where the answer may come whole."""
         if not self._streaming and not self._plan.guard.watches:
             return None
         reader = self.read()
@@ -645,7 +645,7 @@ class EnforcedCall:
             self._ask_next(request)
 
     def last(self) -> tuple[list[CompletionChunk], Outcome]:
-        """What is still to leave of a streamed answer that is over, and the outcome with all that has left then."""
+        """Return what is left to release of a finished stream, and the outcome with all that is released then."""
         if self._opened is None or self._opened.reader is None or self.outcome is None:
             raise TypeError("The call has no streamed answer, or it has not ended")
         return self._opened.reader.settled(self.outcome)

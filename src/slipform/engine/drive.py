@@ -32,7 +32,7 @@ from slipform.schema.limits import json_text
 
 Mode: TypeAlias = Literal["auto", "live", "buffer"]
 """`live`: pieces leave as they become certain. `buffer`: all at the end. `auto`: like `live`, but JSON that follows
-more than a short lead-in leaves at the end, because the model may still be thinking aloud."""
+more than a short lead-in is released at the end, because the model may still be thinking aloud."""
 
 Batches: TypeAlias = Callable[[ModelRequest, ChunkSink], AsyncGenerator[Sequence[CompletionChunk], None]]
 """A streamed answer, into a sink."""
@@ -108,7 +108,7 @@ def _is_heavy(request: ModelRequest, plan: Plan) -> tuple[bool, bool]:
 
 
 def _takes_long(response: ModelResponse, request: ModelRequest, plan: Plan) -> bool:
-    """Whether an answer to a request with large schemas is held to one of them: mostly only its tools' are large."""
+    """Whether an answer is validated against a large schema of its request: mostly only the tools' are."""
     if plan.evidence is not None or response.tool_calls or plan.must_call:
         return True
     return request.response_format is not None and is_heavy(ModelRequest("", (), request.response_format))
@@ -181,9 +181,10 @@ async def run_stream(
     """Chunks of the answer as they become certain; the outcome, as soon as there is one; then the last chunks.
 
     What can no longer become valid ends the call to the model at once. What follows the JSON is read to its end: it may
-    supersede the JSON. The model is then asked again behind the open stream, as it is after a stream that broke off.
-    What has left stays: an answer that does not begin with it is invalid. What the sink of `opened` takes, as soon as
-    it is certain, is not given here. With the same `opened`, another model goes on where the one before it failed.
+    supersede the JSON. The request is then retried behind the open stream, as it is after a stream that broke off.
+    What has been released stays: an answer that does not begin with it is invalid. What the sink of `opened` takes, as
+    soon as it is certain, is not given here. With the same `opened`, another model continues where the one before it
+    failed.
     """
     plan = await planned()
     heavy, heavy_start = _is_heavy(request, plan)
@@ -207,7 +208,7 @@ async def run_stream(
                 reader.break_off()
             finally:
                 await _close(batches)
-        except BaseException as error:  # noqa: BLE001 — as in `run`; also when whoever reads the stream has left
+        except BaseException as error:  # noqa: BLE001 — as in `run`; also when the reader of the stream has been released
             call.fail(error)
         else:
             response = reader.response()
@@ -255,7 +256,7 @@ def run_stream_blocking(
 
 
 def _release(request: ModelRequest, plan: Plan, mode: Mode) -> Release:
-    """What of a streamed answer leaves before its end."""
+    """What of a streamed answer is released before its end."""
     evidence = plan.evidence
     if mode == "buffer" or (evidence is not None and (evidence.samples or evidence.require_grounded)):
         return NOTHING_EARLY
@@ -266,7 +267,7 @@ def _release(request: ModelRequest, plan: Plan, mode: Mode) -> Release:
         size = len(spec.text or json_text(spec.schema))
     answer = plan.schema is not None and plan.on_failure != "raw" and size <= MOST_FOLLOWED
     if mode == "auto" and (plan.validators or (plan.guard.watches and plan.strategy is OutputStrategy.PROMPTED)):
-        answer = False  # whether it is accepted, only the caller's own check of the whole can tell
+        answer = False  # whether it is accepted, only the caller's own check of the whole decides
     return Release(answer or bool(request.tools), answer, after_prose=mode == "live")
 
 

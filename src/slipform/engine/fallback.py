@@ -152,7 +152,7 @@ async def run_first_async(
 async def stream_first(
     models: FallbackList, ask: Callable[[ModelRoute], AsyncGenerator[T, None]], *, goes_on: bool = False
 ) -> AsyncGenerator[T, None]:
-    """The pieces of the first model that can answer; it moves on only while no piece has left, or where one `goes_on`.
+    """Yield the pieces of the first model that can answer; it moves on only before the first, or if that `goes_on`.
 
     An outcome among the pieces has the attempts of all models in its report.
     """

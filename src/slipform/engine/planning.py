@@ -149,11 +149,11 @@ class ModelRoute:
 
     @property
     def _version(self) -> Version | None:
-        """What changes when plans are to be made anew; None where that cannot be told."""
+        """What changes when plans are to be rebuilt; None where that is unknown."""
         return getattr(self.provider, "version", None)
 
     def _speaker(self, response_format: ResponseFormat | None) -> BoundCodec | Capabilities:
-        """What tells apart the models that answers are planned for, after all that was learned of them."""
+        """Return the key of a model's plans, which changes with every downgrade."""
         if response_format is None or not isinstance(self.provider, HttpProvider):
             return self.provider.capabilities(self.model)
         return self.provider.codec_for(self.model, response_format)
@@ -192,7 +192,7 @@ def plan_for(router: Router, request: ModelRequest, options: Options, schema: Sc
 
 
 def _text_of(response_format: ResponseFormat | None) -> tuple[str, bytes] | None:
-    """Name and text of a shape that nobody can change."""
+    """Name and text of a shape that cannot change."""
     spec = None if response_format is None else response_format.json_schema
     if spec is None or spec.text is None:
         return None
@@ -201,7 +201,7 @@ def _text_of(response_format: ResponseFormat | None) -> tuple[str, bytes] | None
 
 @dataclass(frozen=True, slots=True)
 class _CachedPlan:
-    """A plan, and the options it was made of; a call with options of its own makes them anew."""
+    """A plan, and the options it was made of; a call with its own options builds a new one."""
 
     options: Options
     plan: Plan
@@ -213,7 +213,7 @@ _PlanKey: TypeAlias = tuple[
     Schema[Any] | tuple[str, bytes], OutputStrategy, bool, BoundCodec | Capabilities, Guard | None
 ]
 _PLANS = BoundedCache[_PlanKey, _CachedPlan]("plans", entries=128, max_bytes=32_000_000)
-"""By shapes that nobody can change (a `Schema`, or the name and text of a cached format), and by the model and how it
+"""By shapes that cannot change (a `Schema`, or the name and text of a cached format), and by the model and how it
 is asked: an endpoint has one codec for what a model can do after all its downgrades."""
 
 
@@ -306,12 +306,12 @@ def model_price(prices: Mapping[str, Price], provider: Provider, model: str) -> 
 
 
 def is_enforced(request: ModelRequest, *, tools: bool) -> bool:
-    """Whether the answer has a shape to be held to; `tools` says whether the arguments of tool calls are."""
+    """Whether the answer has a schema; `tools` says whether the arguments of tool calls are."""
     return request.response_format is not None or request.json_mode or (tools and bool(request.tools))
 
 
 def wanted_schema(request: ModelRequest) -> Schema[Any] | None:
-    """What the text of the answer is held to: the schema that was asked for, any object in JSON mode, or nothing."""
+    """What the text of the answer is validated against: the requested schema, any object in JSON mode, or nothing."""
     if request.response_format is not None:
         return cached_schema(request.response_format.json_schema)
     return _any_object() if request.json_mode else None
@@ -323,7 +323,7 @@ def _any_object() -> Schema[Any]:
 
 
 def enforced_tools(request: ModelRequest, options: Options) -> dict[str, Schema[Any]]:
-    """What the arguments of each tool are held to; a Python function's types and their validators count too."""
+    """What each tool's arguments are validated against; a Python function's types and their validators count too."""
     if options.tools != "enforce":
         return {}
     schemas = {

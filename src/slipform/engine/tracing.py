@@ -101,7 +101,7 @@ def is_tracing() -> bool:
 def start_call(
     request: ModelRequest, provider: str, model: str, *, streaming: bool = False, attempt: int | None = None
 ) -> Any:
-    """A span for one model call, or None when nobody traces."""
+    """A span for one model call, or None without tracing."""
     trace = loaded_trace()
     if trace is None:
         return None
@@ -295,7 +295,7 @@ _log = logging.getLogger("slipform.calls")
 
 
 def is_observed() -> bool:
-    """Whether somebody wants to be told of each call, by spans or by log lines."""
+    """Whether each call is traced or logged."""
     return "opentelemetry.trace" in sys.modules or _log.isEnabledFor(logging.INFO)
 
 
@@ -305,7 +305,7 @@ def observed(
     """The same steps, each within the time that is left, with a span per attempt and one log line for all of them.
 
     They say what was called and how it went; no prompt and no secret. `limit` is the time limit of one call, where
-    whoever sends the requests keeps one: it is only told.
+    the sender of the requests keeps one.
     """
     if plan.budget.seconds is not None:
         steps = _with_time_limit(steps, plan, plan.budget.seconds)

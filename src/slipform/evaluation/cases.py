@@ -54,7 +54,7 @@ def read_labelled(
     key: str | None = None,
     limit: int | None = None,
 ) -> LabelledRows:
-    """Read all rows once, so that a mistake in one of them is told before the first call; raises `ConfigError`."""
+    """Read all rows once, so that a mistake in one of them is reported before the first call; raises `ConfigError`."""
     columns: dict[str, None] = {}
     first: Schema[Any] | None = schema
     count = 0

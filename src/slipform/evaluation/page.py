@@ -56,6 +56,6 @@ def _text(path: str) -> str:
 
 
 def _module(path: str) -> str:
-    """A module as a part of the page's one script: what it imports stands before it."""
+    """A module as a part of the page's one script: what it imports precedes it."""
     lines = _text(path).split("\n")
     return "\n".join(line.removeprefix("export ") for line in lines if not line.startswith("import "))

@@ -75,7 +75,7 @@ def run_name(run: RunScore) -> str:
 
 
 def cut(text: str, size: int) -> str:
-    """A text that has room for `size` characters; the end of a name tells more than its beginning."""
+    """A text that has room for `size` characters; the end of a name says more than its beginning."""
     if len(text) <= size:
         return text
     return "…" + text[1 - size :]
@@ -108,7 +108,7 @@ def heat_map(runs: Sequence[RunScore], fields: Sequence[str]) -> str:
 
 
 def _groups(runs: Sequence[RunScore]) -> Iterator[tuple[str, int, int]]:
-    """Runs of one model that stand beside each other: the model, the first of them, how many."""
+    """Adjacent runs of one model: the model, the first of them, how many."""
     first = 0
     for model, group in groupby(runs, key=lambda run: run.model):
         count = len(list(group))
@@ -138,7 +138,7 @@ def _cell(run: RunScore, name: str, x: float, y: float, wide: float, high: float
 def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
     """Accuracy against what a thousand rows cost, or against the tokens of a row where prices are not known.
 
-    Returns the picture and what its axis is. Points have numbers, best first, and the names stand in a list beside the
+    Returns the picture and what its axis is. Points have numbers, best first, and the names are in a list beside the
     picture: names at the points would cover each other, and do not fit on a narrow screen.
     """
     priced = all(run.cost is not None for run in runs)
@@ -206,7 +206,7 @@ def _round_up(value: float) -> float:
 
 
 def score_picture(run: RunScore) -> str:
-    """How many of the values in each tenth of the score were right; a narrow bar stands for few values."""
+    """How many of the values in each tenth of the score were right; a narrow bar means few values."""
     width = 310.0
     height = 190.0
     left = 44.0

@@ -1,6 +1,6 @@
 """Ask models about labelled rows, each with each strategy, and score what they answer: `slipform eval`.
 
-Every model and strategy is a batch job of its own in the folder of the evaluation, with the runner's journal: after a
+Every model and strategy is a separate batch job in the folder of the evaluation, with the runner's journal: after a
 stop at any moment the same call resumes, and a model that is added later is the only one asked.
 """
 
@@ -67,9 +67,9 @@ def evaluate(
     quiet: bool = True,
     on_run: Callable[[str, str], None] | None = None,
 ) -> Evaluation:
-    """Ask every model with every strategy, and score the answers; what is in the folder already is not asked again.
+    """Ask every model with every strategy, and score the answers; what is in the folder already is not repeated.
 
-    A run that fails as a whole (a wrong key, an unknown model) has the reason; the others go on.
+    A run that fails as a whole (a wrong key, an unknown model) has the reason; the others continue.
     """
     base = BatchJob(
         input=cases.path,
@@ -101,7 +101,7 @@ def evaluate(
                 if retry_failures and summary.failed:
                     start(job, router, retry_failures=True, quiet=quiet)
                 run = _scored(RunScore(model, strategy.value), cases, job)
-            except ConfigError:  # the dataset has changed, the folder is another's: no run could go on
+            except ConfigError:  # the dataset has changed, the folder is another's: no run could continue
                 raise
             except SlipformError as error:
                 run = RunScore(named, strategy.value, error=str(error))

@@ -1,4 +1,4 @@
-"""Score the answers of one model and strategy: which values are right, and how well their scores told it."""
+"""Score the answers of one model and strategy: which values are right, and how well their scores predicted it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ScoredLeaf(NamedTuple):
 
 
 class Separation(NamedTuple):
-    """How well a score tells right values from wrong ones: 1 perfectly, 0.5 not at all."""
+    """How well a score separates right values from wrong ones: 1 perfectly, 0.5 not at all."""
 
     auroc: float | None
     low: float | None

@@ -63,7 +63,7 @@ def ungrounded(value: Any, fields: Mapping[str, FieldEvidence]) -> list[str]:
 
 
 class GroundedCheck:
-    """Looks values up in one source; as a check it says which of those that must stand there do not."""
+    """Looks values up in one source; as a check it says which required ones are missing from it."""
 
     def __init__(self, source: str, schema: Schema[Any] | None, required: Sequence[str] = ()) -> None:
         self._source = source
@@ -75,11 +75,11 @@ class GroundedCheck:
         return SourceIndex(self._source)
 
     def ground(self, value: Any) -> Grounding:
-        """Where each leaf of a value stands."""
+        """Return the places of each leaf of a value."""
         return ground_in(self._index, value, self._schema)
 
     def __call__(self, value: Any) -> Sequence[Violation]:
-        """What does not stand in the source and must."""
+        """Return the values that must be in the source and are not."""
         if not self._required:
             return ()
         fields = self.ground(value).fields()

@@ -2,7 +2,7 @@
 
 Two values are the same where the grounder would see one in the other: `1,234.50` and 1234.5, `March 5, 2024` and
 `2024-03-05`, `Kowalska, Anna` and `Anna Kowalska`, whatever the case and the blanks. Items of lists are paired by what
-they say, not by where they stand. Nothing similar is the same: a letter more is another value.
+they say, not by where they are. Nothing similar is the same: a letter more is another value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WORD_AND_COMMA = re.compile(r"([^,\d]+),([^,\d]+)")
 
 
 class LeafMatch(NamedTuple):
-    """A value that was expected, a value of the answer, or the two that stand for each other."""
+    """A value that was expected, a value of the answer, or the two that are compared."""
 
     verdict: ValueVerdict
     """`missing`: expected and not answered; `extra`: answered and not expected."""

@@ -146,7 +146,7 @@ def _offsets(tokens: Sequence[Token] | None, text: str) -> list[int] | str:
 
 
 def _score(tokens: Sequence[Token], offsets: list[int], places: list[int], byte_at: Callable[[int], int]) -> Confidence:
-    """The score of a leaf whose characters stand at these places of the raw text; -1 for what was put in."""
+    """Return the score of a leaf whose characters are at these places of the raw text; -1 for what was put in."""
     written = sorted(place for place in places if place >= 0)
     if not written:
         return Confidence(None, reason="the repair put it in" if places else "it is empty")
@@ -187,7 +187,7 @@ def _with_places(written: Written) -> tuple[str, array[int]]:
 
 
 def _aligned(edit: RepairEdit) -> Iterator[int]:
-    """The places of an edit's new characters: those that stood there before, in their order."""
+    """The places of an edit's new characters: those that were there before, in order."""
     at = 0
     absent = set("\"'{}[]:,\\")
     for character in edit.after:
@@ -204,7 +204,7 @@ _JSON_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]
 
 
 def leaf_spans(text: str) -> Iterator[tuple[tuple[str, ...], int, int]]:
-    """The path of every scalar of a JSON text and where it stands, without its quotes; of a repeated key the last.
+    """Return the path and place of every scalar of a JSON text, without its quotes; of a repeated key the last.
 
     >>> list(leaf_spans('{"a": ["x", 1]}'))
     [(('a', '0'), 8, 9), (('a', '1'), 12, 13)]
@@ -278,12 +278,12 @@ class _ScoreTree:
             self.put(path, score)
 
     def put(self, path: FieldPath, part: Any) -> None:
-        """Set what stands at a path."""
+        """Set the value at a path."""
         holder, key = self._holder(path)
         holder[key] = part
 
     def remove(self, path: FieldPath) -> None:
-        """Remove what stands at a path; the items of a list after it move up."""
+        """Remove the value at a path; the items of a list after it move up."""
         holder, key = self._holder(path)
         holder.pop(key, None)
         if key.isdecimal():
@@ -293,7 +293,7 @@ class _ScoreTree:
                 holder[str(int(each) - 1)] = holder.pop(each)
 
     def move(self, source: FieldPath, path: FieldPath) -> None:
-        """Put what stands at one path in the place of what stands at another."""
+        """Replace the value at one path by the value at another."""
         holder, key = self._holder(source)
         part = holder.pop(key, None)
         self.put(path, {} if part is None else _map_scores(part, lambda score: touched(score, "patched")))
@@ -321,7 +321,7 @@ class _ScoreTree:
         return scores_by_path
 
     def _holder(self, path: FieldPath) -> tuple[dict[str, Any], str]:
-        """The part of the tree that holds what stands at a path, and the key that it has there."""
+        """Return the part of the tree that holds the value at a path, and the key that it has there."""
         holder = self._top
         key = ""
         for step in path:

@@ -15,7 +15,7 @@ from slipform.evidence.number_words import HAN_DIGITS, han_value
 
 
 class FoundDate(NamedTuple):
-    """One reading of a date in a text; `day` is 0 where only month and year stand there, `year` where it is missing."""
+    """One reading of a date in a text; `day` is 0 if there are only month and year, `year` if it is missing."""
 
     year: int
     month: int
@@ -199,7 +199,7 @@ def find_times(plain: str) -> Iterator[FoundTime]:
 
 
 class Moment(NamedTuple):
-    """What a value says of a date, a time or both; None where it says nothing."""
+    """What a value says of a date, a time or both; None where it has no value."""
 
     day: tuple[int, int, int] | None
     time: tuple[int, int, int] | None
@@ -220,7 +220,7 @@ def _iso_moments(match: re.Match[str]) -> list[Moment]:
 
 
 def moments_of(value: str) -> list[Moment]:
-    """The dates and times that a text value stands for, in ISO 8601 or a notation that texts have."""
+    """Return the dates and times that a text value means, in ISO 8601 or a notation that texts have."""
     match = _MOMENT.fullmatch(value)
     if match and value:
         return _iso_moments(match)

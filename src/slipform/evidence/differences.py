@@ -1,4 +1,4 @@
-"""Tell whether two texts that are nearly alike say the same, or differ in a negation or in a word."""
+"""Decide whether two similar texts mean the same, or differ in a negation or a word."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ _HYPHENS = ("-", "‐", "‑")
 _WORD_AFTER = re.compile(r"\s+([^\W_]+(?:['’][^\W_]+)?)")
 _WORD_BEFORE = re.compile(r"[^\W_]+(?:['’][^\W_]+)?(?=\s+$)")
 _BETWEEN = frozenset(word_table("small_words")["after_negations"])
-"""What may stand between a negation and what it negates."""
+"""What may separate a negation from what it negates."""
 _NUMBERED = frozenset(word_table("small_words")["numbered"])
-"""What stands before "no" where that is short for number."""
+"""What precedes "no" where that is short for number."""
 
 
 def as_scanned(folded: str) -> str:
@@ -115,7 +115,7 @@ def can_be_reordered(words: Sequence[str]) -> bool:
 
 
 def is_negated(source: SourceIndex, start: int) -> bool:
-    """Whether a negation stands right before a place."""
+    """Whether a negation is right before a place."""
     text = source.text
     if start and is_unspaced(text[start - 1]):
         return text[start - 1] in _UNSPACED_NEGATIONS and is_unspaced(text[start])

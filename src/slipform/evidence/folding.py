@@ -26,7 +26,7 @@ _DROPPED = "\\x00\\x04-/:-`{-\\x7f"
 _FEW = 48
 """Different characters that are replaced one by one: faster than a table as long as they are few."""
 _TURKISH_I = ("ı", "İ", "I\u0307", "i\u0307")
-"""Letters whose other case is i or I in one language only: case must not tell them apart."""
+"""Letters whose other case is i or I in one language only: case must not distinguish them."""
 _MORE_DECIMALS = re.compile(r"\.\d+(?![.\d])")
 _SIGNED = re.compile(r"[#+]+(?![A-Za-z0-9])")
 _ENTITY = re.compile(r"&[^;\s]{2,9};")
@@ -85,7 +85,7 @@ def is_unspaced(character: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def fold_character(character: str) -> str:
-    """The letters and digits that a character stands for, in one case; empty for everything else."""
+    """Return the letters and digits that a character is folded to, in one case; empty for everything else."""
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", character).casefold())
     if character in _TURKISH_I:
         plain = "i"
@@ -116,7 +116,7 @@ def replaced(text: str, table: Mapping[str, str]) -> str:
 
 
 class SourceRange(NamedTuple):
-    """Where something stands in the source, in characters."""
+    """A place in the source, in characters."""
 
     start: int
     end: int
@@ -145,7 +145,7 @@ class FoldedText:
         return strip_marks(self.folded)
 
     def place_of(self, start: int, end: int) -> SourceRange:
-        """Where the folded characters from `start` to `end` stand, with the accents that follow the last of them."""
+        """Return the place of the folded characters from `start` to `end`, with the accents after the last of them."""
         return SourceRange(self._places[start], self._end_of(end - 1))
 
     def _end_of(self, at: int) -> int:
@@ -168,7 +168,7 @@ class FoldedText:
             at = haystack.find(needle, at + 1)
 
     def has_word_edges(self, place: SourceRange) -> bool:
-        """Whether no word goes on before or after a place; a text without blanks has no edges to respect."""
+        """Whether no word continues before or after a place; a text without blanks has no edges to respect."""
         text = self.text
         start, end = place
         before = text[max(0, start - 1) : start]
@@ -184,7 +184,7 @@ class FoldedText:
         return not opens and not goes_on
 
     def find_exactly(self, value: str) -> Iterator[SourceRange]:
-        """Every place where a value stands to the letter, word edges kept."""
+        """Return every place with the exact text of a value, word edges kept."""
         at = self.text.find(value)
         hits = 0
         while at >= 0 and hits < MOST_PLACES:
@@ -203,7 +203,7 @@ def fold(text: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int, bool]]:
-    """Folded pieces with their places: runs, in which every character stands for itself, and what lies between them.
+    """Folded pieces with their places: runs, in which every character is unchanged, and what lies between them.
 
     A run has NUL for each character that does not count, and `_KEPT_SIGNS` under their own characters. Only what folds
     to more or fewer characters than it is written with lies between: entities, letters with accents after them.
@@ -230,7 +230,7 @@ def _run_of(text: str, others: Mapping[str, str]) -> str:
 
 
 def _longer_or_shorter(text: str, others: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
-    """What does not fold character by character: where it stands, and what it folds to."""
+    """What does not fold character by character: its place, and what it folds to."""
     diacritics = re.escape("".join(each for each in others if is_mark(each)))
     longer = re.escape("".join(each for each, plain in others.items() if len(plain) > 1))
     kinds = [_ENTITIES] if "&" in text else []

@@ -1,6 +1,6 @@
 """Locate each value of an answer in the text it was taken from.
 
-`ground` asks no model: every leaf is looked up in the source, and where it stands several times, the words around it,
+`ground` asks no model: every leaf is looked up in the source, and where it occurs several times, the words around it,
 the other values of its record and the order of equal values decide. What stays undecided is `ambiguous`.
 """
 
@@ -22,9 +22,9 @@ _KEY_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|\d+")
 
 
 def ground(value: Any, text: str, schema: Mapping[str, Any] | None = None) -> dict[str, tuple[Span, ...]]:
-    """Where each leaf of `value` stands in `text`, by JSON Pointer; an empty tuple for a value that is not there.
+    """Return the places of each leaf of `value` in `text`, by JSON Pointer; an empty tuple for a missing value.
 
-    The schema tells listed values and gives labels (titles, descriptions); without one the keys have to do. The work is
+    The schema names listed values and gives labels (titles, descriptions); without one the keys have to do. The work is
     bounded: of very many values in a very long text, the last may not be looked up and have an empty tuple, too.
 
     >>> ground({"total": 1234.5, "city": "Rome"}, "Total: EUR 1.234,50")
@@ -34,7 +34,7 @@ def ground(value: Any, text: str, schema: Mapping[str, Any] | None = None) -> di
 
 
 class Grounding(NamedTuple):
-    """Where the leaves of a value stand, by JSON Pointer."""
+    """The places of the leaves of a value, by JSON Pointer."""
 
     spans: dict[str, tuple[Span, ...]]
     unsearched: frozenset[str] = frozenset()
@@ -133,7 +133,7 @@ def _members(value: Any) -> Iterator[tuple[str | int, Any]]:
 
 
 class _SchemaWords:
-    """Reads what a schema says of leaves, once for all leaves that the same subschemas speak of."""
+    """Reads what a schema says of leaves, once for all leaves with the same subschemas."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
@@ -148,7 +148,7 @@ class _SchemaWords:
         return self._in_place[key]
 
     def about(self, path: Sequence[str | int], nodes: _Nodes) -> _About:
-        """The words that may stand beside a leaf, and whether its values are listed."""
+        """The words that may be beside a leaf, and whether its values are listed."""
         name = next((step for step in reversed(path) if isinstance(step, str)), "")
         key = (name, tuple(map(id, nodes)))
         if key not in self._about:

@@ -1,6 +1,6 @@
 """Follow values through a lift: from their places in the vendor's shape of an answer to those in the caller's.
 
-A lift is a function of the whole value, and says nothing of places. So it is tried on marked values: strings of a class
+A lift is a function of the whole value, and does not report places. So it is tried on marked values: strings of a class
 of their own all at once, and each other scalar by lifting the answer once more with another value in its place.
 """
 
@@ -21,7 +21,7 @@ MOST_STEPS = 5_000_000
 
 
 class MarkedText(str):
-    """A string that knows where it stood."""
+    """A string that knows its original place."""
 
     __slots__ = ("path",)
     path: FieldPath

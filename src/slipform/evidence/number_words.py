@@ -26,7 +26,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 _IN_WORD = re.compile(r"\w")
 _LONGEST_HAN = 30
 _GAP = r"(?:-\s*|[^\S\n]|\n(?!\n))"
-"""What may stand between the words of one number: a line may end there."""
+"""What may separate the words of one number: a line may end there."""
 _MORE_ENGLISH = re.compile(
     rf"(?:(?:{_GAP}|,?{_GAP}and{_GAP})(?:{'|'.join([*_ENGLISH, *_ENGLISH_SCALES])})\b){{0,24}}", re.IGNORECASE
 )

@@ -1,4 +1,4 @@
-"""Find every place of a source where one value of an answer may stand; it costs what is found, not what is read."""
+"""Find every place of a source where a value may be; the cost grows with the matches, not with the source."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Lookup:
         self._budget = budget
 
     def find(self, value: Any, *, is_listed: bool) -> list[Occurrence] | None:
-        """Every place where a value may stand, the better ways of standing there only; None when the work is spent.
+        """Return every place where a value may be, the best kinds of match only; None when the work is spent.
 
         Values that a schema lists (`is_listed`) are words of the schema's: nothing similar will do for them.
         """
@@ -119,7 +119,7 @@ def _texts(source: SourceIndex, value: str, *, is_listed: bool, budget: LookupBu
     occurrences += moments
     if _NUMERIC.fullmatch(value):
         occurrences += _as_number(source, value)
-    if not any(each.how != "partial" for each in moments):  # 2024-0317 is a number where 17.03.2024 stands, too
+    if not any(each.how != "partial" for each in moments):  # 2024-0317 is a number in a text with 17.03.2024, too
         occurrences += _folded(source, value)
     budget.spend(8 * source.scan_work + 10 * len(value) + _PLACE_WORK * len(occurrences))
     whole = [each for each in occurrences if each.how != "partial"]
@@ -286,7 +286,7 @@ def _moment(source: SourceIndex, moment: Moment) -> Iterator[Occurrence]:
 
 
 def _time_beside(times: list[FoundTime], date: FoundDate) -> FoundTime | None:
-    """Return the time that stands right before or right after a date, if one does."""
+    """Return the time right before or right after a date, if there is one."""
     after = bisect_left(times, date.end, key=lambda time: time.start)
     for number in range(bisect_left(times, date.start, key=lambda time: time.start) - 1, after + 1):
         if 0 <= number < len(times):
@@ -297,7 +297,7 @@ def _time_beside(times: list[FoundTime], date: FoundDate) -> FoundTime | None:
 
 
 _BESIDE = 12
-"""Characters that may stand between a date and its time."""
+"""Characters that may separate a date from its time."""
 
 
 def _times_of(source: SourceIndex, moment: Moment) -> Iterator[FoundTime]:

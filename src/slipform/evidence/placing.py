@@ -1,6 +1,6 @@
 """Choose which of several places in a source each leaf of an answer was taken from.
 
-The clear leaves come first, because they tell where their records are. What is computed of a place, or of equal leaves,
+The clear leaves come first, because they show where their records are. What is computed of a place, or of equal leaves,
 is computed once, so the work grows with the leaves and not with leaves times places.
 """
 
@@ -19,7 +19,7 @@ from slipform.evidence.source_index import LookupBudget, Occurrence, SourceIndex
 from slipform.ir.evidence import Span
 
 Labels: TypeAlias = tuple[tuple[str, ...], ...]
-"""Words that may stand beside a value: of its key, then of the schema's titles and descriptions."""
+"""Words that may be beside a value: of its key, then of the schema's titles and descriptions."""
 
 _MARGIN = 0.05
 """How much better than the next a place has to be, to be the one."""
@@ -35,7 +35,7 @@ _MINUS_BEFORE = re.compile(r"(?<![\w)%])-$")
 _MINUS_AT_END = re.compile(r"-(?![\w-])")
 _LABEL_WORD = re.compile(r"[^\W_]+")
 _LABEL_AFTER = re.compile(r"[^\W_]+(?![\w]*\s?[:=])")
-"""What stands after a value may name it (3 rooms), unless it names what follows (3 rooms: 4)."""
+"""A word after a value may name it (3 rooms), unless it names what follows (3 rooms: 4)."""
 _TIME_WORDS = frozenset(word_table("keys")["times"])
 """Words of keys whose values may be parts of what looks like a time of day."""
 _ABSENCE_WORDS = NEGATIONS | frozenset(word_table("keys")["absence"])
@@ -52,7 +52,7 @@ the words before one."""
 
 
 class AnswerLeaf:
-    """A value of the answer with the places it may stand at; equal values share their list of places."""
+    """A value of the answer with its possible places; equal values share their list of places."""
 
     __slots__ = ("chosen", "group", "labels", "own_scores", "path", "places", "record", "value", "weighed")
     group: _Group
@@ -76,7 +76,7 @@ class AnswerLeaf:
 
 
 class _Group:
-    """The leaves that may stand at the same places: equal values, 6 and 6.0 among them."""
+    """The leaves with the same possible places: equal values, 6 and 6.0 among them."""
 
     __slots__ = ("free", "leaves", "spots", "starts")
 
@@ -97,7 +97,7 @@ class _Group:
 
 
 class _Record:
-    """The object that leaves are fields of: their labels, and where those stand whose place is clear."""
+    """The object that leaves are fields of: their labels, and the places of those whose place is clear."""
 
     __slots__ = ("anchors", "labels")
 
@@ -164,7 +164,7 @@ class _Chooser:
             leaf.own_scores = self._own_scores[alike]
 
     def choose(self, leaves: Sequence[AnswerLeaf]) -> None:
-        """Decide for every leaf that stands somewhere."""
+        """Decide for every leaf that has a place."""
         for leaf in leaves:
             if len(leaf.places) == 1 and len(leaf.group.leaves) <= 1:
                 self._settle(leaf, leaf.places[0])
@@ -185,7 +185,7 @@ class _Chooser:
     # -- which places say the value
 
     def _eligible_places(self, leaf: AnswerLeaf) -> list[Occurrence]:
-        """The places that say a value at all: `true` among others, and 5 where -5 stands, need their key beside."""
+        """The places that may state a value: `true`, say, and 5 where the text has -5, need their key beside them."""
         places = leaf.places
         if isinstance(leaf.value, bool):
             if len(places) <= 1:
@@ -278,7 +278,7 @@ class _Chooser:
         return sorted(scored, key=_best_first)
 
     def _own_score(self, place: Occurrence, leaf: AnswerLeaf) -> float:
-        """How well a place fits a leaf, wherever the other fields of its record stand."""
+        """How well a place fits a leaf, wherever the other fields of its record are."""
         score = self._label_score(place, leaf) + (0.2 if place.how == "exact" else 0.0)
         if isinstance(leaf.value, int | float) and _HAS_DECIMALS.search(self._source.plain, place.start, place.end):
             score += 0.2 if isinstance(leaf.value, float) else -0.2
@@ -313,7 +313,7 @@ class _Chooser:
         return surroundings
 
     def _in_order(self) -> None:
-        """Equal values that stand as often as they are in the answer: the first is the first."""
+        """Equal values that occur as often as in the answer: the first is the first."""
         for group in self._groups.values():
             undecided = [leaf for leaf in group.leaves if not leaf.chosen]
             if undecided and len(undecided) == len(group.free):

@@ -195,7 +195,7 @@ def _values_of(run: str) -> list[Decimal]:
 
 
 def _is_grouped(run: str, separator: str) -> bool:
-    """Whether a separator stands between groups of three digits, or of two and three as in India."""
+    """Whether a separator is between groups of three digits, or of two and three as in India."""
     first, *groups = run.split(separator)
     if not groups or len(groups[-1]) != 3 or not 1 <= len(first) <= 3 or first.startswith("0"):
         return False

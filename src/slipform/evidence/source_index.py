@@ -39,7 +39,7 @@ class _Row(NamedTuple):
 
 
 class TableHeads:
-    """The heads of a text's tables; a line is read when somebody asks for it or for one below it."""
+    """The heads of a text's tables; a line is read when it or one below it is needed."""
 
     def __init__(self, text: str, line_starts: Sequence[int]) -> None:
         self._text = text
@@ -48,7 +48,7 @@ class TableHeads:
         self._rows: dict[int, _Row | None] = {}
 
     def head(self, line: int, start: int, end: int) -> str:
-        """What stands over a place of a line; empty outside a table."""
+        """Return the column head above a place of a line; empty outside a table."""
         row = self._row(line)
         top = self._top(line) if row is not None else line
         head = self._row(top)
@@ -135,7 +135,7 @@ Spot: TypeAlias = tuple[int, int, int]
 
 
 class Occurrence(NamedTuple):
-    """A place where a value may stand, and how much it takes to see the value in it."""
+    """A place where a value may be, and how weak the match is."""
 
     start: int
     end: int
@@ -177,7 +177,7 @@ class SourceIndex:
         self._by_sound: dict[bool, dict[str, list[int]]] = {}
         self._content_starts: dict[int, int] = {}
         self.occurrences: dict[tuple[type, Any, bool], list[Occurrence]] = {}
-        """Where values stand that were looked up already, by their type, themselves and whether they are listed."""
+        """The places of values that were looked up already, by their type, themselves and whether they are listed."""
 
     @cached_property
     def plain(self) -> str:
@@ -317,7 +317,7 @@ class SourceIndex:
         return self._by_sound[is_other]
 
     def word(self, number: int) -> str:
-        """A word of the text as it stands there."""
+        """Return a word of the text, unchanged."""
         start, end = self.words[number]
         return self.text[start:end]
 
@@ -333,7 +333,7 @@ class SourceIndex:
         return sorted(spans)
 
     def is_in_address(self, place: Occurrence) -> bool:
-        """Whether a place is a part of an e-mail or web address: what stands there is not said of anybody."""
+        """Whether a place is a part of an e-mail or web address: what is there describes no one."""
         at = bisect_right(self.addresses, (place.start, len(self.text))) - 1
         return at >= 0 and place.end < self.addresses[at][1]
 

@@ -76,7 +76,7 @@ _SEED_WORK = 300
 
 
 def transliterated(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
-    """Places where a name of up to four words stands in another script, in this order or the surname first."""
+    """Return the places of a name of up to four words in another script, in this order or the surname first."""
     words = WORD.findall(value)
     if not 1 <= len(words) <= _MOST_WORDS or not value.replace(" ", "").replace("-", "").isalpha():
         return

@@ -40,7 +40,7 @@ class _TextWriter:
         self.parts: list[str] = []
 
     def walk(self, root: Any) -> None:
-        """Write everything below a node; a stack of its own, because pages are nested as deep as they like."""
+        """Write everything below a node; an explicit stack, because pages are nested as deep as they like."""
         stack: list[tuple[Any, bool]] = [(root, True)]
         while stack:
             node, opens = stack.pop()

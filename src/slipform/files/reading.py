@@ -25,7 +25,7 @@ class FileFormat(NamedTuple):
     module: str
     """The module that must be installed, from the extra `files`."""
     reader: str
-    """`module:function` below `slipform.files`, called with the bytes in a process of its own."""
+    """`module:function` below `slipform.files`, called with the bytes in a separate process."""
 
 
 _PDF = FileFormat("pypdfium2", "pdf:read_pdf")
@@ -47,7 +47,7 @@ FORMATS: Final[Mapping[str, FileFormat]] = {
 def read_file(path: Path | str) -> Document:
     """Return the text of a file with its pages and places, by its suffix; anything unknown is read as UTF-8 text.
 
-    PDF, DOCX, HTML and spreadsheets need the extra `files`. They are parsed in a process of their own with limits of
+    PDF, DOCX, HTML and spreadsheets need the extra `files`. They are parsed in a separate process with limits of
     memory and time: 200 MB, 5,000 pages, five minutes. Raises `ConfigError` for a file that cannot be read.
 
     ::

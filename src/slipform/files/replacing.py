@@ -58,7 +58,7 @@ def unwritable(path: Path, error: OSError) -> ConfigError:
 
 
 def _sync_folder(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # some filesystems cannot sync a folder; the rename is done all the same
+    with contextlib.suppress(OSError):  # some filesystems cannot sync a folder; the rename is done nevertheless
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)

@@ -41,8 +41,8 @@ class Evidence:
     samples: int = 0
     """Further answers to the same request, at temperature 1, that each value is compared with; each is a model call."""
     require_grounded: Sequence[str] = ()
-    """Places whose values must stand in the source: JSON Pointers, `*` for any key or item. One that does not is a
-    violation, and the model is asked again. Null, booleans, empty strings and values that the schema lists (`enum`,
+    """Places whose values must be in the source: JSON Pointers, `*` for any key or item. One that does not is a
+    violation, and the request is retried. Null, booleans, empty strings and values that the schema lists (`enum`,
     `const`) need not be there."""
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ def _pointers(pointers: Any) -> tuple[str, ...]:
 
 
 def needs_a_place(leaf: Any) -> bool:
-    """Whether a value should stand in its source: null, booleans and empty strings need not.
+    """Whether a value should be in its source: null, booleans and empty strings need not.
 
     >>> needs_a_place(0), needs_a_place(False), needs_a_place("")
     (True, False, False)
@@ -105,7 +105,7 @@ class FieldEvidence:
     """
 
     spans: tuple[Span, ...] = ()
-    """Where it stands in the source; empty where it does not."""
+    """Its places in the source; empty if there are none."""
     confidence: float | None = None
     """A score between 0 and 1, not a probability of being right; None where nothing is known."""
     signal: Signal | None = None
@@ -131,12 +131,12 @@ class FieldEvidence:
 
     @property
     def ambiguous(self) -> bool:
-        """Whether it stands at several places that are equally likely."""
+        """Whether it is at several places that are equally likely."""
         return any(span.ambiguous for span in self.spans)
 
     @property
     def grounded(self) -> bool:
-        """Whether it stands in the source, and not only a part of it."""
+        """Whether it is in the source, and not only a part of it."""
         return any(span.how != "partial" for span in self.spans)
 
     def should_be_there(self, leaf: Any) -> bool:

@@ -27,7 +27,7 @@ def tokens_of(logprobs: Any) -> list[Token] | None:
     """The tokens; None where they say nothing usable.
 
     Where the provider says how likely each was among the tokens that the schema admits, that is the figure: by
-    `bench.confidence` it tells right values from wrong ones better than the model's own.
+    `bench.confidence` it separates right values from wrong ones better than the model's own.
 
     >>> tokens_of({"content": [{"token": "a", "bytes": [97], "logprob": -0.5}]})
     [Token(data=b'a', logprob=-0.5)]

@@ -17,7 +17,7 @@ ITEM_ID = "item_id"
 def with_content(parts: Sequence[Part], text: str, calls: Sequence[ToolCall]) -> tuple[Part, ...]:
     """Return the parts with this text and these calls in place of their own; all others stay as they came.
 
-    A text that has changed goes where the last one stood, with what the vendor said about any of them: signatures and
+    A text that has changed takes the place of the last one, with what the vendor said about any of them: signatures and
     citations are not about its bytes.
 
     >>> with_content((Reasoning("hm", {"anthropic": {"signature": "s"}}), Text("{'a':1}")), '{"a":1}', ())[1].text
@@ -72,7 +72,7 @@ def _merged(parts: Sequence[Part]) -> Mapping[str, Any]:
 
 
 def _item_fields(part: Text) -> Mapping[str, Any]:
-    """Which item of its vendor's a text is in, as the chunks of a stream say it; nothing for most."""
+    """Return the id of the vendor's item that a text is in, as a stream's chunks carry it; empty for most texts."""
     for codec, fields in part.extra.items():
         message = fields.get(MESSAGE) if isinstance(fields, Mapping) else None
         if isinstance(message, Mapping) and message.get("id"):

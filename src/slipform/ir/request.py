@@ -184,7 +184,7 @@ NO_SAMPLING: Final = Sampling()
 class CallCount:
     """The upstream calls of one request, over all its models, attempts and transport retries, and their limit.
 
-    Retries, attempts and fallbacks each have a budget of their own; without this limit their product could be spent.
+    Retries, attempts and fallbacks each have a separate budget; without this limit their product could be spent.
 
     >>> count = CallCount(2)
     >>> count.add("openai/a"), count.add("openai/a"), count.is_spent
@@ -223,10 +223,10 @@ class CallCount:
 
 
 class RequestFrame:
-    """What was worked out for a request and serves every other that differs from it in its conversation alone.
+    """What was computed for a request and serves every other that differs from it in its conversation alone.
 
     Agents send the same tools and the same schema with every turn: to plan, lower and check them anew each time would
-    be most of the work. Whoever works something out keeps it here, under a key of its own.
+    be most of the work. Code that computes something stores it here, under its own key.
 
     >>> frame = RequestFrame()
     >>> frame.keep("plan", 1)
@@ -262,7 +262,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     fields that pass through unchanged; `extra_for` names the codec they were written for (None: any), and every other
     codec drops them with a `LossyEncode`. `reasoning` uses the keys `effort` (a word), `budget` (tokens), `summary` (a
     word or a flag) and `enabled`. `timeout` is in seconds, for this call with its transport retries; the provider's
-    own limits hold besides. It is not sent.
+    own limits hold too. It is not sent.
     """
 
     model: str
@@ -283,7 +283,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     calls: CallCount | None = None
     """The calls made for this request so far, shared by its copies; not sent or compared."""
     tells_schema: bool = False
-    """Whether the messages tell the model of the schema already; not sent or compared."""
+    """Whether the messages describe the schema already; not sent or compared."""
     logprobs: int | None = None
     """How many alternatives of each token come with its probability: 0 for none, None for no probabilities at all."""
     frame: RequestFrame | None = None
@@ -331,7 +331,7 @@ class RequestDefaults:
     """The same as it was written."""
 
     def apply(self, request: ModelRequest) -> ModelRequest:
-        """Return the request with the defaults where it says nothing; its own objects count as a whole."""
+        """Return the request with the defaults where it has no value; its own objects count as a whole."""
         defaults = self.given
         own = request.sampling
         pairs = (
@@ -399,7 +399,7 @@ class ModelWarning:
     message: str
     path: str | None = None
     informs: ClassVar[bool] = False
-    """Whether nothing is lost or doubtful: it is told, and not counted."""
+    """Whether nothing is lost or doubtful: it is reported, and not counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,9 +55,9 @@ class Usage(msgspec.Struct, frozen=True):
     reasoning: int | None = None
     total: int | None = None
     cost: float | None = None
-    """Money, where slipform knows the price; vendors tell none."""
+    """Money, where slipform knows the price; vendors report none."""
     cache_write: int | None = None
-    """Input tokens that the vendor wrote to its cache, where that has a price of its own."""
+    """Input tokens that the vendor wrote to its cache, where that has a separate price."""
     service_tier: str | None = None
     """What the vendor calls the tier that the call was served at, where prices differ: `flex`, `priority`, `batch`."""
 
@@ -168,7 +168,7 @@ class ModelResponse(msgspec.Struct, frozen=True):
     schema. `lift` is set when the text still follows the lowered schema: it converts a parsed value to the caller's
     shape. `stopped` is the error of an answer that was not read to its end, `stop` where that was because it could no
     longer become valid. `stream` is what became of a streamed one's characters.
-    `continues` tells whether an outcome goes on from what has been sent, where some was.
+    `continues` says whether an outcome continues what has been sent.
     `extra["usage"]` is the vendor's own usage object.
 
     >>> ModelResponse(text="hi").message.text

@@ -1,6 +1,6 @@
 """Use the tools of an MCP server in a conversation: `McpServer`. Needs the extra `mcp`.
 
-The session lives on an event loop of its own, in a thread: so the same tools serve blocking and async callers, and the
+The session lives on a separate event loop, in a thread: so the same tools serve blocking and async callers, and the
 several event loops that these may have.
 """
 
@@ -43,7 +43,7 @@ class McpServer:
             client.ask(Answer, "…", tools=server.tools)
 
     The server is the address of one (Streamable HTTP), a command that starts one as a list, or whatever `mcp.Client`
-    takes. `prefix` stands before the names of its tools, where two servers have tools of one name. `timeout` is how
+    takes. `prefix` is put before the names of its tools, where two servers have tools of one name. `timeout` is how
     many seconds it may take to connect and list its tools, and to answer each call.
     """
 

@@ -135,7 +135,7 @@ def _sniff(data: bytes) -> str | None:
 
 
 def messages_of(prompt: Prompt) -> tuple[Message, ...]:
-    """Return a prompt as messages; texts and media that stand side by side are one user message.
+    """Return a prompt as messages; adjacent texts and media are one user message.
 
     Raises `RequestError`, which says which item of the list is wrong.
 

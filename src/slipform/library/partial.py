@@ -59,7 +59,7 @@ class Kind:
     """For objects with named fields: attribute → JSON key."""
     child: Callable[[PathStep], Kind] = field(default=lambda _: ANY, compare=False)
     constants: Callable[[], Mapping[str, tuple[Any, ...]]] = field(default=dict, compare=False)
-    """For objects: the keys that can only have certain values, which tell the members of a union apart."""
+    """For objects: the keys that can only have certain values, which distinguish the members of a union."""
     options: tuple[Kind, ...] = ()
     """For unions: the members."""
     schemas: list[Schema[Any]] = field(default_factory=list, compare=False, repr=False)
@@ -258,7 +258,7 @@ ValuePath: TypeAlias = tuple[PathStep, ...]
 
 
 class Unset(Enum):
-    """The type of `UNSET`, so that type checkers can tell it from a value."""
+    """The type of `UNSET`, so that type checkers can distinguish it from a value."""
 
     UNSET = "UNSET"
 

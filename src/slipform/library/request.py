@@ -140,7 +140,7 @@ def _base_request(prompt: Prompt, model: Models, overrides: TextOverrides, schem
 
 
 def models_of(model: Models, overrides: TextOverrides) -> str | Sequence[str]:
-    """Return the models of a call: its own, else the client's; an empty name stands for the default."""
+    """Return the models of a call: its own, else the client's; an empty name means the default."""
     models = overrides.get("model") or model or ""
     if not isinstance(models, str) and not (isinstance(models, list | tuple) and isinstance(models[0], str)):
         raise ConfigError(

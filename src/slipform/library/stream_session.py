@@ -34,7 +34,7 @@ class Result(Generic[T]):
     """The answer as compact JSON."""
     report: Report
     messages: tuple[Message, ...] = ()
-    """The whole conversation, this answer included: put a message after it to go on."""
+    """The whole conversation, this answer included: put a message after it to continue."""
     runs: tuple[ToolRun, ...] = ()
     """The calls of tools that were made, in order."""
 
@@ -94,7 +94,7 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The answer or a call was invalid, and the model is asked again: discard what this step has shown."""
+    """The answer or a call was invalid, and the request is retried: discard what this step has shown."""
 
     attempt: int
     step: int = 1
@@ -168,7 +168,7 @@ class Session(Generic[T]):
         self.step = 0
         """Which answer of the model is being read, counted from 1."""
         self.pending: RunEffect | None = None
-        """The calls that are to be run before the model is asked again."""
+        """The calls that are to be run before the next request."""
         self.yielded_items: list[Any] = []
         """The items that were yielded to the caller, over all attempts."""
         self.result: Result[T] | None = None

@@ -29,11 +29,11 @@ from slipform.schema import Schema
 
 T = TypeVar("T")
 Approval: TypeAlias = Callable[[ToolCall], bool | str | Awaitable[bool | str]]
-"""Decides whether a call is run: True runs it; False, or a text with the reason, tells the model that it was not."""
+"""Decides whether a call is run: True runs it; False, or a text with the reason, becomes its result for the model."""
 ToolLike: TypeAlias = Tool | Callable[..., Any]
 MAX_STEPS: Final = 10
 STEP_ATTEMPTS: Final = 3
-"""Attempts of one step with tools, unless the call says `max_attempts`: a model is told what is wrong with a call."""
+"""Attempts of one step with tools, unless the call has `max_attempts`: a retry says what is wrong with a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ToolRun:
 
     @property
     def result(self) -> ToolResult:
-        """What the model is told."""
+        """The result for the model."""
         failed = self.error is not None or self.declined is not None
         return ToolResult(self.call.id, _parts(self), is_error=failed, name=self.call.name)
 
@@ -120,7 +120,7 @@ class Toolbox:
             loop = asyncio.get_running_loop()
             value = await loop.run_in_executor(pool, context.run, tool.call, call.arguments_resolved)
             return ToolRun(call, step, await value if inspect.isawaitable(value) else value)
-        except Exception as error:  # noqa: BLE001 — the model is told of it, and the caller finds it in the result
+        except Exception as error:  # noqa: BLE001 — the model gets it as a result, and so does the caller
             return ToolRun(call, step, error=error)
 
 
@@ -155,7 +155,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Conversing:
-    """What a conversation is held with."""
+    """The settings of a conversation."""
 
     request: ModelRequest
     models: str | Sequence[str]
@@ -192,7 +192,7 @@ def conversation(
         calls = outcome.answer.tool_calls
         if not calls:
             return Conversation(_with_report(outcome, report), messages, runs)
-        if outcome.report.fallbacks:  # the models that could not answer are not asked again in the next step
+        if outcome.report.fallbacks:  # the models that could not answer are skipped in the next step
             attempted = [attempt.model for attempt in outcome.report.attempts]
             models = [attempted[-1], *(name for name in router.candidates(models) if name not in attempted)]
         if spent := _exhausted_limit(options, report, clock() - started):
@@ -310,7 +310,7 @@ def reply_message(outcome: Outcome) -> Message:
 
 
 def _parts(run: ToolRun) -> tuple[Text | Media, ...]:
-    """Return what the model is told of a run: text and media as they are, any other value as JSON."""
+    """Return the result of a run for the model: text and media unchanged, any other value as JSON."""
     if run.declined is not None:
         return (Text(run.declined),)
     if run.error is not None:
@@ -353,7 +353,7 @@ def _with_report(outcome: Outcome, report: Report) -> Outcome:
 
 
 def _warnings(runs: Sequence[ToolRun]) -> list[ModelWarning]:
-    """Return the tools' errors for the report, so that nobody has to ask the model about them."""
+    """Return the tools' errors for the report, so that the model need not be asked about them."""
     return [
         ModelWarning("tool_failed", f"The tool {run.call.name!r} raised {type(run.error).__name__}: {run.error}")
         for run in runs

@@ -520,7 +520,7 @@ def _enforced_call(path: str, post_arguments: Mapping[str, Any], options: Option
 
 
 def _type_of(parser: Any) -> type[Any] | None:
-    """Return the type that the SDK's parser builds, which stands nowhere but in its closure."""
+    """Return the type that the SDK's parser builds, which is only in its closure."""
     if not inspect.isfunction(parser):
         return None
     variables = inspect.getclosurevars(parser).nonlocals

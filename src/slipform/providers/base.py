@@ -56,7 +56,7 @@ class Provider(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of connections and workers."""
+        """Close connections and workers."""
         ...
 
 

@@ -76,7 +76,7 @@ _ERROR_BODY = 1 << 20
 VENDOR_RETRIED = "vendor_retried"
 """The code of the note that a vendor was asked again after a pause."""
 _REFUSING = frozenset({400, 404, 422, 501})
-"""Statuses with which vendors refuse what a request asks for; some have nobody who serves it (404)."""
+"""Statuses with which vendors refuse what a request asks for; some have no endpoint for it (404)."""
 _READ = ReadEffect()
 _STREAMED = ModelResponse()
 
@@ -116,7 +116,7 @@ def stream(endpoint: Endpoint, request: ModelRequest) -> CallSteps:
     prepared, head, _ = yield from _exchange(endpoint, request, streamed=True)
     try:
         if head.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
-            # The server took no notice of `stream`, or has an error to tell.
+            # The server took no notice of `stream`, or has an error to report.
             body = yield from _read_whole(prepared)
             last = _with_warnings(_decode_unstreamed(prepared, body), prepared.warnings)
         else:
@@ -157,7 +157,7 @@ def _ignores_schema(prepared: PreparedCall, text: str) -> bool:
 def _pieces(
     prepared: PreparedCall, endpoint: Endpoint, request: ModelRequest
 ) -> Generator[Effect, Any, Sequence[CompletionChunk]]:
-    """Reads the stream to its end; gives the last chunks."""
+    """Reads the stream to its end; returns the last chunks."""
     decoder = prepared.codec.decode_stream(prepared.encoded)
     warnings = prepared.warnings
     has_text = False
@@ -188,7 +188,7 @@ def _pieces(
 
 
 def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[CompletionChunk]:
-    """A cut after the stream's own terminator harms nobody; before it the decoder says what is missing."""
+    """A cut after the stream's own terminator does no harm; before it the decoder says what is missing."""
     try:
         return decoder.finish()
     except SlipformError as error:

@@ -210,10 +210,10 @@ def _builtin() -> Catalog:
     text = resources.files("slipform.providers").joinpath("catalog.toml").read_text("utf-8")
     try:
         rows = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:  # only whoever edits it sees this
+    except tomllib.TOMLDecodeError as error:  # only its editor sees this
         raise ConfigError(f"The catalogue cannot be read: {error}", where="catalog.toml") from error
     vendors: dict[str, Vendor] = {}
-    # A row may be `like` one further down, so the ones that are like nobody are read first.
+    # A row may be `like` one further down, so the ones without `like` are read first.
     for name in sorted(rows, key=lambda name: any("like" in pattern for pattern in rows[name].get("patterns", ()))):
         vendors[name] = read_row(name, rows[name], vendors)
     return Catalog(MappingProxyType({name: vendors[name] for name in rows}))

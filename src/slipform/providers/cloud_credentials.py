@@ -175,7 +175,7 @@ def _google_source(settings: Mapping[str, str], request: Any) -> Any:
         source, _ = google.auth.default(scopes=_SCOPES, request=request)
         return source
     with warnings.catch_warnings():
-        # It warns of files from strangers; this one is named by whoever configures the server.
+        # It warns of files from strangers; this one is named in the server's configuration.
         warnings.simplefilter("ignore", DeprecationWarning)
         source, _ = google.auth.load_credentials_from_file(path, scopes=_SCOPES, request=request)  # type: ignore[no-untyped-call]
     return source

@@ -39,7 +39,7 @@ class _Waiter:
     granted: bool = field(default=False)
 
     def wake(self) -> bool:
-        """Let it go on; False when its event loop is gone, and it with it."""
+        """Let it continue; False when its event loop is gone, and it with it."""
         self.granted = True
         if self.event is not None:
             self.event.set()
@@ -185,7 +185,7 @@ class ThrottledTransport:
             raise
 
     def close(self) -> None:
-        """Let go of pooled connections."""
+        """Close pooled connections."""
         self._transport.close()
         if self._budget is not None:
             self._budget.close()
@@ -199,7 +199,7 @@ def throttled(transport: Transport, limit: int | None, budget: VendorBudget | No
 
 
 class _Turn:
-    """What one exchange holds, and gives back once: its slot, and what was reserved for it of the provider's minute."""
+    """What one exchange reserves, and releases once: its slot, and its share of the provider's minute."""
 
     __slots__ = ("_budget", "_has_slot", "_is_whole", "_reservation", "_slots", "_tail")
 

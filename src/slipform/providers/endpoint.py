@@ -54,7 +54,7 @@ class PreparedCall(msgspec.Struct, frozen=True):
     warnings: tuple[ModelWarning, ...] = ()
     timeouts: Timeouts = _USUAL
 
-    def __repr__(self) -> str:  # whoever reports errors with their variables sees this
+    def __repr__(self) -> str:  # error reports with variables show this
         return f"PreparedCall({self.provider}/{self.model})"
 
     def http(self, timeouts: Timeouts) -> HttpRequest:
@@ -301,7 +301,7 @@ class Endpoint:
         return prepared
 
     def key(self) -> Secret | None:
-        """The key given in code, else the one in the environment, read anew for each call so that it can be rotated."""
+        """Return the key given in code, else that of the environment, read for each call so that it can be rotated."""
         return self._api_key or from_environment(self.vendor.api_key_env)
 
     def call_key(self) -> Secret | None:
@@ -366,7 +366,7 @@ class Endpoint:
         return Timeouts(limits.connect, limits.first_byte, limits.between_chunks, total)
 
     def url(self) -> str:
-        """The base URL, read anew for each call since parts of it may come from the environment."""
+        """The base URL, read again for each call since parts of it may come from the environment."""
         return self._address or self.vendor.url(self._base_url, self.settings)
 
     def downgrade_after(self, error: UpstreamError, request: ModelRequest, prepared: PreparedCall) -> bool:

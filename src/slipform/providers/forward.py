@@ -118,7 +118,7 @@ class Forwarded:
         return mask_whole(b"".join(parts), self._prepared.authorised.words)
 
     async def close(self) -> None:
-        """Let go of the connection, closing it when the body was not read to its end."""
+        """Release the connection, closing it when the body was not read to its end."""
         await self._stream.close()
 
 
@@ -197,7 +197,7 @@ def _request(prepared: PreparedCall, route: Route, body: bytes | Upload, timeout
 
 
 def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[str, str]) -> PreparedCall:
-    """All but the body, made once for each address and key, which are read anew for every call."""
+    """All but the body, made once for each address and key, which are read again for every call."""
     url = endpoint.url()
     mark = (url, endpoint.key_text(), *headers, *headers.values())
     made = route.prepared.get(mark)

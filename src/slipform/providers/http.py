@@ -69,7 +69,7 @@ async def answered_async(
     """The whole answer, on the event loop; cancelling closes the connection.
 
     Nearly every call ends with its first try, `prepared` where its frame has it. Where that fails, the steps of
-    `call.answer` begin with it and go on with retries and downgrades. `heavy` says that the steps themselves, which
+    `call.answer` begin with it and continue with retries and downgrades. `heavy` says that the steps themselves, which
     encode and decode, take long.
     """
     wire = AsyncDriver(transport, heavy=heavy)
@@ -138,7 +138,7 @@ class BlockingDriver:
         return steps.send(reply)
 
     def close(self) -> None:
-        """Let go of the connection, closing it when the answer was not read to its end."""
+        """Release the connection, closing it when the answer was not read to its end."""
         if self._stream is not None:
             self._stream.close()
 
@@ -220,7 +220,7 @@ class AsyncDriver:
         return decoder.effect, decoder.left
 
     async def close(self) -> None:
-        """Let go of the connection, closing it when the answer was not read to its end."""
+        """Release the connection, closing it when the answer was not read to its end."""
         if self.stream is not None:
             await self.stream.close()
 
@@ -291,7 +291,7 @@ class HttpProvider:
 
     @property
     def version(self) -> Version | None:
-        """What changes when calls are to be planned anew; None where that cannot be told."""
+        """What changes when calls are to be planned again; None where that is unknown."""
         return self._endpoint.version
 
     @property
@@ -337,7 +337,7 @@ class HttpProvider:
         return self._endpoint.vendor.codec
 
     def route(self, model: str, *, streamed: bool) -> Route | None:
-        """Where a caller's own body for this model can be sent as it is; None where it has to be spelled anew."""
+        """Where a caller's own body for this model can be sent unchanged; None where it has to be spelled anew."""
         return route_of(self._endpoint, self._routes, model, streamed=streamed)
 
     def forward_async(
@@ -425,5 +425,5 @@ class HttpProvider:
         """Nothing to wait for: connections are made by the first call and kept."""
 
     def close(self) -> None:
-        """Let go of pooled connections."""
+        """Close pooled connections."""
         self.transport.close()

@@ -52,7 +52,7 @@ def _check(provider: Provider) -> str:
 
 
 def address(provider: Provider) -> str:
-    """Where a provider calls, without a password; empty for one that calls nobody, or whose address is not known."""
+    """Where a provider calls, without a password; empty for one that makes no calls, or whose address is not known."""
     if not isinstance(provider, HttpProvider):
         return ""
     try:

@@ -144,7 +144,7 @@ class TransformersModel:
     def __init__(self, name: str, context: int | None = None, *, fetch: bool = True) -> None:
         """Load what is in that place, or by that name in the hub's cache, or else `fetch` it from the hub."""
         transformers = package("transformers")
-        path = Path(os.path.expanduser(name))  # noqa: PTH111 — pathlib's raises for a user whom nobody knows
+        path = Path(os.path.expanduser(name))  # noqa: PTH111 — pathlib's raises for an unknown user
         where, more = (str(path.parent), {"gguf_file": path.name}) if path.suffix == ".gguf" else (name, {})
         try:
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(where, local_files_only=not fetch, **more)
@@ -185,7 +185,7 @@ class TransformersModel:
         with self._lock:
             ended = self._generate(prompt, body, room, pieces)
         if pieces.is_finished and not pieces.stopped:
-            return  # cancelled: nobody reads on
+            return  # cancelled: there is no reader any more
         finish = "stop" if pieces.stopped or ended else "length"
         forward({"choices": [{"delta": {}, "finish_reason": finish}]})
         usage = {"prompt_tokens": size, "completion_tokens": pieces.count, "total_tokens": size + pieces.count}
@@ -257,7 +257,7 @@ class TransformersEngine:
         """Nothing is left to load."""
 
     def close(self) -> None:
-        """Let go of the model once what is under way has ended."""
+        """Release the model once current calls have ended."""
         self._slots.close()
 
 
@@ -303,7 +303,7 @@ class TransformersProvider:
         return []
 
     def serves(self, model: str) -> bool:
-        """Any name, unless it is held to some: whether there is such a model shows when it is loaded."""
+        """Whether a name is allowed: any, unless some are listed; loading shows whether there is such a model."""
         if self._models is None:
             return bool(model)
         return model in self._models
@@ -329,7 +329,7 @@ class TransformersProvider:
         return push_each(self.stream_async(request), sink)
 
     def close(self) -> None:
-        """Let go of the models and their memory."""
+        """Release the models and their memory."""
         self._local.close()
 
 

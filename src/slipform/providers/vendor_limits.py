@@ -32,7 +32,7 @@ _ASKED_TOKENS = re.compile(rb'"(?:max(?:_completion|_output|Output)?_?[tT]okens|
 _CALL_SECONDS = 0.5
 _AWAY_SECONDS = 2.0
 _LONGEST_PAUSE = 300.0
-"""Seconds: a vendor that asks for more is asked again after this much."""
+"""Seconds: a vendor that asks for more is retried after this much."""
 
 
 class MinuteLimits(NamedTuple):
@@ -295,7 +295,7 @@ class SharedBudget:
         self._call_redis(lambda: self._client.eval(_PAUSE, 1, self._keys[2], int(seconds * 1e6)))
 
     def close(self) -> None:
-        """Write what is left, and let go of the connections."""
+        """Write what is left, and close the connections."""
         self._writer.shutdown()
         self._client.close()
 
@@ -400,6 +400,6 @@ class VendorBudget:
         return min(seconds or 0.0, _LONGEST_PAUSE)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         if self._shared is not None:
             self._shared.close()

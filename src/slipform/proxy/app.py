@@ -110,7 +110,7 @@ class _HttpCall(msgspec.Struct):
         _forget_frames(error)
 
     async def fail(self, error: SlipformError) -> None:
-        """Record an error, and write it unless the answer's head has left already."""
+        """Record an error, and write it unless the answer's head has been sent already."""
         record = self.record
         record.fail(error)
         if isinstance(error, LocalModelError):
@@ -206,7 +206,7 @@ class App:
                 new = self._load(current)
                 new.gate.continue_from(current.gate)
                 await _warm(new)
-            except Exception as error:  # noqa: BLE001 — whatever it is, the old one goes on
+            except Exception as error:  # noqa: BLE001 — whatever it is, the old one continues
                 self._last_refused = True
                 self.metrics.refused.inc()
                 self.metrics.last_reload_refused.set(1)
@@ -248,7 +248,7 @@ class App:
             _log.warning("%s", error)
         else:
             self._waiting_for = None
-        # What the first call with a schema needs is loaded while nobody waits for it.
+        # What the first call with a schema needs is loaded before any caller waits for it.
         await asyncio.to_thread(import_module, "slipform.schema.lowering.lowered")
         if any(map(price_list, self._deployments.current.client.router.providers.values())):
             await asyncio.to_thread(load_price_list)
@@ -584,11 +584,11 @@ class App:
 
 
 _CONSOLE_HEADERS = frozenset({b"cookie", b"origin", b"x-slipform-console"})
-"""Headers of the console's requests that say nothing of the call inside."""
+"""Headers of the console's requests that do not of the call inside."""
 
 
 class ShuttingDownError(SlipformError):
-    """The time to finish requests under way is over."""
+    """The time to finish requests in progress is over."""
 
     code = "shutting_down"
     http_status = 503

@@ -1,7 +1,7 @@
 """Hold the deployment that serves requests, and replace it without dropping any or weakening its protection.
 
 A reload does what the new file says, and takes nothing away that the file has merely lost. It is refused as a whole,
-and the old generation goes on, when
+and the old generation continues, when
 
 * there was a file, and now there is none, or it cannot be read or understood, or it says nothing, or its last line has
   lost its end;
@@ -35,7 +35,7 @@ from slipform.proxy.calls.routes import CallRouter
 _log = logging.getLogger("slipform.server")
 REFUSED = "the new configuration is refused, generation %d goes on: %s"
 _PROTECTING = ("server", "redis", "ledger", "output", "enforcement")
-"""Blocks without which calls are less bounded, or answers less held to their shapes."""
+"""Blocks without which calls are less bounded, or answers less strictly validated."""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,7 +47,7 @@ class Deployment:
     gate: CallRouter
     generation: int = 1
     users: int = 0
-    """Requests under way."""
+    """Requests in progress."""
     settings: Settings = field(init=False)
     """What was read."""
 
@@ -55,7 +55,7 @@ class Deployment:
         self.settings = self.reading.settings
 
     async def close(self) -> None:
-        """Let go of connections and models."""
+        """Close connections and models."""
         await self.gate.close()
         await self.client.close()
 
@@ -151,14 +151,15 @@ _KEYS = "Put it back. To serve without keys, restart, or let the new file be the
 
 
 def _anonymous(reading: ConfigReading) -> bool:
-    """Whether the file itself, not `--insecure` or the environment, lets anybody call."""
+    """Whether the file itself, not `--insecure` or the environment, lets any client call."""
     return reading.settings.server.allow_anonymous and "server.allow_anonymous" in reading.names
 
 
 class Deployments:
-    """The current deployment, and the ones before it that still have requests under way.
+    """The current deployment, and the ones before it that still have requests in progress.
 
-    Whoever serves a request counts among the deployment's `users`; an old one is closed when its last request is over.
+    Code that serves a request counts among the deployment's `users`; an old one is closed when its last request is
+    over.
     """
 
     def __init__(self, first: Deployment) -> None:
@@ -166,7 +167,7 @@ class Deployments:
         self.retired: list[Deployment] = []
 
     async def replace(self, new: Deployment) -> None:
-        """Serve from `new` from now on; requests under way finish where they began."""
+        """Serve from `new` from now on; requests in progress finish where they began."""
         self.retired.append(self.current)
         self.current = new
         await self.close_unused()

@@ -34,7 +34,7 @@ async def trim_memory(seconds: float = _SECONDS) -> None:
     """Give it back every so often, for ever.
 
     Bodies and streams of all sizes come and go, and leave holes behind: after half an hour of hundreds of streams glibc
-    held 10 MB that nobody used, and the more the longer. Looking for them takes 2 ms.
+    held 10 MB of garbage, growing with time. Looking for them takes 2 ms.
     """
     trim = trimmer()
     while trim is not None:
@@ -322,7 +322,7 @@ def listen(host: str, port: int, count: int = 1) -> list[socket.socket]:
         family, _, _, _, where = addresses[0]
         sockets = [_bound(family, where, shared=False)]
         if count > 1 and sys.platform == "linux":
-            # The first one only showed that nobody else is here: sockets that share do not mind a stranger.
+            # The first one only showed that the port is free: sockets that share do not mind a stranger.
             where = (where[0], sockets[0].getsockname()[1], *where[2:])
             sockets[0].close()
             sockets = [_bound(family, where, shared=True) for _ in range(count)]

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from slipform.settings_block import ON_OR_OFF, Block, Positive
+from slipform.settings_block import ON_OR_OFF, Positive, SettingsBlock
 
 
-class ServerSettings(Block):
+class ServerSettings(SettingsBlock):
     """Where the proxy listens, and its limits."""
 
     host: str = "127.0.0.1"
@@ -54,7 +54,7 @@ class ServerSettings(Block):
     cors_origins: list[str] = []
     """Web pages of these origins may call; none by default."""
     keys_file: str | None = None
-    """Callers' API keys, hashed; `slipform keys add` writes it. Without it anybody may call."""
+    """Callers' API keys, hashed; `slipform keys add` writes it. Without it any client may call."""
     allow_anonymous: bool = False
     """Whether to serve an address that other machines can reach without a file of keys."""
     requests_per_minute: Annotated[int, Field(ge=1)] | None = None
@@ -89,7 +89,7 @@ class ServerSettings(Block):
     """How large the file may become; the oldest calls make way."""
 
 
-class Cache(Block):
+class Cache(SettingsBlock):
     """Whether valid answers are cached for identical requests."""
 
     enabled: bool = False
@@ -98,10 +98,10 @@ class Cache(Block):
     """In each process; Redis has its own limits."""
     ttl_seconds: Positive = 3600
     shared: bool = False
-    """Whether callers with different keys share answers; a hit then reveals that somebody sent the same request."""
+    """Whether callers with different keys share answers; a hit then reveals that the same request was sent before."""
 
 
-class LedgerSettings(Block):
+class LedgerSettings(SettingsBlock):
     """Where it is written down what callers' keys have spent."""
 
     path: str | None = None
@@ -112,10 +112,10 @@ class LedgerSettings(Block):
     """Reserved for the answer to a request without a limit (`max_tokens`), and sent with it if the key can run out."""
     on_loss: Literal["refuse", "local"] = "refuse"
     """What becomes of keys with budgets while Redis, where machines count together, is away: they are refused, or this
-    machine goes on with what it knows alone."""
+    machine continues with what it knows alone."""
 
 
-class Signatures(Block):
+class Signatures(SettingsBlock):
     """How long, and how much of, what vendors sign (thinking, tool calls) is kept for callers of other APIs."""
 
     max_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
@@ -136,7 +136,7 @@ class StoredResponses(Signatures):
     max_bytes_per_key: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
 
 
-class FetchSettings(Block):
+class FetchSettings(SettingsBlock):
     """Whether images and documents that requests name by address are fetched for vendors that take bytes only."""
 
     enabled: bool = False

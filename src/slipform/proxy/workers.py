@@ -179,7 +179,7 @@ class _WorkerPool:
         try:
             new = load(self._settings_path, self._bound, replacing=was.reading, generation=was.generation + 1)
             _let_go(new)
-        except Exception as error:  # noqa: BLE001 — whatever it is, the old one goes on
+        except Exception as error:  # noqa: BLE001 — whatever it is, the old one continues
             self._in_force = dataclasses.replace(was, refused=was.refused + 1, last_refused=True)
             _log.error(REFUSED, was.generation, error, exc_info=not isinstance(error, SlipformError))
         else:

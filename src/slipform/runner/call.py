@@ -55,7 +55,7 @@ class FinishedRow(msgspec.Struct, frozen=True):
 
 
 class RowFunction(Protocol):
-    """Answers rows; `RowCaller`, and stand-ins for benchmarks."""
+    """Answers rows; `RowCaller`, and fakes for benchmarks."""
 
     async def ask(self, task: Task) -> FinishedRow:
         """Return the finished row; raises `UpstreamError` when the vendor fails."""

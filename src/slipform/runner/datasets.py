@@ -165,7 +165,7 @@ def batch(
     `failures` with the reason. Several models are tried in their order for each row; each result then names the one
     that answered, as `"model"`. Call it again after a stop to resume; call it with `retry_failures` to retry the rows
     that failed. `schema` is a type, a JSON Schema, or a name: a file, `module:Class`, an entry of the registry. With
-    `evidence`, each result says of its values where they stand in the prompt, or in the `source_column` of the row.
+    `evidence`, each result says of its values where they are in the prompt, or in the `source_column` of the row.
     `keep` names the columns of the input that each result repeats, or is "all"; in tables (CSV, Excel) it is all of
     them unless you name some. Files are rows with the columns `file` and `text`.
 
@@ -300,7 +300,7 @@ class _Run:
 def _resume(run: _Run, journal: Journal, writer: OrderedWriter, survey: Survey) -> None:
     """Do the rows that were never done, and those that are lost or changed.
 
-    The latter come first, in a pass of their own: all rows after them would otherwise wait for them in memory.
+    The latter come first, in a separate pass: all rows after them would otherwise wait for them in memory.
     """
     redo = set(survey.changed)
     if journal.damaged:

@@ -61,7 +61,7 @@ class FinishedFiles:
 
 
 def _read_records(path: Path) -> dict[str, _Finished]:
-    """Return the last record of each output; lines that cannot be read are ignored, their outputs are made anew."""
+    """Return the last record of each output; lines that cannot be read are ignored, their outputs are rebuilt."""
     records: dict[str, _Finished] = {}
     try:
         lines = path.read_bytes().splitlines()

@@ -309,7 +309,7 @@ class BatchEstimate:
 
 
 def estimate(job: BatchJob, survey: Survey) -> BatchEstimate:
-    """Return the estimate: the prompts as they are, the schema with each of them, an example for each answer."""
+    """Return the estimate: the prompts, the schema with each of them, an example for each answer."""
     schema_tokens = guess_tokens(summarize(job.schema.document).text)
     instance = example(job.schema.document)
     answer = guess_tokens(instance.text) if instance is not None else schema_tokens

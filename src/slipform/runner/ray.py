@@ -236,7 +236,7 @@ async def actor_pool(actor_class: type, arguments: Sequence[Any], concurrency: i
 
 
 def _connect(ray: Any) -> None:
-    """Connect, or start Ray here; what does not answer is an error soon, where Ray itself would go on trying."""
+    """Connect, or start Ray here; what does not answer is an error soon, where Ray itself would continue trying."""
     address = os.environ.get("RAY_ADDRESS", "")
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if port.isdigit():
@@ -264,8 +264,8 @@ def _is_not_about_threads(record: logging.LogRecord) -> bool:
 def _bounded(call: Callable[[], T], seconds: float) -> T:
     """Return what a call of Ray's returns; raises `ConfigError` when that takes too long.
 
-    Ray goes on trying for ever, e.g. when it replaces 127.0.0.1 by an address on which the cluster does not listen. Its
-    calls cannot be cancelled: the thread is left behind, and ends with the process.
+    Ray continues trying for ever, e.g. when it replaces 127.0.0.1 by an address on which the cluster does not listen.
+    Its calls cannot be cancelled: the thread is left behind, and ends with the process.
     """
     outcome: Future[T] = Future()
 
@@ -284,7 +284,7 @@ def _bounded(call: Callable[[], T], seconds: float) -> T:
         raise _unreachable(os.environ.get("RAY_ADDRESS", ""), f"no answer within {seconds:.0f} s") from None
 
 
-# Ray's control service speaks gRPC: whoever does answers the first bytes of HTTP/2 with a frame of settings.
+# Ray's control service speaks gRPC: such a server answers the first bytes of HTTP/2 with a frame of settings.
 _HTTP2_SETTINGS = b"\x04"
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00" + _HTTP2_SETTINGS + b"\x00\x00\x00\x00\x00"
 _HTTP2_FRAME_HEAD = 9

@@ -206,7 +206,7 @@ WHOLE_ROW = Template((), ())
 
 
 def as_text(value: Any, column: str) -> str:
-    """Return a column's cell as text: strings as they are, empty for a missing value, JSON for the rest."""
+    """Return a column's cell as text: strings unchanged, empty for a missing value, JSON for the rest."""
     if isinstance(value, str):
         return value
     if value is None:

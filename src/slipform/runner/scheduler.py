@@ -273,7 +273,7 @@ async def run_until_first_ends(*coroutines: Coroutine[Any, Any, None]) -> None:
 
 
 def run_loop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run on an event loop of its own, uvloop's where installed, and return the result."""
+    """Run on a separate event loop, uvloop's where installed, and return the result."""
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
         return runner.run(main())
 

@@ -4,7 +4,7 @@ This is the only code that knows how a reference, a name or a pointer is spelled
 `id`, `$anchor`, percent escapes, `~0` and `~1`. Two ways to use it:
 
 * `with_plain_references` gives an equal document in which every reference is a pointer from the root, and `lookup`
-  follows such a reference. Whoever works on one document needs no more than that.
+  follows such a reference. Work on one document needs no more than that.
 * `SchemaDocument` knows the place of every subschema, also of the other documents that may be referred to.
 """
 
@@ -37,7 +37,7 @@ SINGLES: Final = (
     "unevaluatedProperties", "unevaluatedItems",
 )  # fmt: skip
 CONTENTS: Final = ("items", "additionalProperties", "additionalItems")
-"""The single subschemas that speak of what a value holds, not of the value itself."""
+"""The single subschemas of a value's children, not of the value itself."""
 APPLICATORS: Final = (frozenset({*MAPS, *LISTS, *SINGLES, *REFERENCES})) - {*DEFINITIONS}
 DATA: Final = frozenset({"const", "enum", "default", "examples", "example"})
 ADDRESSES: Final = frozenset({"$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"})
@@ -113,7 +113,7 @@ def definition_of(node: object) -> str | None:
 
 
 def locate(schema: Json, pointer: str) -> Json:
-    """What stands at a JSON Pointer, or None."""
+    """Return the value at a JSON Pointer, or None."""
     return _descend(schema, split_pointer(pointer))
 
 
@@ -153,7 +153,7 @@ def followed(node: Json, document: Json, most: int = 20) -> Mapping[str, Any]:
 
 
 def found_at(schema: Json, steps: Pointer) -> Json:
-    """What stands at a path that is known to lead somewhere.
+    """Return the value at a path that is known to exist.
 
     >>> found_at({"anyOf": [{"type": "null"}]}, ("anyOf", "0"))
     {'type': 'null'}
@@ -241,7 +241,7 @@ def rewritten(node: Json, change: Callable[[dict[str, Any]], Mapping[str, Any]],
 
 
 def moved(schema: Mapping[str, Any], *steps: str) -> dict[str, Any]:
-    """A copy of a document with plain references that is to stand at these steps of another document.
+    """A copy of a document with plain references that is moved to these steps of another document.
 
     >>> moved({"items": {"$ref": "#"}}, "properties", "value")
     {'items': {'$ref': '#/properties/value'}}
@@ -265,7 +265,7 @@ def draft_of(document: Mapping[str, Any]) -> int:
 
 
 class SubSchema(NamedTuple):
-    """One subschema: where it stands, in which document and under which base URI."""
+    """One subschema: its place, its document and its base URI."""
 
     node: Any
     document: str
@@ -325,7 +325,7 @@ class SchemaDocument:
         return base
 
     def place_of(self, node: Any) -> SubSchema | None:
-        """Where a subschema stands, known by its identity."""
+        """Return the place of a subschema, known by its identity."""
         return self._places.get(id(node))
 
     def resolve(self, reference: str, base: str) -> SubSchema | None:
@@ -391,7 +391,7 @@ class SchemaDocument:
         return renamed
 
     def _plain(self, place: SubSchema, keyword: str) -> dict[str, str]:
-        """One reference as a pointer; one that leads nowhere stays as it is."""
+        """One reference as a pointer; one that leads nowhere stays unchanged."""
         reference = place.node[keyword]
         targets = list({each.path: each for each in self.targets(place, keyword)}.values())
         if not targets:
@@ -407,14 +407,14 @@ class SchemaDocument:
 def with_plain_references(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """The document, or an equal one, in which every reference is a pointer from the root that `lookup` follows.
 
-    What leads nowhere, or to another document, stays as it is.
+    What leads nowhere, or to another document, stays unchanged.
 
     >>> with_plain_references({"$ref": "#a", "$defs": {"A": {"$anchor": "a", "type": "null"}}})
     {'$ref': '#/$defs/A', '$defs': {'A': {'type': 'null'}}}
     """
     try:
         text = to_text(document)
-    except SchemaError:  # whoever compiles it will refuse it, too
+    except SchemaError:  # the validator will refuse it, too
         return document
     if _says_plainly(text):
         return document

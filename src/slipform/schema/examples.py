@@ -213,7 +213,7 @@ class _Maker:
             yield from examples[variant : variant + 3]
 
     def _composed(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int, keyword: str) -> Any:
-        """Try the parts of a composition, each together with what stands beside it."""
+        """Try the parts of a composition, each together with its siblings."""
         rest = {key: value for key, value in node.items() if key != keyword}
         if keyword == REF:
             target = self.compiled.index.target(place, str(node[REF]))

@@ -251,7 +251,7 @@ def nearest_alternative(message: str, closest: tuple[Violation, ...], steps: Pat
 
 
 def _brief(closest: tuple[Violation, ...], steps: PathSteps) -> str:
-    """The nearest alternative in a line; a union inside it is told by its own nearest alternative."""
+    """The nearest alternative in a line; a union inside it is described by its own nearest alternative."""
     leaves = [leaf for one in closest for leaf in _leaves(one)]
     parts = [(f"{one.json_path}: " if one.steps != steps else "") + one.message for one in leaves[:_SHOWN_CLOSEST]]
     more = len(leaves) - len(parts)

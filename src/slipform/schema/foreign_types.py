@@ -1,7 +1,7 @@
 """Build schemas of types that pydantic refuses: attrs, msgspec, `TypedDict` before Python 3.12.
 
 msgspec reads attrs classes, its own structs, and dataclasses and containers of both. A `TypedDict` of the standard
-library is written anew as one of `typing_extensions`, so that pydantic's own annotations in it still count.
+library is rewritten as one of `typing_extensions`, so that pydantic's own annotations in it still count.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def msgspec_violation(error: msgspec.ValidationError, value: Any) -> Violation:
 
 
 def modern_typed_dicts(shape: Any, made: dict[Any, Any] | None = None) -> Any:
-    """Return the type with each `typing.TypedDict` written anew as one of `typing_extensions`.
+    """Return the type with each `typing.TypedDict` rewritten as one of `typing_extensions`.
 
     >>> Movie = typing.TypedDict("Movie", {"title": str})
     >>> type(modern_typed_dicts(list[Movie]).__args__[0]).__module__
@@ -88,7 +88,7 @@ def modern_typed_dicts(shape: Any, made: dict[Any, Any] | None = None) -> Any:
     made = {} if made is None else made
     if isinstance(shape, type) and type(shape).__module__ == "typing" and typing.is_typeddict(shape):
         if shape not in made:
-            made[shape] = shape  # one that holds itself stays as it is
+            made[shape] = shape  # one that holds itself stays unchanged
             made[shape] = _modern_typed_dict(shape, made)
         return made[shape]
     arguments = get_args(shape)

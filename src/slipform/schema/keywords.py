@@ -1,9 +1,9 @@
 """Interpret single keywords of a JSON Schema, and intersect two schemas keyword by keyword.
 
-A schema is brought into a normal form three times, each for a need of its own: lowering reports what became of every
+A schema is brought into a normal form three times, each for a different purpose: lowering reports what became of every
 keyword (`normal_form`), decoding must never allow what is invalid (`providers/embedded/decoding/forms`), a stream must
 never refuse what is valid (`text/resolve_plan`). What they have in common is here: types, enumerated values, bounds,
-the places where a schema speaks of a property, and the intersection of two schemas that have no choices.
+the places where a schema constrains a property, and the intersection of two schemas that have no choices.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PlainSchema: TypeAlias = dict[str, Any]
 """A schema without references and choices."""
 
 JSON_TYPES: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
-"""In a set of types that was `widened`, "number" stands for the numbers with a fraction."""
+"""In a set of types that was `widened`, "number" means the numbers with a fraction."""
 
 CHOICES: Final = ("anyOf", "oneOf")
 ANNOTATIONS: Final = frozenset(
@@ -105,7 +105,7 @@ def named_types(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def implied_types(keywords: Iterable[str]) -> list[str]:
-    """The types that a schema without `type` speaks of, by its keywords.
+    """The types that a schema without `type` implies by its keywords.
 
     >>> implied_types({"minLength": 3, "properties": {}})
     ['object', 'string']
@@ -141,7 +141,7 @@ def tuple_parts(schema: Mapping[str, Any]) -> tuple[list[Json], Json]:
 
 
 def property_places(schema: Mapping[str, Any], name: str) -> tuple[list[tuple[str, ...]], bool]:
-    """Where a schema speaks of a property, and whether that is certain: some patterns are beyond us.
+    """Where a schema constrains a property, and whether that is certain: some patterns are beyond us.
 
     >>> property_places({"patternProperties": {"^a": {}}, "additionalProperties": False}, "b")
     ([('additionalProperties',)], True)
@@ -166,7 +166,7 @@ def _keyed(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Json]:
 
 
 def property_schema(schema: Mapping[str, Any], name: str) -> Json:
-    """All that a schema without choices says of a property; `NoNormalForm` where that cannot be told.
+    """All that a schema without choices says of a property; raises `NoNormalForm` where that is unknown.
 
     >>> property_schema({"properties": {"a": {"type": "null"}}, "additionalProperties": False}, "b")
     False

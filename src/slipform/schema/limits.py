@@ -196,7 +196,7 @@ def is_large(size: int | bytes | str) -> bool:
 
 
 def check_size(documents: Mapping[str, Mapping[str, Any]], max_bytes: int, max_nodes: int) -> None:
-    """Refuse schemas, by where they stand in a request, that are together longer than this or have more values.
+    """Refuse schemas, by their place in a request, that are together longer than this or have more values.
 
     A pattern counts as 20 values, and as more where it repeats much: that is what compiling it costs.
 

@@ -1,6 +1,6 @@
 """Combine all that references and `allOf` say at one place of a schema into one record.
 
-Unions are not multiplied out: `Conjunction.groups` lists them, and whoever asks decides which of them to spread. Every
+Unions are not multiplied out: `Conjunction.groups` lists them, and the caller decides which of them to spread. Every
 constraint keeps the pointer of the place that says it, for reports. The views read off
 what it says of an object's keys and of an array's places.
 """
@@ -145,7 +145,7 @@ _MAX_PARTS = 2_000
 
 @dataclass(slots=True)
 class Bound:
-    """One constraint, as tight as all the parts together make it, and where it stands."""
+    """One constraint, as tight as all the parts together make it, and its place."""
 
     keyword: str
     value: Any
@@ -268,7 +268,7 @@ def conjunction_of(source: SchemaSource, starts: Iterable[SourceNode]) -> Conjun
 def _compiled_parts(source: SchemaSource, schemas: list[dict[str, Any]]) -> Compiled | None:
     """Compile schemas that all apply; None where that is not possible.
 
-    Patterns that have to be counted may be given up on, and then say nothing of a value.
+    Patterns that have to be counted may be given up on, and then constrain nothing.
     """
     draft = {"$schema": source.document["$schema"]} if "$schema" in source.document else {}
     try:
@@ -280,7 +280,7 @@ def _compiled_parts(source: SchemaSource, schemas: list[dict[str, Any]]) -> Comp
 
 
 def _fitting_values(source: SchemaSource, shape: Conjunction, values: list[Any]) -> list[Any]:
-    """The listed values that fit what stands beside the list; what refers elsewhere is left to the final check."""
+    """Return the listed values that fit the list's siblings; what refers elsewhere is left to the final check."""
     beside = [
         {word: part.get(word) for word in keywords_in(part) - {"enum", "const"} if not _has_reference(part.get(word))}
         for part in shape.parts
@@ -404,7 +404,7 @@ class ObjectView:
     additional: list[SourceNode] = field(default_factory=list)
     additional_pointer: str = ""
     unevaluated: bool = False
-    """Closed only to keys that no subschema speaks of, conditional ones included."""
+    """Closed only to keys that no subschema mentions, conditional ones included."""
     names: list[SourceNode] = field(default_factory=list)
 
 
@@ -510,7 +510,7 @@ def _dependent_names(parts: tuple[SourceNode, ...]) -> list[str]:
 
 
 def _loosen(source: SchemaSource, view: ObjectView, conditional: list[SourceNode]) -> None:
-    """List the keys that conditional subschemas speak of, so that closing the object does not shut them out."""
+    """List the keys that conditional subschemas mention, so that closing the object does not shut them out."""
     queue = list(conditional)
     visited: set[SourceNode] = set()
     while queue and len(visited) < 200:

@@ -36,7 +36,7 @@ MAX_MATCH_WORK = 20_000_000
 MAX_VALUE_WORK = 100_000_000
 """The same for all the strings of one value together."""
 MAX_NAME_WORK = 30_000_000
-"""The same for all the names of one value together: the validator takes them all at once, and nobody has a turn."""
+"""The same for all the names of one value together: the validator takes them all at once."""
 
 _NAME_STEPS = 10  # what a look-ahead at the beginning of a name needs, and more
 _FEW_STEPS = 100  # enough for nearly every honest pattern, and cheap enough not to be counted
@@ -263,7 +263,7 @@ class CountedPattern:
         self._pattern = pattern
 
     def validate(self, value: Any) -> None:
-        """Raise where a string does not match, or where that cannot be told."""
+        """Raise where a string does not match, or where that cannot be decided."""
         if isinstance(value, str) and not search(self._pattern, value):
             raise ValueError("does not match the pattern")
 
@@ -280,7 +280,7 @@ class _Engine:
         self._places = places_alive(pattern)
         self._matching: dict[int, jsonschema_rs.Validator] = {}
         self._verdicts: dict[int, bool | None] = {}
-        """What was costly to find out, by the text's hash: streams and explanations ask again and again."""
+        """What was costly to find out, by the text's hash: streams and explanations need it repeatedly."""
         self._within(_FEW_STEPS)
 
     def search(self, text: str, spend: Callable[[int], bool]) -> bool | None:
@@ -308,7 +308,7 @@ class _Engine:
         return match
 
     def can_match(self, name: str, spend: Callable[[int], bool]) -> bool:
-        """Whether a name can be told within the steps that it may take, and that work can be spent."""
+        """Whether a name can be matched within its steps, and there is work left for it."""
         work = self._places * (len(name) + 1)
         steps = _NAME_STEPS
         if not self._backtracks:
@@ -476,7 +476,7 @@ class TextMatcher:
         data = list(piece.encode("utf-8", "surrogatepass"))
         if self._matcher.try_consume_tokens(data) == len(data):
             return True
-        # An engine that has run out of the work it allows itself has not said no: the whole string will tell.
+        # An engine that has run out of the work it allows itself has not refused: the whole string decides.
         return bool(self._matcher.is_error())
 
 

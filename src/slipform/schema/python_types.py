@@ -195,7 +195,7 @@ class Schema(Generic[T]):
             return None, _said_by_type(error, value)
 
     def to_python(self, value: Any) -> T:
-        """The typed object that a JSON value stands for; `SchemaViolationError` when its type refuses it.
+        """Return the typed object for a JSON value; `SchemaViolationError` when its type refuses it.
 
         >>> Schema.of(tuple[int, str]).to_python([1, "a"])
         (1, 'a')
@@ -215,7 +215,7 @@ class Schema(Generic[T]):
 
 @lru_cache(maxsize=512)
 def _of_type(shape: Any, _order: str) -> Schema[Any]:
-    """`_order` tells `A | B` from `B | A`, which are equal but ask in another order."""
+    """`_order` distinguishes `A | B` from `B | A`, which are equal but ask in another order."""
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
     from pydantic_core import SchemaError as CoreSchemaError

@@ -35,7 +35,7 @@ _RULE: Final = re.compile(r"^\s*-{3,}\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model is told of a function, and the way from its arguments to a call."""
+    """The description of a function for models, and how its arguments become a call."""
 
     name: str
     description: str | None
@@ -123,7 +123,7 @@ class _DocstringReader:
         self.described: dict[str, str] = {}
         self._section: str | None = None
         self._current: str | None = None
-        """The parameter whose description goes on."""
+        """The parameter whose description continues."""
         self._indent = 0
         """The indent of the section's entries; -1 before the first."""
 

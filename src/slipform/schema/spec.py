@@ -22,7 +22,7 @@ _LONGEST = 64
 
 
 def fit_name(name: str) -> str:
-    """The nearest name that vendors accept; a long one keeps its beginning and gets a mark of its own.
+    """The nearest name that vendors accept; a long one keeps its beginning and gets a hash.
 
     >>> fit_name("My answer!"), fit_name("")
     ('My_answer', 'answer')
@@ -73,7 +73,7 @@ class JsonSchemaSpec:
     name: str
     schema: Mapping[str, Any]
     text: bytes | None = field(default=None, init=False, compare=False, repr=False)
-    """The JSON text that the schema was read from, where nobody else holds the schema and can change it."""
+    """The JSON text that the schema was read from, where nothing else can change the schema."""
     is_typed: bool = field(default=False, init=False, compare=False, repr=False)
     """Whether a Python type is behind it, which takes no notice of other keys than its own."""
 

@@ -160,7 +160,7 @@ class _Cut:
 
 
 def _without_bounds(schema: Any) -> Any:
-    """A schema that says keys, types and listed values only: bounds are told when an answer breaks them."""
+    """A schema that says keys, types and listed values only: bounds are named when an answer breaks them."""
 
     def plain(node: Any, _: Pointer = ()) -> Any:
         if not isinstance(node, Mapping):

@@ -176,7 +176,7 @@ class Compiled:
 
     @property
     def index(self) -> SchemaDocument:
-        """Where each subschema stands."""
+        """The place of each subschema."""
         if self._index is None:
             self._index = SchemaDocument(self.document, self._resources)
         return self._index
@@ -214,11 +214,11 @@ class Compiled:
         return self._within_work(part)(value)
 
     def place_of(self, node: Any) -> SubSchema | None:
-        """Where a subschema of the document stands; None for one that is not part of it."""
+        """Return the place of a subschema of the document; None for one that is not part of it."""
         return self.index.place_of(node)
 
     def first_error(self, place: SubSchema, value: Any) -> tuple[str, str, tuple[str | int, ...]]:
-        """Keyword, message and path of one error, as the validator tells it."""
+        """Keyword, message and path of one error, as the validator reports it."""
         schema = self.document if place is self.index.root else absolute_reference(place)
         try:
             self._part(("first", place.document, place.path), lambda: schema, self._size_of(place)).validate(value)
@@ -293,7 +293,7 @@ class Compiled:
                 return False
             with counting() as budget:
                 before = budget.given_up
-                # Under `not`, what cannot be told would pass for what does not match.
+                # Under `not`, an undecided match would count as none.
                 return is_valid(value) and budget.given_up == before
 
         return counted

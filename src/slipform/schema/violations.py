@@ -58,7 +58,7 @@ class Violation:
 
 
 def violation_at(steps: tuple[str | int, ...], keyword: str, message: str, value: Any) -> Violation:
-    """Return a violation that no keyword of the schema stands for, at a place of a value.
+    """Return a violation that belongs to no keyword of the schema, at a place of a value.
 
     >>> violation_at(("age",), "validator", "too young", {"age": 3}).found
     '3'
@@ -138,7 +138,7 @@ def shown(value: Any, size: int = _SHOWN) -> str:
 
 
 def _brief(parts: Iterable[Any], count: int, whole: Any) -> str | None:
-    """Whole small containers are shown as they are; anything that could be large is not even serialised."""
+    """Whole small containers are shown in full; anything that could be large is not even serialised."""
     if count > 8 or any(isinstance(part, (Mapping, list, tuple)) and part for part in parts):
         return None
     if any(isinstance(part, str) and len(part) > _SHOWN for part in parts):

@@ -44,8 +44,8 @@ class FakeModel:
     """A provider whose answers are scripted. It also remembers what it was asked.
 
     Each call takes the next turn of the script; the last turn also serves all calls after it. A turn is a text, a
-    `ModelResponse`, an exception to raise or an `Interrupted` stream; a function from the request to a turn can stand
-    for the list. Streams are cut into pieces of `chunk_size` characters.
+    `ModelResponse`, an exception to raise or an `Interrupted` stream; a function from the request to a turn can be
+    given for the list. Streams are cut into pieces of `chunk_size` characters.
 
     >>> model = FakeModel(["not JSON", '{"name": "Ada"}'])
     >>> [model.complete(ModelRequest("any", ())).text for _ in range(2)]

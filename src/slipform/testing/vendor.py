@@ -66,7 +66,7 @@ class Raw:
     chunked: bool = False
     """Whether the body goes out with chunked framing; else its length is announced."""
     unframed: bool = False
-    """Whether the pieces are sent as they are, without status and headers."""
+    """Whether the pieces are sent raw, without status and headers."""
 
 
 Step: TypeAlias = str | ModelResponse | Answer | Raw
@@ -168,7 +168,7 @@ class FakeVendor:
     """A vendor that does what its script says, on a free port of the loopback address.
 
     Each request takes the next step of the script; the last step also serves all that come after. A step is a text (an
-    answer), a `ModelResponse`, an `Answer` or a `Raw`; a function from `Received` to a step can stand for the list.
+    answer), a `ModelResponse`, an `Answer` or a `Raw`; a function from `Received` to a step can replace the list.
 
     >>> with FakeVendor(["Hello"]) as vendor:
     ...     vendor.base_url.startswith("http://127.0.0.1:")
@@ -252,7 +252,7 @@ class FakeVendor:
 
 
 async def _finish(peers: AbstractSet[_Peer]) -> None:
-    """End what goes on, a connection too that was accepted at the last moment and is not among the peers yet."""
+    """End what continues, a connection too that was accepted at the last moment and is not among the peers yet."""
     this = asyncio.current_task()
     while peers or len(asyncio.all_tasks()) > 1:
         for peer in list(peers):

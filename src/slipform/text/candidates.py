@@ -96,7 +96,7 @@ _BEGUN: Final = re.compile(
     rf"|\[\s*+\[[\[\s]*+{_FIRST_ITEM}\]",
     re.DOTALL,
 )
-"""A bracket with a key (not `{"name" is one}`), or a first item and its comma: JSON, however it goes on."""
+"""A bracket with a key (not `{"name" is one}`), or a first item and its comma: JSON, however it continues."""
 _MEMBERS_LISTED: Final = re.compile(
     rf"\[{SPACE}(?:[A-Za-z_$][\w$-]{{0,40}}+|{QUOTED_KEY}){SPACE}[:：](?=[^\]\n]{{0,400}}[{{\"\[])"
 )
@@ -234,13 +234,13 @@ class _Search:
         return True
 
     def _skip_listed_members(self, at: int) -> int:
-        """Where to go on after a bracket that opens no JSON; keys in a list are recorded as what cannot be read."""
+        """Where to continue after a bracket that opens no JSON; keys in a list are recorded as what cannot be read."""
         if _MEMBERS_LISTED.match(self.text, at) and not _CLOSED_SOON.match(self.text, at):
             return self._skip_unreadable(at, CannotRepair(at, "a list has keys instead of items"))
         return at + 1
 
     def _skip_bare(self, at: int, repaired: Repaired, *, is_weak: bool) -> int:
-        """Where to go on after brackets among words that are not an answer; -1 where they may be one."""
+        """Where to continue after brackets among words that are not an answer; -1 where they may be one."""
         if _is_sentence(self.text, at, repaired):
             return at + 1
         if is_weak:
@@ -334,7 +334,7 @@ class _Search:
             return error.with_traceback(None)  # whose frames would hold the text in a cycle with the error
 
     def _give_up(self, at: int, error: CannotRepair) -> int:
-        """Return where the search goes on: after all that a bracket which begins like JSON holds, else inside it."""
+        """Return where the search continues: after all that a bracket which begins like JSON holds, else inside it."""
         if _BEGUN.match(self.text, at):
             return self._skip_unreadable(at, error)
         return at + 1
@@ -417,7 +417,7 @@ def _is_struck(text: str, at: int, end: int) -> bool:
 def _restart(text: str, at: int, repaired: Repaired) -> int:
     """Return where a document that broke off begins again on a line of its own; -1 where it does not.
 
-    It was read to the end all the same, with the quotes of the second beginning inside one long string.
+    It was read to the end nevertheless, with the quotes of the second beginning inside one long string.
     """
     if not _has_edit(repaired, "unescaped_quote"):
         return -1
@@ -491,7 +491,7 @@ def _is_bare_words(repaired: Repaired) -> bool:
 
 
 def _is_sentence(text: str, at: int, repaired: Repaired) -> bool:
-    """Whether a bracket that nothing closes only stands before JSON: `Use { for blocks. The answer: {"a": 1}`."""
+    """Whether a bracket that nothing closes only precedes JSON: `Use { for blocks. The answer: {"a": 1}`."""
     value = repaired.value
     edits = repaired.edits
     if not isinstance(value, dict) or len(value) != 1 or len(edits) < 2 or edits[-1].kind != "missing_bracket":

@@ -64,13 +64,13 @@ def is_set_aside(before: str) -> bool:
 
 
 def is_folded(text: str, at: int) -> bool:
-    """Whether a position is in a block that readers unfold."""
+    """Whether a position is in a collapsed block (`<details>`)."""
     folds = [match.group(1) for match in FOLD.finditer(text, max(0, at - _MAX_FOLD), at)]
     return bool(folds) and not folds[-1]
 
 
 class FencePhase(StrEnum):
-    """Where the detector stands."""
+    """The state of the detector."""
 
     FINDING_START = "finding_start"
     TRACKING_DEPTH = "tracking_depth"
@@ -95,7 +95,7 @@ class FenceResult:
 class StartFinder:
     """Looks for the bracket that opens the JSON, in prose that may hold other brackets.
 
-    A bracket is held back until what follows could stand there in JSON, so that `[note]`, `{name}`, `[[link]]` and
+    A bracket is held back until the text after it could be JSON, so that `[note]`, `{name}`, `[[link]]` and
     `[12:30]` are prose. Reasoning blocks such as `<think>…</think>` are passed over, whatever they hold, and do not
     count towards the limit. With `loose`, single quotes, bare keys and Python's literals may follow the bracket too.
     """
@@ -174,7 +174,7 @@ class StartFinder:
         return keep
 
     def _bracket(self, text: str, i: int) -> bool | None:
-        """Whether the bracket at `i` opens JSON; None when more text must tell."""
+        """Whether the bracket at `i` opens JSON; None while more text is needed."""
         window = i + _LOOKAHEAD
         if text[i] == "[" and "".join(self._passed[-len(_CDATA) :]).endswith(_CDATA):
             return False
@@ -193,7 +193,7 @@ class StartFinder:
         return self._passed[-1][-1:] if self._passed else ""
 
     def _is_quoted(self, text: str, i: int, window: int) -> bool | None:
-        """Whether the bracket at `i` stands alone between quotes, as in `"{"`; None when more text must tell."""
+        """Whether the bracket at `i` is alone between quotes, as in `"{"`; None while more text is needed."""
         closing = QUOTE_PAIRS.get(self._char_before(text, i))
         if closing is None or not text.startswith(closing, i + 1):
             if closing is not None and i + 1 >= len(text):
@@ -211,7 +211,7 @@ class StartFinder:
 class JsonFenceDetector:
     """Passes on the JSON of a chatty stream as it comes, and nothing else.
 
-    Feed it with `add_chunk`, ask with `process`, and tell it with `finish` when the stream has ended.
+    Feed it with `add_chunk`, ask with `process`, and call `finish` when the stream has ended.
 
     >>> detector = JsonFenceDetector()
     >>> detector.add_chunk('Sure! Here is [the JSON]: {"a": "}')
@@ -253,7 +253,7 @@ class JsonFenceDetector:
 
     @property
     def in_string(self) -> bool:
-        """Whether the text stands inside a string of the JSON."""
+        """Whether the text ends inside a string of the JSON."""
         return self.phase is FencePhase.TRACKING_DEPTH and self._in_string
 
     def add_chunk(self, chunk: str) -> None:

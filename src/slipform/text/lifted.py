@@ -1,6 +1,6 @@
 """Rewrite a growing JSON text from a vendor's shape to the caller's, piece by piece.
 
-The plan of a lowered schema says what each part of the vendor's text stands for. One generator follows each open part
+The plan of a lowered schema says what each part of the vendor's text means. One generator follows each open part
 of the text: it is sent the scanner's events, and writes the caller's text as soon as it is known. What cannot be
 written before something later has arrived (a value whose key comes after it, an object whose branch is still open)
 waits by itself; everything before it has been written.
@@ -60,7 +60,7 @@ class ScanEvent(NamedTuple):
 ValueSteps: TypeAlias = Generator[None, ScanEvent, None]
 """Follows one value of the vendor's text."""
 Begin: TypeAlias = Callable[[], None]
-"""Writes what stands before a value: its comma and its key."""
+"""Writes the text before a value: its comma and its key."""
 _OPENED: Final = ScanEvent(OBJECT)
 _ARRAY_OPENED: Final = ScanEvent(ARRAY)
 _TEXT_OPENED: Final = ScanEvent(TEXT_OPENED)
@@ -82,7 +82,7 @@ class _Container:
 
 
 class _Copied:
-    """An open container that stands for itself: its text is copied without a generator."""
+    """An open container that is copied unchanged, without a generator."""
 
     __slots__ = ("count", "is_object")
 
@@ -105,18 +105,18 @@ class LiftedText(ScanListener):
         super().__init__()
         self.follows_text = True
         self.failed = False
-        """Whether the text strays from the vendor's shape, so that only the whole answer can tell what it says."""
+        """Whether the text strays from the vendor's shape, so that only the whole answer can be read."""
         self._active = plan.active
         self._scanner = JsonScanner(max_depth, self)
         self._written: list[str] = []
         self._sink = self._written
-        """Where text is written to: what leaves, or what waits."""
+        """Where text is written to: the output, or a buffer."""
         self._waiting: deque[ScanEvent] = deque()
         """Events that were read ahead, to be followed again."""
         self._copied = -1
         """How many characters of the open string have been copied; -1 where no string is copied."""
         self._copies: list[_Copied] = []
-        """The open containers that stand for themselves, the innermost last."""
+        """The open containers that are copied unchanged, the innermost last."""
         self._steps = self._root(plan.root)
         next(self._steps)
 
@@ -214,7 +214,7 @@ class LiftedText(ScanListener):
             self.failed = True
         return not self.failed
 
-    # What copies a value that stands for itself, as the scanner reads it.
+    # Copies a value unchanged, as the scanner reads it.
 
     def _open_copy(self, is_object: bool) -> None:
         self._sink.append("{" if is_object else "[")
@@ -279,7 +279,7 @@ class LiftedText(ScanListener):
                 return None
 
     def _copy_value(self, first: ScanEvent) -> ValueSteps:
-        """Copy a value that stands for itself."""
+        """Copy a value unchanged."""
         kind = first.kind
         if kind == SCALAR:
             self._write(first.spelling or compact_json(first.value))
@@ -307,7 +307,7 @@ class LiftedText(ScanListener):
                 return
 
     def _json_in_text(self, begin: Begin) -> ValueSteps:
-        """Write the JSON that a string holds; a string that holds none stands for itself."""
+        """Write the JSON that a string holds; a string that holds none is written unchanged."""
         length = 0
         is_growing = False
         while True:
@@ -591,7 +591,7 @@ class LiftedText(ScanListener):
 
     @contextmanager
     def _capturing(self) -> Iterator[list[str]]:
-        """Write to a list of its own instead of to what leaves."""
+        """Write to a separate list instead of the output."""
         outer = self._sink
         pieces: list[str] = []
         self._sink = pieces

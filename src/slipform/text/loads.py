@@ -35,7 +35,7 @@ class Hint(Protocol):
 class LoadWarning(NamedTuple):
     """A warning about a loaded text: its `kind`, the position, and a sentence.
 
-    With `is_doubt` the value may not be what was meant: where there is a model, it is asked again.
+    With `is_doubt` the value may not be what was meant: with a model, the request is retried.
     """
 
     kind: str
@@ -248,13 +248,13 @@ _FORMULA_ESCAPE: Final = re.compile(
 """A command of a formula, or of a pattern, that is valid JSON for a control character and a word."""
 _KEY_ESCAPE: Final = re.compile(r"(?<!\\)(?:\\\\)*(\\[bfnrt][^\"\\\n]{0,60}\")\s*:")
 _FENCES: Final = ("", "```", "```json")
-"""Around the JSON these say nothing about it."""
+"""Around the JSON these have no meaning."""
 _CONTAINERS: Final = frozenset({"object", "array"})
 _OBJECT_OR_ARRAY: Final = _ContainerHint()
 UNFINISHED_REASONING: Final = "the model was still reasoning when it ended, and gave no answer"
 OPENING_BRACKET: Final = re.compile(r"[{\[]")
 _AROUND: Final = re.compile(r"(?:```+|~~~+)[\w+.#-]*|</?[A-Za-z][\w:.-]{0,40}>|\[/?[A-Z_]{2,30}\]|`")
-"""What stands around JSON and says nothing: fences, tags, markers of tool calls."""
+"""Text around JSON that has no meaning: fences, tags, markers of tool calls."""
 
 
 def _load_surrounded(text: str, hint: Hint | None) -> Loaded | None:

@@ -80,7 +80,7 @@ def load_valid_scalar(text: str, hint: Hint | None) -> Loaded | None:
 def load_scalar(text: str, hint: Hint) -> Loaded | None:
     """Return the scalar that a text is; None when it is none that `hint` accepts.
 
-    A text that is not a valid string is returned all the same where a string is wanted, for its violations to be named.
+    A text that is not a valid string is returned nevertheless where a string is wanted, for its violations to be named.
     """
     start, end = answer_span(text)
     start, end = _stripped(text, start, end)

@@ -1,6 +1,6 @@
 """Choose among the JSON candidates of a text: by the hint if there is one, then by corrections, else the first.
 
-A module of its own because it loads the repair, whose regular expressions take longer to compile than programs run.
+A separate module because it loads the repair, whose regular expressions take longer to compile than programs run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from slipform.text.repair.tokens import RepairEdit, apply_edits
 _CLASSES: Final = {"bare": 1, "sequence": 1, "weak": 2, "struck": 3, "cited": 3}
 _IN_PROSE: Final = frozenset({"bare", "sequence", "weak", "cited"})
 _MAX_PATCHED: Final = 20
-"""How many candidates of a text are judged with their patches; those after them as they are."""
+"""How many candidates of a text are judged with their patches; those after them without."""
 _MAX_EXPLAINED: Final = 200
 """How many candidates have their violations counted and their other readings tried; those after them fit or do not."""
 _MAX_CUE: Final = 120
@@ -160,12 +160,12 @@ def _has_equal(best: RepairedCandidate, candidates: list[RepairedCandidate], cue
 
 
 def _class(candidate: RepairedCandidate) -> int:
-    """Return how much speaks for a candidate by the place where it stands, 0 being most."""
+    """Return the rank of a candidate by its kind, 0 being best."""
     return _CLASSES.get(candidate.kind, 0)
 
 
 def _is_joined(repaired: Repaired) -> bool:
-    """Whether a comma stands between values in a row: then only the brackets of a list are missing."""
+    """Whether a comma separates values in a row: then only the brackets of a list are missing."""
     inserted = {edit.position for edit in repaired.edits if edit.kind == "missing_comma"}
     return not all(start in inserted for start, _ in repaired.parts[1:])
 
@@ -358,7 +358,7 @@ def _interpretations(source: RepairSource, candidate: RepairedCandidate, hint: H
                 continue
             yield _loaded(part, _notes(candidate, part))
     if repaired.edits and order < _MAX_EXPLAINED and hint.violations(repaired.value):
-        with suppress(CannotRepair):  # the text around the candidate, left out here, told how to read it
+        with suppress(CannotRepair):  # the text around the candidate, left out here, decided how to read it
             repaired = repair_at(source, repaired.start, repaired.end, nan="null", check=hint.violations)
     loaded = _loaded(repaired, _notes(candidate, repaired))
     yield loaded

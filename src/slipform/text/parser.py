@@ -25,7 +25,7 @@ Path = tuple[str | int, ...]
 
 
 def path_of(frame: Frame) -> Path:
-    """Where a container stands, from the root."""
+    """The path of a container from the root."""
     names: list[str | int] = []
     parent = frame.parent
     while parent is not None and parent.parent is not None:
@@ -39,9 +39,10 @@ def path_of(frame: Frame) -> Path:
 def open_path(scanner: JsonScanner, position: Position) -> Path | None:
     """The innermost container or string that is open at the position."""
     frame = position.frame
+    is_in_string = position.length >= 0
     if frame.parent is None:
-        return () if position.length >= 0 else None
-    if position.length >= 0:
+        return () if is_in_string else None
+    if is_in_string:
         return path_of(frame) + _text_name(scanner, position)
     return path_of(frame)
 
@@ -136,11 +137,11 @@ class Parser:
     `PENDING`, never None.
 
     **Snapshots.** A parser never changes: `feed` gives a new one, and the old one keeps its value and can be fed
-    something else. (Feeding an older snapshot reads its text again, once; only the newest goes on at no cost.) The same
-    text gives the same value, error and notes, however it is cut, as `str` or as UTF-8 `bytes`.
+    something else. (Feeding an older snapshot reads its text again, once; only the newest continues at no cost.) The
+    same text gives the same value, error and notes, however it is cut, as `str` or as UTF-8 `bytes`.
 
     **Identity.** Values are plain dicts, lists and strings. A part that is the same in two snapshots is the same object
-    in both, so `is` tells what changed. They share parts, so treat them as read-only; `copy.deepcopy` what you change.
+    in both, so `is` shows what changed. They share parts, so treat them as read-only; `copy.deepcopy` what you change.
 
     **Cost.** Feeding a chunk costs its length. Reading the value costs the open path: the containers not yet closed, at
     most `max_depth`, whatever their width, as long as no more than the last two values of the text are held. While more
@@ -188,7 +189,7 @@ class Parser:
         self._after: Position = source.position
 
     def feed(self, chunk: str | bytes) -> Parser:
-        """The parser after this chunk; this one stays as it is. After an error nothing more is read."""
+        """The parser after this chunk; this one does not change. After an error nothing more is read."""
         source = self._current()
         source.feed(chunk)
         return Parser(_source=source)
@@ -244,7 +245,7 @@ class Parser:
 
     @property
     def cursor(self) -> tuple[GrowingText, int, Position]:
-        """For `resolve`: the source, how many chunks of it this snapshot has seen, and where in the tree it stands."""
+        """For `resolve`: the source, how many chunks of it this snapshot has seen, and its place in the tree."""
         return self._source, self._chunk_count, self._after
 
     def __repr__(self) -> str:
@@ -256,7 +257,7 @@ class Parser:
         return f"Parser(open_path={self.open_path})"
 
     def _current(self) -> GrowingText:
-        """The source if it stands where this snapshot was taken, else one of its own that does."""
+        """The source if nothing was fed since this snapshot was taken, else a separate one at that point."""
         source = self._source
         if len(source.chunks) == self._chunk_count:
             return source

@@ -48,7 +48,7 @@ class ResolveCache:
         self.position: Position | None = None
         self.tracker: Tracker | None = None
         self.frames: list[Frame] = []
-        """The open containers that the tracker has been told of."""
+        """The open containers that the tracker knows."""
         self.result: Match | NoMatch | Mismatch = NO_MATCH
         self.shown: Position | None = None
         """The position that the last match showed, which may be short of where the text was."""
@@ -103,7 +103,7 @@ def resolve(schema: Any, parser: Parser, cache: ResolveCache) -> Match | NoMatch
 
 
 def _tracker(schema: Any, source: GrowingText, chunk_count: int, cache: ResolveCache) -> Tracker:
-    """The tracker to go on with; a new one if the cache belongs to something else."""
+    """The tracker to continue with; a new one if the cache belongs to something else."""
     plan = cache.plan
     if plan is None or (plan.schema is not schema and not _is_same(plan.schema, schema)):
         plan = cache.plan = NormalForm(schema)
@@ -120,16 +120,16 @@ def _tracker(schema: Any, source: GrowingText, chunk_count: int, cache: ResolveC
 
 
 def _is_same(cached: Any, schema: Any) -> bool:
-    """Whether a schema that is made anew for each call is the one the cache was made for."""
+    """Whether a schema that is rebuilt for each call is the one the cache was made for."""
     if not isinstance(cached, dict) or not isinstance(schema, dict) or cached != schema:
         return False
     return to_text(cached) == to_text(schema)  # 1 and True are equal, and are not the same
 
 
 def _advance(tracker: Tracker, frames: list[Frame], scanner: JsonScanner, position: Position) -> None:
-    """Tell the tracker what has come up to the position since it was last told."""
+    """Feed the tracker what is new up to the position."""
     if frames and frames[-1] is position.frame:
-        if not _tell_children(tracker, position.frame, position.count):
+        if not _feed_children(tracker, position.frame, position.count):
             return
     elif not _follow(tracker, frames, chain_of(position.frame, position.count)[1:]):
         return
@@ -149,7 +149,7 @@ def _follow(tracker: Tracker, frames: list[Frame], chain: list[tuple[Frame, int]
     """Leave the containers that have closed, and enter those that have opened."""
     while frames and not (len(frames) <= len(chain) and chain[len(frames) - 1][0] is frames[-1]):
         frame = frames.pop()
-        if not _tell_children(tracker, frame, frame.count) or not tracker.closed(frame.final):
+        if not _feed_children(tracker, frame, frame.count) or not tracker.closed(frame.final):
             return False
     for depth in range(max(len(frames) - 1, 0), len(chain)):
         frame, count = chain[depth]
@@ -160,13 +160,13 @@ def _follow(tracker: Tracker, frames: list[Frame], chain: list[tuple[Frame, int]
                 return False
             if not tracker.opened(frame.is_object, depth):
                 return False
-        if not _tell_children(tracker, frame, count):
+        if not _feed_children(tracker, frame, count):
             return False
     return True
 
 
-def _tell_children(tracker: Tracker, frame: Frame, count: int) -> bool:
-    """Tell of those of the first `count` children of the innermost container that are new."""
+def _feed_children(tracker: Tracker, frame: Frame, count: int) -> bool:
+    """Feed the tracker the new ones of the first `count` children of the innermost container."""
     track = tracker.tracks[-1]
     while track.count < count:
         # The key of a string is known since the string opened.

@@ -6,7 +6,7 @@ ready when a value gets there, so recursion in the schema is not a concern.
 
 What is only shown (`resolve`) may pass where the plain keywords say nothing: the validator has the last word. What is
 sent to a caller may not. An exact form (`form_of`) therefore also knows the other keywords: a scalar is validated when
-it has ended, and what only the whole answer can tell is marked `opaque` (containers) or `unknown` (scalars, too).
+it has ended, and what only the whole answer can decide is marked `opaque` (containers) or `unknown` (scalars, too).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from slipform.schema.keywords import JSON_TYPES, TIGHTER, common_values, propert
 from slipform.schema.shape import Shape
 
 MAX_ALTERNATIVES: Final = 64
-"""A choice with more branches than this is not followed: everything may stand there."""
+"""A choice with more branches than this is not followed: everything is allowed there."""
 
 NO_LIMIT: Final = float("inf")
 _IS_OPAQUE: Final = attrgetter("opaque")
@@ -45,7 +45,7 @@ _SCALARS: Final[dict[str, frozenset[str]]] = {
     "boolean": frozenset(),
     "null": frozenset(),
 }
-"""The types of scalars, and the limits that each may be held to."""
+"""The types of scalars, and the limits of each."""
 _OF_SCALARS: Final = ("pattern", "format", "multipleOf", "contentEncoding", "contentMediaType", "contentSchema")
 _OF_THE_WHOLE: Final = (
     "not", "if", "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "dependentRequired",
@@ -157,7 +157,7 @@ class Leaf:
             if schema is False and len(steps) == 1:  # of `additionalProperties`
                 return False
             out.append(schema)
-        # Where it cannot be told whether the key is meant, it is not refused: the validator has the last word.
+        # Where it is unknown whether the key is meant, it is not refused: the validator has the last word.
         if not certain or not places:
             out.append(True)
         return True
@@ -178,7 +178,7 @@ class Alternative:
         self.plan: NormalForm = plan
         self.leaves: tuple[Leaf, ...] = leaves
         self.shape: tuple[int, ...] = tuple(id(leaf) for leaf in leaves if leaf.structural)
-        """Equal for alternatives that differ only in what they require, not in what may stand where."""
+        """Equal for alternatives that differ only in what they require, not in what they allow where."""
         self.declared: frozenset[str] = frozenset(key for leaf in leaves for key in leaf.properties)
         self.has_patterns: bool = any(leaf.patterns for leaf in leaves)
         self.max_prefix: int = max((len(leaf.prefix) for leaf in leaves), default=0)
@@ -188,7 +188,7 @@ class Alternative:
         self.limits_items: bool = self.most_items != NO_LIMIT
         self.limits_members: bool = self.most_members != NO_LIMIT
         self.listed: bool = any(leaf.values is not None for leaf in leaves)
-        """Whether only values of a list may stand here."""
+        """Whether only listed values are allowed here."""
         self.opaque: bool = any(map(_IS_OPAQUE, leaves))
         self.untold: bool = any(map(_IS_UNTOLD, leaves))
         self.container_checks: list[Schema[Any]] = [
@@ -206,7 +206,7 @@ class Alternative:
         self.knows_others: bool = False
 
     def admits(self, kind: str) -> bool:
-        """Whether a value of that JSON type may stand here."""
+        """Whether a value of that JSON type is allowed here."""
         for leaf in self.leaves:
             types = leaf.types
             if types is not None and kind not in types:
@@ -214,7 +214,7 @@ class Alternative:
         return True
 
     def takes_any(self, kind: str) -> bool:
-        """Whether every scalar of that type may stand here."""
+        """Whether every scalar of that type is allowed here."""
         return self.admits(kind) and all(leaf.takes_any(kind) for leaf in self.leaves)
 
     def accepts(self, scalar: Any) -> bool:
@@ -270,13 +270,13 @@ class Node:
     def __init__(self, alternatives: list[Alternative]) -> None:
         self.alternatives: list[Alternative] = alternatives
         self.free: bool = any(not alternative.leaves for alternative in alternatives)
-        """Whether anything may stand here."""
+        """Whether anything is allowed here."""
         self.strings: list[Alternative] = [each for each in alternatives if each.admits("string")]
         """The alternatives that a string may follow."""
         self.unknown: bool = any(alternative.unknown for alternative in alternatives)
         self.exclusive: bool = any(alternative.exclusive for alternative in alternatives)
         self.any_of: frozenset[str] = frozenset(kind for kind in _SCALARS if self._takes_any(kind))
-        """The types of scalars of which every value may stand here."""
+        """The types of scalars of which every value is allowed here."""
 
     def _takes_any(self, kind: str) -> bool:
         if self.exclusive and sum(alternative.admits(kind) for alternative in self.alternatives) > 1:

@@ -1,8 +1,8 @@
 """Scan JSON incrementally and strictly: characters in, events out.
 
 It works on decoded text, keeps its own stack, and reports a mistake once, at the character where the text stopped
-being the beginning of any JSON. What it reads goes into the frames of `tree`. A `ScanListener` is told of it part by
-part, and may stop it; for whoever passes the text on there is also where its blanks are, and where its members begin.
+being the beginning of any JSON. What it reads goes into the frames of `tree`. A `ScanListener` receives it part by
+part, and may stop it; for code that forwards the text there is also where its blanks are, and where its members begin.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EXPECTED: Final = {
     AFTER: "',' or the closing bracket",
     DONE: "nothing after the JSON",
 }
-"""What a reader of an error is told was due between two tokens."""
+"""What an error says was expected between two tokens."""
 LONG_TEXT: Final = 1024
 _COMPILED: Final = not __file__.endswith(".py")
 SHORT_RUN: Final = 16
@@ -77,7 +77,7 @@ def _run_end(text: str, i: int) -> int:
 
 
 class ScanListener:
-    """Is told by a scanner what the text holds, part by part; every answer is whether to read on.
+    """Receives the parts of a text from a scanner; every method returns whether to read on.
 
     This one takes no notice of anything and reads on. A class and not a `Protocol`: compiled code calls it directly.
     """
@@ -218,7 +218,7 @@ class JsonScanner:
         return STRING <= self.state <= HIGH_ESCAPE and not self.in_key
 
     def tell_text(self, listener: ScanListener) -> None:
-        """Tell how far the open string or key has grown: at the end of a piece, and before anything goes wrong."""
+        """Report how far the open string or key has grown: at the end of a piece, and before anything goes wrong."""
         reads_on = True
         if listener.follows_text and self.in_text():
             reads_on = listener.text(self.open_text())
@@ -253,7 +253,7 @@ class JsonScanner:
         return self.fail(text, i, "unexpected_character", "This cannot stand here")
 
     def fail(self, text: str, i: int, code: str, message: str) -> int:
-        """Stop for good at this character; gives the index that ends the loop."""
+        """Stop for good at this character; returns the index that ends the loop."""
         if self.listener is not None:
             self.tell_text(self.listener)
         if self.stopped:  # what came before was wrong already, however the text was cut into pieces
@@ -311,7 +311,7 @@ class JsonScanner:
         return i
 
     def structure(self, text: str, i: int, code: int) -> int:
-        """A closing bracket where one may stand, or a mistake."""
+        """Read a closing bracket where one is allowed; anything else is an error."""
         state = self.state
         if code == _CLOSE_BRACE:
             if state in (AFTER, FIRST_KEY) and self.top.is_object:
@@ -348,7 +348,7 @@ class JsonScanner:
         return self.structure(text, i, code)
 
     def unexpected(self, text: str, i: int, c: str) -> int:
-        """A character that cannot stand here."""
+        """Fail at a character that is not allowed here."""
         state = self.state
         code = "trailing_text" if state == DONE else "unexpected_character"
         return self.fail(text, i, code, f"Expected {EXPECTED[state]}, found {c!r}")
@@ -451,7 +451,7 @@ class JsonScanner:
         return self.fail(text, i, "control_character", f"Control character {c!r} in a string must be escaped")
 
     def lone_surrogate(self, i: int, code: int) -> None:
-        """Keep half a pair as it is, as Python's json does, and say so: it cannot be written as UTF-8."""
+        """Keep half a pair unchanged, as Python's json does, and say so: it cannot be written as UTF-8."""
         self.note(i, "lone_surrogate", f"\\u{code:04x}", f"\\u{code:04x}")
         self.grow(chr(code))
 
@@ -552,7 +552,7 @@ class JsonScanner:
             if self.length < LONG_TEXT:
                 self.text += piece
             else:
-                # The text before last is usually in nobody's hands any more: CPython then extends it in place,
+                # The text before last is usually not referenced any more: CPython then extends it in place,
                 # so that a long string is not copied for every piece.
                 text = self.older_text
                 catch_up = self.last_piece + piece if text else self.text + piece
@@ -565,7 +565,7 @@ class JsonScanner:
     # Numbers and literals.
 
     def in_number(self, text: str, i: int) -> int:
-        """Inside a number, which ends at the first character that cannot go on with it."""
+        """Inside a number, which ends at the first character that cannot continue with it."""
         n = len(text)
         start = i
         number = self.number
@@ -592,7 +592,7 @@ class JsonScanner:
         if value is None:
             return self.fail(text, i, "number_too_long", TOO_LONG)
         if self.listener is not None and i < len(text) and ord(text[i]) not in (9, 10, 13, 32, 44, 93, 125):
-            self.state = AFTER  # not a number after all, so nobody is told of it
+            self.state = AFTER  # not a number after all, so it is not reported
             return self.unexpected(text, i, text[i])
         if self.number > LAST_INTEGER and value in INFINITE:
             self.note(i, "number_overflow", digits[:40], str(value))

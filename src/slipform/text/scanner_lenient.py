@@ -1,7 +1,7 @@
 r"""Extend the scanner with repairs where strict JSON fails.
 
 Only what can be decided without looking ahead is repaired, because what has been shown is not taken back. Every repair
-is a note: its code, where, what stood there and what was read instead.
+is a note: its code, its place, the original text and what was read instead.
 
 ============================  =========================================================================================
 ``trailing_comma``            ``[1,]``; also a comma too many, ``[1,,2]``
@@ -240,7 +240,7 @@ class LenientScanner(JsonScanner):
         return super().unexpected(text, i, c)
 
     def ellipsis(self, i: int, c: str) -> int:
-        """Dots that stand for what the model left out; one note for all of them."""
+        """Skip dots in place of omitted data; one note for all of them."""
         index = self.offset + i
         if index != self.dots_end:
             self.note(i, "ellipsis", c, "")
@@ -388,7 +388,7 @@ class LenientScanner(JsonScanner):
         return i
 
     def control(self, text: str, i: int, c: str) -> int:  # noqa: ARG002
-        """A raw control character is taken as it stands."""
+        """Accept a raw control character unchanged."""
         self.note(i, "control_character", c, f"\\u{ord(c):04x}")
         self.grow(c)
         return i + 1
@@ -415,7 +415,7 @@ class LenientScanner(JsonScanner):
         return self.in_token(text, i)
 
     def end_number(self, text: str, i: int) -> int:
-        """The number may go on in another spelling."""
+        """The number may continue in another spelling."""
         digits = "".join(self.digits)
         more = _LOOSE.match(text, i)
         goes_on = more is not None and more.end() > i

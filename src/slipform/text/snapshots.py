@@ -10,7 +10,7 @@ from slipform.text.tree import MISSING, Frame, Position
 
 
 def show(scanner: JsonScanner) -> Any:
-    """The value so far, in containers that will not be touched while anybody can see them; MISSING if there is none."""
+    """The value so far, in containers that will not be touched while a caller holds them; MISSING if there is none."""
     if scanner.depth == 0:
         if scanner.length >= 0:
             return scanner.open_text()
@@ -27,7 +27,7 @@ def show_frames(scanner: JsonScanner, top: Frame, with_text: bool) -> Any:
     while frame is not None and frame.parent is not None:
         path.append(frame)
         frame = frame.parent
-    # First all containers, outermost first: taking an old one back also lets go of what it held.
+    # First all containers, outermost first: taking an old one back also releases what it held.
     for depth in range(len(path) - 1, -1, -1):
         path[depth].fresh()
     if with_text:
@@ -93,7 +93,7 @@ def key_at(scanner: JsonScanner, position: Position) -> str:
 
 
 class SnapshotCell:
-    """What one or more snapshots show: a position and, once somebody asked, the value there."""
+    """What one or more snapshots show: a position and, once it is read, the value there."""
 
     __slots__ = ("position", "scanner", "value", "version")
 
@@ -112,7 +112,7 @@ class SnapshotCell:
 
 
 class GrowingText:
-    """The moving part of a text: its scanner, the chunks it was fed, and where its newest snapshot stands."""
+    """The moving part of a text: its scanner, the chunks it was fed, and the place of its newest snapshot."""
 
     __slots__ = ("before", "cell", "chunks", "decoder", "position", "scanner", "version")
 
@@ -135,7 +135,7 @@ class GrowingText:
         self.mark()
 
     def mark(self) -> None:
-        """Remember where the scanner stands now; a new cell if there is more to see."""
+        """Record the scanner's current position; a new cell if there is more to see."""
         scanner = self.scanner
         top = scanner.top
         position = self.position
@@ -184,7 +184,7 @@ class GrowingText:
             scanner.fail("", 0, "invalid_utf8", "The bytes are not UTF-8")
 
     def fork(self, chunk_count: int, value: Any, cell: SnapshotCell) -> GrowingText:
-        """Another source that stands after the first `seen` chunks and shares the closed parts of `value`."""
+        """Return another source that has read the first `seen` chunks and shares the closed parts of `value`."""
         other = GrowingText(self.scanner.anew())
         for chunk in self.chunks[:chunk_count]:
             if chunk is None:

@@ -98,7 +98,7 @@ def _steps() -> bytes:
 
 
 NUMBER_STEPS: Final = _steps()
-"""At 128 × state + character: the state that the character leads to; 0 where the number does not go on with it."""
+"""At 128 × state + character: the state that the character leads to; 0 where the number does not continue with it."""
 NUMBER_ENDS: Final = frozenset((2, 3, 5, 8))
 """The states in which a number may end."""
 LAST_INTEGER: Final = 3

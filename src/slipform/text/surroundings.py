@@ -1,6 +1,6 @@
 """Find what puts loaded JSON in doubt: marks of omission in it, and the text around it.
 
-A module of its own because its regular expressions are needed for broken texts only.
+A separate module because its regular expressions are needed for broken texts only.
 """
 
 from __future__ import annotations

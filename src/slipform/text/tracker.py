@@ -1,6 +1,6 @@
 """Follow a growing JSON text through a schema: what it may still become, and where it can become nothing valid.
 
-A tracker belongs to one text: one answer, or one tool call's arguments. It is told the parts of the text one after the
+A tracker belongs to one text: one answer, or one tool call's arguments. It receives the parts of the text one after the
 other, by a scanner or from a parser's tree, and keeps for each open container the alternatives of the schema that the
 container may still follow. An alternative is dropped with the first part that it does not allow; when none is left, the
 text cannot become valid, and `mismatch` says where and why.
@@ -35,7 +35,7 @@ _NO_MORE: Final = object()
 class Mismatch:
     """The text cannot become valid any more: where, and why.
 
-    `patchable` when a change that is allowed may still make it valid, which only the whole answer can tell.
+    `patchable` when a change that is allowed may still make it valid, which only the whole answer decides.
 
     >>> str(Mismatch(("items", 0, "age"), "expected integer, found string"))
     '$.items[0].age: expected integer, found string'
@@ -63,7 +63,7 @@ class AllowedChanges(Protocol):
         """The same for a string of which this much is there."""
 
     def of_container(self, alternatives: list[Alternative], *, root: bool) -> bool:
-        """The same for an object or array where none may stand."""
+        """The same for an object or array where none is allowed."""
 
     def of_closed_container(self) -> bool:
         """The same for a container that lacks something."""
@@ -97,12 +97,12 @@ class Track:
         """How many of its children have ended."""
         self.key: str = ""
         self.keys: list[str] = []
-        """The keys so far, where anybody asks for them."""
+        """The keys so far, where they are needed."""
         self.threads: list[Thread] = threads
         self.keep(threads)
 
     def keep(self, threads: list[Thread]) -> None:
-        """Go on with these threads."""
+        """Continue with these threads."""
         self.threads = threads
         first = threads[0].alternative
         decided = True
@@ -119,11 +119,11 @@ class Track:
                 self.exclusive = self.exclusive or alternative.exclusive
                 decided = decided and alternative.shape == first.shape
         self.certain: bool = decided and not self.opaque and not self.exclusive
-        """Whether it is known what may stand where in the container, and nothing else can be wrong with it."""
+        """Whether it is known what is allowed in the container, and nothing else can be wrong with it."""
 
 
 def _is_untold(threads: list[Thread]) -> bool:
-    """Whether only the whole answer can tell if a container fits one of these."""
+    """Whether only the whole answer decides if a container fits one of these."""
     for thread in threads:  # noqa: SIM110 — compiled, a generator costs more than all of this
         if thread.alternative.untold:
             return True
@@ -131,7 +131,7 @@ def _is_untold(threads: list[Thread]) -> bool:
 
 
 class Tracker(ScanListener):
-    """Follows one text; every method gives whether to go on.
+    """Follows one text; every method returns whether to continue.
 
     >>> tracker = Tracker(NormalForm({"properties": {"a": {"enum": ["red", "blue"]}}}))
     >>> tracker.opened(True, 0), tracker.key("a"), tracker.text_opened(), tracker.text("re"), tracker.text("ro")
@@ -151,7 +151,7 @@ class Tracker(ScanListener):
         """Whether that string need not be one of a list."""
         self._root: list[Node] = [form.root]
         self._nodes: list[Node] = self._root
-        """What may stand at the place being written, for each thread of the container around it."""
+        """What is allowed at the place being written, for each thread of the container around it."""
         self._changes: AllowedChanges | None = changes
         self.follows_keys = changes is None or not changes.of_key()
         self._matchers: dict[Alternative, list[TextMatcher]] = {}
@@ -300,7 +300,7 @@ class Tracker(ScanListener):
         return self.text("")
 
     def number_opened(self, is_negative: bool) -> bool:
-        """A number has begun: stop where none may stand, or none that is negative."""
+        """A number has begun: stop where no number is allowed, or no negative one."""
         if not self._enter():
             return False
         for node in self._nodes:
@@ -341,7 +341,7 @@ class Tracker(ScanListener):
         elif not self._enter():
             return False
         if self._may_be_wrapped and len(self.tracks) == 1 and self.tracks[0].key not in CALL_KEYS:
-            self._may_be_wrapped = False  # an answer that stands under a key is an object or an array
+            self._may_be_wrapped = False  # an answer that is nested under a key is an object or an array
         kind = kind_of(value)
         nodes = self._nodes
         if len(nodes) == 1 and kind in nodes[0].any_of and not nodes[0].unknown:  # the usual case
@@ -392,7 +392,7 @@ class Tracker(ScanListener):
     # How it is kept.
 
     def _enter(self) -> bool:
-        """A value begins: find what may stand there. In an object its key has told already."""
+        """A value begins: find what is allowed there. In an object the key has decided it."""
         if not self.tracks:
             self._nodes = self._root
             return True
@@ -424,7 +424,7 @@ class Tracker(ScanListener):
         return True
 
     def _is_free(self) -> bool:
-        """Whether anything may stand at the place where a value begins."""
+        """Whether anything is allowed at the place where a value begins."""
         if not self._enter():
             return False
         for node in self._nodes:  # noqa: SIM110 — compiled, a generator costs more than all of this
@@ -433,18 +433,18 @@ class Tracker(ScanListener):
         return True
 
     def _match(self, piece: str) -> None:
-        """Tell the matchers of patterns what the string has grown by."""
+        """Feed the matchers of patterns what is new in the string."""
         if not piece or not self._matchers:
             return
         if _ESCAPED.search(piece):
-            self._matchers = {}  # they read JSON, and may spell the escape otherwise: the whole string will tell
+            self._matchers = {}  # they read JSON, and may spell the escape otherwise: the whole string decides
         for alternative, matchers in self._matchers.items():
             for matcher in matchers:
                 if not matcher.feed(piece):
                     self._unmatched.add(alternative)
 
     def _text_fits(self, text: str, node: Node) -> bool:
-        """Whether a string that begins like this may stand there; notes whether it is of no list."""
+        """Whether a string that begins like this is allowed there; notes whether it is of no list."""
         fits = False
         for alternative in node.strings:
             if alternative not in self._unmatched and may_become(text, alternative):
@@ -461,13 +461,13 @@ class Tracker(ScanListener):
         return True
 
     def _keep(self, remaining: list[int]) -> None:
-        """Go on with these of the nodes, and the threads they belong to."""
+        """Continue with these of the nodes, and the threads they belong to."""
         if len(remaining) < len(self._nodes):
             threads = self.tracks[-1].threads
             self._narrow([threads[at] for at in remaining], [self._nodes[at] for at in remaining])
 
     def _narrow(self, remaining: list[Thread], nodes: list[Node]) -> None:
-        """Go on with these threads of the innermost container, and what they allow where a value is due."""
+        """Continue with these threads of the innermost container, and what they allow where a value is due."""
         top = self.tracks[-1]
         self._nodes = nodes
         if len(remaining) < len(top.threads):
@@ -475,11 +475,11 @@ class Tracker(ScanListener):
             self._prune(remaining, len(self.tracks) - 1)
 
     def _prune(self, inner: list[Thread], depth: int) -> None:
-        """Let go of the threads of the outer containers, so many, that none of these inner ones continues."""
+        """Drop those threads of the outer containers that none of these inner ones continues."""
         for at in range(depth - 1, -1, -1):
             outer = self.tracks[at]
             if len(outer.threads) == 1:
-                return  # it is the one that goes on
+                return  # it is the one that continues
             continued = {parent for thread in inner for parent in thread.parents}
             inner = [thread for thread in outer.threads if thread in continued]
             if len(inner) == len(outer.threads):
@@ -487,7 +487,7 @@ class Tracker(ScanListener):
             outer.keep(inner)
 
     def _alternatives(self) -> list[Alternative]:
-        """All that may stand at the place that is being written."""
+        """Return all that is allowed at the place that is being written."""
         return [alternative for node in self._nodes for alternative in node.alternatives]
 
     def _is_undeclared(self, top: Track, key: str) -> bool:

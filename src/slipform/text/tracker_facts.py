@@ -128,7 +128,7 @@ def may_become(text: str, alternative: Alternative) -> bool:
 
 
 def may_be_number(node: Node, is_negative: bool) -> bool:
-    """Whether a number that has just begun may stand there; -0 is not less than zero."""
+    """Whether a number that has just begun is allowed there; -0 is not less than zero."""
     if "number" in node.any_of or "integer" in node.any_of:
         return True
     for alternative in node.alternatives:
@@ -145,13 +145,13 @@ def _is_positive(leaf: Leaf) -> bool:
 
 
 def kind_message(kind: str, alternatives: list[Alternative]) -> str:
-    """Why a value of that type may not stand where only these alternatives may."""
+    """Why a value of that type fits none of these alternatives."""
     faults = (kind_fault(kind, each) for each in alternatives)
     return next((message for message in faults if message), "is not allowed here")
 
 
 def scalar_message(value: Any, alternatives: list[Alternative]) -> str:
-    """Why that scalar may not stand where only these alternatives may."""
+    """Why that scalar fits none of these alternatives."""
     if not alternatives:
         return "is not allowed here"
     faults = (scalar_fault(value, kind_of(value), each) for each in alternatives)

@@ -1,9 +1,9 @@
 """Hold the growing value behind the parser.
 
 A `Frame` is one container that was opened. It keeps its closed children in a log that only grows. What a reader gets is
-never the log of an open container but a *version* of it: a plain list or dict that is not touched while anybody can
+never the log of an open container but a *version* of it: a plain list or dict that is not touched while a caller can
 see it. A small container is simply copied per version. A wide one keeps its last few versions and brings the oldest
-up to date in place when nobody but the frame holds it any more, which the reference count tells; a version someone
+up to date in place when only the frame holds it, which the reference count shows; a version someone
 holds is left alone and a copy is made instead. Where reference counts cannot be trusted every version is a copy.
 """
 
@@ -61,9 +61,9 @@ _NO_KEYS: Final[list[str]] = []
 
 
 class Frame:
-    """One opened container: where it stands, its closed children, and how it was last shown.
+    """One opened container: its place, its closed children, and how it was last shown.
 
-    A key given twice stands twice in `keys`, and `overwritten` has its earlier value.
+    A key given twice is twice in `keys`, and `overwritten` has its earlier value.
     """
 
     __slots__ = (
@@ -183,7 +183,7 @@ class Frame:
         return self.count == count + 1 and self.child(count) is child
 
     def fresh(self) -> Any:
-        """A container of all closed children that nobody else can see; `place` may put the open child in it."""
+        """A container of all closed children that no caller holds; `place` may put the open child in it."""
         count = self.count
         self.shown_child = MISSING
         self.shown_count = count
@@ -246,7 +246,7 @@ class Position:
 
 
 class PendingType(Enum):
-    """The type of `PENDING`, so that type checkers can tell it from a JSON value."""
+    """The type of `PENDING`, so that type checkers can distinguish it from a JSON value."""
 
     PENDING = "PENDING"
 
@@ -288,7 +288,7 @@ class ParseError:
 class Note:
     """Something the reader of the value should know: a key given twice, or an edit of the lenient mode.
 
-    `before` is the text that stood at `index`, `after` what was read instead of it.
+    `before` is the original text at `index`, `after` what was read instead of it.
 
     >>> Note("trailing_comma", 6, ",", "").code
     'trailing_comma'
@@ -306,7 +306,7 @@ class ParserDelta:
 
     `kind` says how to apply `value` at `path`:
 
-    * `"set"`: the value now stands there, and only a string may still grow. In a list the index is the list's length;
+    * `"set"`: the value is now there, and only a string may still grow. In a list the index is the list's length;
     * `"open"`: a container was opened there; `value` is an empty one, and its children follow;
     * `"text"`: the string there grew by `value`.
 

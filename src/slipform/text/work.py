@@ -120,7 +120,7 @@ class bounded_work:  # noqa: N801 — a context manager, named as those of conte
 
 
 def current_budget() -> WorkBudget:
-    """Return the budget in force; where nobody counts, one of its own."""
+    """Return the budget in force; a separate one outside `bounded_work`."""
     return _BUDGET.get() or WorkBudget(0)
 
 

@@ -126,7 +126,7 @@ def _value_of(extraction: Extraction[Any]) -> Any:
 
 
 def _run_here(main: Callable[[], Coroutine[Any, Any, S]]) -> S:
-    """Run on an event loop of its own, in another thread where this one has a running loop."""
+    """Run on a separate event loop, in another thread where this one has a running loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -233,7 +233,7 @@ class ExtractionStream(Generic[T]):
 
 
 class _ClosedError(Exception):
-    """Nobody reads the records any more."""
+    """Stop: the records are no longer read."""
 
 
 @overload

@@ -1,4 +1,4 @@
-"""Tell which stretches of the source look like a record and have none: suspects while asking, gaps at the end."""
+"""Find the stretches of the source that look like a record and have none: suspects while asking, gaps at the end."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class FormCounter:
         return sum(count > 0 for count in self.counts(start, end).values())
 
     def has_form(self, name: str, text: str) -> bool:
-        """Whether a text has a value of a field's form, where that form tells it from other text."""
+        """Whether a text has a value of a field's form, where that form is distinctive."""
         return name in self._telling and bool(self._patterns[name].search(f" {form_of(text)} "))
 
     def optional_fields(self, candidate: RecordCandidate) -> set[str]:
-        """Return the fields with telling forms that a record has no value for."""
+        """Return the fields with distinctive forms that a record has no value for."""
         return self._telling - {leaf.field for leaf in candidate.leaves}
 
     def measure(self, blocks: Sequence[tuple[RecordBlock, int]]) -> None:
@@ -74,7 +74,7 @@ class FormCounter:
             self._usual[name] = counts[len(counts) // 2] if counts else 0.0
 
     def is_crowded(self, start: int, end: int, records: int = 1) -> bool:
-        """Whether most telling forms are there twice as often as usual: the values of more records than there are."""
+        """Whether most distinctive forms occur twice as often as usual: there are values of further records."""
         counts = self.counts(start, end)
         usual = {name: count for name, count in self._usual.items() if count >= _LEAST_USUAL}
         telling = {name: count for name, count in usual.items() if count <= 2 and name in self._telling}

@@ -36,7 +36,7 @@ class Limits:
 
 
 class QuestionFunction(Protocol):
-    """Answers questions; `Caller`, and stand-ins in tests."""
+    """Answers questions; `Caller`, and fakes in tests."""
 
     async def ask(self, question: Question) -> FinishedCall:
         """Return the answer; raises `UpstreamError` when the vendor fails."""
@@ -154,7 +154,7 @@ class Driver:
         on_round: Callable[[], None] | None = None,
         name: str = "",
     ) -> None:
-        """Run a session to its end; `on_round` is called after each round. `name` tells sessions of a journal apart."""
+        """Run a session to its end; call `on_round` after each round. `name` identifies the session in the journal."""
         rounds = session.run()
         try:
             questions = next(rounds)

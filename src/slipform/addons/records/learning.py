@@ -22,7 +22,7 @@ _MISREAD_RATE = 0.04
 _STRICTEST = 6.0
 _WEAKEST = -2.0
 _FEW_OTHERS = 0.5
-"""Where nearly every line begins a record, odds tell little, and only the threshold counts."""
+"""Where nearly every line begins a record, odds say little, and only the threshold counts."""
 _LEAST_HEIGHT = 80
 DEFAULT_HEIGHT = 900
 """Characters that a record may take before its height is measured."""
@@ -58,7 +58,7 @@ class Placed(NamedTuple):
 
 
 class Beginnings:
-    """Tells lines that begin a record from others: naive Bayes over the features of lines."""
+    """Recognises lines that begin a record: naive Bayes over the features of lines."""
 
     def __init__(self, first: Sequence[Features], other: Sequence[Features], inside: Sequence[Features]) -> None:
         self.count = len(first)

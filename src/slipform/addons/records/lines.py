@@ -257,6 +257,6 @@ def resembles(value: str, text: str) -> bool:
 
 
 def cell_spans(line: Line) -> Iterator[tuple[int, int]]:
-    """Yield where the cells of a line stand in the source."""
+    """Yield where the cells of a line are in the source."""
     for match in _CELL.finditer(line.text):
         yield line.start + match.start(), line.start + match.end()

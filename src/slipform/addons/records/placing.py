@@ -17,7 +17,7 @@ from slipform.evidence.source_index import LookupBudget, SourceIndex
 from slipform.schema.document import join_pointer
 
 _MOST_PLACES = 400
-"""A value with more places does not tell where its record is."""
+"""A value with more places does not show where its record is."""
 _MOST_BLOCKS = 40
 _LEAST_FIT = 0.5
 _LITTLE = 1e-9
@@ -505,7 +505,7 @@ def first_place(candidate: RecordCandidate, start: int, end: int, counts: Callab
 
 
 def tight_span(candidate: RecordCandidate, block: RecordBlock, model: RecordModel) -> tuple[int, int]:
-    """Return where the values of a record stand, for a block with several records: the shortest span with them all."""
+    """Return where the values of a record are, for a block with several records: the shortest span with them all."""
     literal = [places_in(leaf, block) for leaf in candidate.leaves if model.is_literal(leaf.field)]
     present = [places for places in literal if places]
     spans = []
@@ -518,7 +518,7 @@ def tight_span(candidate: RecordCandidate, block: RecordBlock, model: RecordMode
 
 
 def record_span(table: LineTable, candidate: RecordCandidate, block: RecordBlock) -> tuple[int, int]:
-    """Return where a record stands: from the first character of its block to the end of its last value's line."""
+    """Return where a record is: from the first character of its block to the end of its last value's line."""
     text = table.text
     start = block.start
     while start < block.end and text[start].isspace():

@@ -42,7 +42,7 @@ class Record:
         return self.calls
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain JSON; the value as it is."""
+        """Return the record as plain JSON; the value unchanged."""
         places = {pointer: [span[:2] for span in each.spans] for pointer, each in self.evidence.items()}
         return {"value": self.value, "start": self.start, "end": self.end, "page": self.page, "places": places}
 

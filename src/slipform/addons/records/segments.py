@@ -22,7 +22,7 @@ _LEFT_OUT = "[...]\n"
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A text to extract records from, and where its parts stand in the source."""
+    """A text to extract records from, and where its parts are in the source."""
 
     number: int
     text: str

@@ -173,7 +173,7 @@ class ExtractionSession:
         self._finish()
 
     def _ask_truncated(self) -> Rounds:
-        """Ask about pieces with truncated answers again, in halves: without places, nothing tells what is missing."""
+        """Ask about pieces with truncated answers again, in halves: without places, nothing shows what is missing."""
         while self._cut_off:
             cut_off = self._cut_off
             self._cut_off = []
@@ -344,7 +344,7 @@ class ExtractionSession:
         """Return a better size for pieces where a token limit lets only a small part of an answer through.
 
         One such answer may be an accident, two are a limit. A piece that is cut later costs no more than its uncovered
-        part, which is asked again.
+        part, which is requested again.
         """
         if not self._truncated:
             return None

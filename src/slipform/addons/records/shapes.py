@@ -105,7 +105,7 @@ def _is_record_list(part: Any, document: Mapping[str, Any]) -> bool:
 
 
 def _part(document: Mapping[str, Any], part: Any) -> dict[str, Any]:
-    """Return a part of a document as a document of its own, with the definitions it may refer to."""
+    """Return a part of a document as a separate document, with the definitions it may refer to."""
     definitions = {key: document[key] for key in _DEFINITIONS if key in document}
     if not isinstance(part, Mapping):
         return {**definitions}

@@ -60,7 +60,7 @@ def read_block(block: Mapping[str, Any]) -> Part:
         arguments = arguments_text(block.get("input"))
         return ToolCall(str(block.get("id")), str(block.get("name")), arguments, call_extra(block))
     if kind == "thinking":
-        # What nobody signed was thought by another vendor's model, and written for a client of this API.
+        # Unsigned reasoning came from another vendor's model, and written for a client of this API.
         return Reasoning(str(block.get("thinking") or ""), {NAME: dict(block)} if block.get("signature") else {})
     if kind == "redacted_thinking":
         return Reasoning("", {NAME: dict(block)})
@@ -119,7 +119,7 @@ class AnthropicEvents:
         """Whether the block before was text that nothing has ended yet, so that another text needs a boundary."""
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
-        """The chunks that one event stands for."""
+        """Return the chunks of one event."""
         kind = data.get("type") or name
         if kind == "content_block_delta":
             return self._delta(data.get("index") or 0, data.get("delta") or {})

@@ -52,7 +52,7 @@ class PartialCall:
         self._open: str | None = None
 
     def add(self, pieces: Iterable[Any]) -> None:
-        """Put pieces in their places; text goes on where the piece before said it would."""
+        """Put pieces in their places; text continues where the piece before said it would."""
         for piece in pieces:
             if not isinstance(piece, Mapping):
                 continue
@@ -328,7 +328,7 @@ class GeminiEvents:
         self._extra: dict[str, Any] = {}
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
-        """The chunks that one event stands for."""
+        """Return the chunks of one event."""
         if data.get("error"):
             self.fault = fault_error(data, status=None, kind=name or "")
             return []

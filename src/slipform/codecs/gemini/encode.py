@@ -118,7 +118,7 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None
     tools, choice = out.tools(plan, declare)
     if not tools:
         return
-    # All declarations stand in one group; a tool of Google's own is a group of its own.
+    # All declarations are in one group; a tool of Google's own is a separate group.
     hosted = [tool for tool in tools if "name" not in tool]
     declared = [tool for tool in tools if "name" in tool]
     body["tools"] = [{_DECLARED: declared}, *hosted] if declared else hosted

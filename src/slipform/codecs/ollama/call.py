@@ -209,7 +209,7 @@ class OllamaEvents:
         self._thought: list[str] = []
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:  # noqa: ARG002
-        """The chunks that one line stands for."""
+        """Return the chunks of one line."""
         if data.get("error"):
             self.fault = fault_error(data, status=None)
             return []

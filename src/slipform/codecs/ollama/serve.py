@@ -73,7 +73,7 @@ def _served(data: Fields, messages: tuple[Message, ...], tools: tuple[Tool, ...]
         json_mode,
         tools,
         sampling=options.sampling(_SAMPLING),
-        max_tokens=limit if limit is not None and limit > 0 else None,  # -1 and -2 stand for no limit
+        max_tokens=limit if limit is not None and limit > 0 else None,  # -1 and -2 mean no limit
         reasoning=_thinking(data.get("think")),
         extra_for=NAME,
     )

@@ -222,7 +222,7 @@ class ChatEvents:
         """Calls of the first choice whose tools are not functions, by index."""
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
-        """The chunks that one event stands for."""
+        """Return the chunks of one event."""
         chunks: list[CompletionChunk] = []
         choices = data.get("choices")
         usage = data.get("usage") or (find_usage(data) if "x_groq" in data else None)

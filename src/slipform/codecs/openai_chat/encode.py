@@ -156,7 +156,7 @@ def _tool(tool: Tool, out: Encoding) -> dict[str, Any]:
 
 
 def encode_messages(messages: Sequence[Message], out: Encoding) -> list[dict[str, Any]]:
-    """The turns, one object each; every tool result is a turn of its own."""
+    """The turns, one object each; every tool result is a separate turn."""
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         if (text := _plain_text(message)) is not None:

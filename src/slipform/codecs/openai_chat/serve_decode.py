@@ -153,7 +153,7 @@ def read_schema(spec: Fields, *, strict: bool = False) -> ResponseFormat:
 
 
 def read_tool(tool: Fields) -> Tool:
-    """One tool; any that is not a function is kept as it is."""
+    """One tool; any that is not a function is kept unchanged."""
     kind = tool.get("type", "function")
     if kind != "function":
         inner = tool.get(str(kind))
@@ -250,7 +250,7 @@ def read_message(turn: Fields) -> Message:
 
 
 def _move_cache_mark(parts: list[Part], extra: Mapping[str, Any]) -> None:
-    """Put a mark of a prompt's cache that stands on a whole turn on its last text, where Anthropic has it."""
+    """Put a prompt-cache mark of a whole turn on its last text, where Anthropic has it."""
     last = parts[-1] if parts else None
     mark = extra.get(CACHE_MARK)
     if isinstance(last, Text) and isinstance(mark, Mapping):

@@ -178,7 +178,7 @@ class ChatStreamEncoder:
         self._written_fields: set[str] = set()
         """Those of its fields that an event has had."""
         self._around: tuple[bytes, bytes] | None = None
-        """What stands before and after the text in an event that adds no more than text to the first choice."""
+        """The bytes before and after the text in an event that adds only text to the first choice."""
         self._around_arguments: dict[int, tuple[bytes, bytes]] = {}
         """The same for arguments, by the index of their call."""
 

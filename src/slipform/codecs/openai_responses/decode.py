@@ -232,7 +232,7 @@ class ResponsesEvents:
         return [CompletionChunk(tool_calls=(ToolDelta(at, arguments=arguments),))]
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
-        """The chunks that one event stands for."""
+        """Return the chunks of one event."""
         kind = data.get("type") or name or ""
         at = data.get("output_index")
         if kind == "response.output_text.delta":

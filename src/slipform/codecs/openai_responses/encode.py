@@ -167,7 +167,7 @@ def _input(messages: Sequence[Message], offset: int, out: Encoding) -> str | lis
 
 
 def _items(message: Message, path: str, out: Encoding) -> list[dict[str, Any]]:
-    """The items of one turn: what is said in one, every call, result and thought in one of its own, in order."""
+    """The items of one turn: the content in one, and one for every call, result and reasoning, in order."""
     items: list[dict[str, Any]] = []
     content_parts: list[Part] = []
     fields: dict[str, Any] = {}
@@ -200,7 +200,7 @@ def _items(message: Message, path: str, out: Encoding) -> list[dict[str, Any]]:
 
 
 def _apart(part: Part) -> tuple[Part, dict[str, Any]]:
-    """A part of what is said, and the fields of the message that it came in."""
+    """A part of the message's content, and the fields of the message."""
     own = part.extra.get(NAME, {}) if isinstance(part, Text) else {}
     if not isinstance(part, Text) or MESSAGE not in own:
         return part, {}
@@ -210,7 +210,7 @@ def _apart(part: Part) -> tuple[Part, dict[str, Any]]:
 
 
 def _item(part: Part, path: str, out: Encoding) -> list[dict[str, Any]] | None:
-    """The items a part stands for, or None when it belongs to what is said."""
+    """Return the items of a part, or None when it belongs to the message's content."""
     if isinstance(part, ToolCall):
         call = {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": part.arguments}
         return [out.carry(call, part.extra, path)]

@@ -174,7 +174,7 @@ def _messages(data: Fields) -> tuple[Message, ...]:
 
 
 def _joins(last: Message, message: Message) -> bool:
-    """Whether an item goes on with the turn before: a turn is spread over several items here."""
+    """Whether an item continues with the turn before: a turn is spread over several items here."""
     if last.role != message.role:
         return False
     if last.extra or message.extra:

@@ -368,7 +368,7 @@ class ResponsesStreamEncoder:
         part = self._open(kind)
         if part is None:
             part = _Growing(kind)
-            out = self._start_thought(part, identity) if kind == "reasoning" else self._start_said(part, identity)
+            out = self._start_reasoning(part, identity) if kind == "reasoning" else self._start_message(part, identity)
             self._growing.append(part)
         part.pieces.append(text)
         if not text:
@@ -392,13 +392,13 @@ class ResponsesStreamEncoder:
         """The ids of the messages so far."""
         return [item["id"] for item in self._items if item["type"] == "message"]
 
-    def _start_thought(self, part: _Growing, identity: str) -> list[bytes]:
+    def _start_reasoning(self, part: _Growing, identity: str) -> list[bytes]:
         identity = identity or self._identity("rs")
         part.at, event = self._add(reasoning_item(identity, ""), reasoning_item(identity, ""))
         fields = {**self._where(part.at), "summary_index": 0, "part": {"type": "summary_text", "text": ""}}
         return [event, self._event("response.reasoning_summary_part.added", fields)]
 
-    def _start_said(self, part: _Growing, identity: str) -> list[bytes]:
+    def _start_message(self, part: _Growing, identity: str) -> list[bytes]:
         """Announce this part of a message, and the message if there is none to add it to."""
         out: list[bytes] = []
         beside = self._open("refusal" if part.kind == "output_text" else "output_text")
@@ -448,7 +448,7 @@ class ResponsesStreamEncoder:
         text = self._open("output_text")
         if text is None:
             last = next((each for each in reversed(self._growing) if each.kind == "output_text"), None)
-            if last is not None and own.get("annotations") and not last.annotations:  # told after the next item began
+            if last is not None and own.get("annotations") and not last.annotations:  # sent after the next item began
                 last.annotations = list(own["annotations"])
                 self._items[last.at]["content"][last.index]["annotations"] = last.annotations
             return []
@@ -555,7 +555,7 @@ def _item_id(chunk: CompletionChunk) -> str:
 
 
 class _Growing:
-    """A thought, or a part of a message, that grows: where it stands and what it holds."""
+    """Reasoning, or a part of a message, that is growing: its place and its text."""
 
     __slots__ = ("annotations", "at", "closed", "index", "kind", "own", "pieces", "place")
 

@@ -107,7 +107,7 @@ class EngineAnswerReader:
         self._is_stuck = False
         self._runs = 1
         self._postponed: ModelWarning | None = None
-        """What is said of the answer if its second run does not have room enough either."""
+        """The warning if the second run is cut off too."""
         self._string_end = (0, 0)
         """Where the first run ended in a string, and how many characters that may still get."""
         self._spent = Usage()
@@ -175,7 +175,7 @@ class EngineAnswerReader:
 
     @property
     def is_to_be_finished(self) -> bool:
-        """Whether the answer was stopped because it repeats itself, and goes on."""
+        """Whether the answer was stopped because it repeats itself, and continues."""
         return self.is_finished and self._is_cut
 
     def next_run(self, body: Mapping[str, Any]) -> tuple[CompletionChunk, dict[str, Any] | None] | None:

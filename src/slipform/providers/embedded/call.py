@@ -172,7 +172,7 @@ def _decoding(request: ModelRequest, options: Guard, stop_hook: HookFactory | No
 
 
 def _raw_text_check(spec: JsonSchemaSpec) -> CheckText:
-    """Return the check of direct calls to this provider, which nobody judges: it warns, and changes nothing."""
+    """Return the check of direct calls to this provider, which nothing else validates: it only warns."""
     schema = Schema.of(spec)
 
     def check(text: str) -> tuple[ModelWarning, ...]:

@@ -1,8 +1,8 @@
 """Finish answers that would not end within their tokens, or that repeat themselves without end.
 
 A grammar does not bound how long texts and lists get: they share the tokens of the answer. The first run of the model
-leaves as many tokens as what is required should take. An answer that is cut off there goes on in a second run, under a
-grammar of what is left; whatever is then still open is closed without the model.
+leaves as many tokens as what is required should take. An answer that is cut off there continues in a second run, under
+a grammar of what is left; whatever is then still open is closed without the model.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class AnswerFinisher:
         return self.max_tokens - int(min(max(reserve, _SMALLEST_RESERVE), most))
 
     def continue_answer(self, text: str, tokens: int, *, is_stuck: bool) -> Continuation | None:
-        """How the model goes on after a text, within so many tokens; None if that is not plain."""
+        """How the model continues after a text, within so many tokens; None if that is not plain."""
         opened_value = self._value_of(text)
         if opened_value is None or opened_value[1].bounds is None:
             return None
@@ -134,7 +134,7 @@ def _repeats(tail: str, least: int) -> bool:
 
 
 def next_body(body: Mapping[str, Any], text: str, following: Continuation, tokens: int) -> dict[str, Any] | None:
-    """The engine's request for the rest of an answer, which goes on where its text ends; None if it cannot."""
+    """The engine's request for the rest of an answer, which continues where its text ends; None if it cannot."""
     messages = list(body["messages"])
     if messages and messages[-1]["role"] == "assistant":
         return None

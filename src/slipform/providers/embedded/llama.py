@@ -133,9 +133,9 @@ among those that the grammar admits. More cost more than they add."""
 class AdmittedTokens:
     r"""Works out how likely each token was among those that the grammar admits at its place.
 
-    The engine tells probabilities before the grammar has excluded anything, and after it only which token was drawn. So
-    the likeliest tokens are tried on a matcher of the same grammar, byte by byte. `admitted` is None for a token, and
-    for all after it, that the matcher does not take.
+    The engine reports probabilities before the grammar has excluded anything, and after it only which token was drawn.
+    So the likeliest tokens are tried on a matcher of the same grammar, byte by byte. `admitted` is None for a token,
+    and for all after it, that the matcher does not take.
 
     >>> answer = AdmittedTokens('%llguidance {}\nstart: "yes" | "no"')
     >>> round(math.exp(answer.admitted(b"no", -3.0, [(b"1", -0.1), (b"no", -3.0), (b"yes", -4.0)])), 2)

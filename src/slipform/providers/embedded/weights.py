@@ -68,7 +68,7 @@ SMOLLM2 = Weights(
     wheel_size=92_871_040,
 )
 
-# Qwen's own release, split by somebody else: the checksum is that of the file Qwen published.
+# Qwen's own release, split by a third party: the checksum is that of the file Qwen published.
 QWEN_CODER = Weights(
     name="qwen2.5-coder-1.5b",
     file_name="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",

@@ -203,7 +203,7 @@ def addresses(host: str, port: int, *, numeric: bool = False) -> list[AddressInf
 
 
 _RECEIVED_BYTES = 256 * 1024
-"""Bytes that the system buffers of an answer that nobody takes (Linux: twice that); its default is megabytes.
+"""Bytes that the system buffers of an answer that is not read (Linux: twice that); its default is megabytes.
 
 A thousand callers who do not read would else fill the memory that the system has for all connections together, and it
 would drop what arrives for the others.

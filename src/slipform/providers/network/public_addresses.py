@@ -1,4 +1,4 @@
-"""Tell addresses of the public internet from those of this machine and of its networks."""
+"""Separate addresses of the public internet from those of this machine and of its networks."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Caller:
     operator: bool = False
     """Whether the key opens the operators' pages."""
     budget: KeyBudget | None = None
-    """What the key may spend, and how many calls it may have under way; None without such limits."""
+    """What the key may spend, and how many calls it may have in progress; None without such limits."""
 
     @property
     def is_limited(self) -> bool:
@@ -83,7 +83,7 @@ class Caller:
                 raise self._not_allowed(model)
 
     def unknown(self, error: UnknownModelError, model: str, router: Router) -> UnknownModelError | NotAllowed:
-        """What the caller is told of a model that nobody knows: no more names than the key may use.
+        """What the caller is told of an unknown model: no more names than the key may use.
 
         A name that the key may not use is refused in the same words whether there is such a model or not.
         """
@@ -133,7 +133,7 @@ class AdmissionControl:
         self.request_seconds = server.request_seconds
         self.first_limit = min(server.body_seconds, server.request_seconds)
         self.in_flight = 0
-        """How many calls are under way."""
+        """How many calls are in progress."""
         self._by_caller: dict[str, int] = {}
         """How many of them are whose."""
         self._entered: dict[Admission, None] = {}
@@ -220,7 +220,7 @@ class AdmissionControl:
     async def authenticate(self, headers: Mapping[bytes, bytes], query: bytes, address: str) -> Caller:
         """Return the caller of a request; an address that presents too many wrong keys has to wait.
 
-        A right key gets in all the same, because others may share the address.
+        A right key gets in nevertheless, because others may share the address.
         """
         try:
             return self.caller(headers, query)
@@ -243,7 +243,7 @@ class AdmissionControl:
         """Whether a request names this server as `Host`, not a web site that was made to lead here (DNS rebinding).
 
         Checked only without keys, and on loopback (`bound` is the address at which the request came in): only
-        there could a page in somebody's browser read what nobody else can reach.
+        there could a page in a browser read what is otherwise out of reach.
         """
         requested_host = headers.get(b"host")
         if self._keys is not None or requested_host is None or not is_loopback(bound) or "*" in self._origins:
@@ -301,12 +301,14 @@ class AdmissionControl:
         return (caller.requests_per_minute or self._limit) is not None
 
     def enter(self, admission: Admission, loop: asyncio.AbstractEventLoop) -> None:
-        """A call is let in. One timer serves them all: most are over long before it rings."""
+        """Admit a call; raises `Busy` or `TooManyRequests`. One timer serves all calls: most end before it is due."""
         name = admission.name
         count = self._by_caller.get(name, 0)
         budget = admission.caller.budget
-        own = budget.max_concurrent if budget is not None else None
-        has_share = count >= (self.max_per_caller if own is None else own)
+        limit = self.max_per_caller
+        if budget is not None and budget.max_concurrent is not None:
+            limit = budget.max_concurrent
+        has_share = count >= limit
         make_room = admission.make_room
         if self.in_flight >= self.max_concurrent and (has_share or make_room is None or not make_room()):
             raise Busy(
@@ -325,7 +327,7 @@ class AdmissionControl:
         self._entered[admission] = None
         if self._timer is None or self._loop is not loop:
             self._loop = loop
-            self._timer = loop.call_at(admission.began + self.first_limit, self._ring, loop)
+            self._timer = loop.call_at(admission.began + self.first_limit, self._stop_late_calls, loop)
 
     def leave(self, admission: Admission) -> None:
         """It is over."""
@@ -335,19 +337,19 @@ class AdmissionControl:
         if count:
             self._by_caller[admission.name] = count
 
-    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _stop_late_calls(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
         now = loop.time()
         for admission in list(self._entered):
             due = admission.began + self.first_limit
             if due > now:
-                self._timer = loop.call_at(due, self._ring, loop)
+                self._timer = loop.call_at(due, self._stop_late_calls, loop)
                 return
             del self._entered[admission]
             admission.ran_out()
 
     def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
-        """Without keys, a web page that somebody on this machine looks at must not be able to spend their models."""
+        """Without keys, a web page that is open on this machine must not be able to spend their models."""
         origin = headers[b"origin"].decode("latin-1")
         if "*" in self._origins or origin in self._origins:
             return
@@ -360,7 +362,7 @@ class AdmissionControl:
 
 
 class Admission:
-    """One call while it goes on: counted, and stopped, with an error to tell, when it takes too long.
+    """One call while it continues: counted, and stopped, with an error to tell, when it takes too long.
 
     Written out instead of as a generator, because every call passes here.
     """

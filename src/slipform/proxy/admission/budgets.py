@@ -45,7 +45,7 @@ class LedgerUnavailable(Refused):
 
 @dataclass(frozen=True, slots=True)
 class KeyBudget:
-    """What a key may spend in a period, where it is warned, and how many of its calls may be under way."""
+    """What a key may spend in a period, where it is warned, and how many of its calls may be in progress."""
 
     max_cost: float | None = None
     max_tokens: int | None = None
@@ -81,7 +81,7 @@ class KeyBudget:
 
 
 class Standing(NamedTuple):
-    """What a key has spent in a period, what is held for its calls under way, and how many those are."""
+    """What a key has spent in a period, what is held for its calls in progress, and how many those are."""
 
     requests: int = 0
     tokens: int = 0
@@ -105,7 +105,7 @@ class Standing(NamedTuple):
         return None
 
     def has_room_later(self, budget: KeyBudget, tokens: int, cost: int) -> bool:
-        """Whether a call that takes so much in all would fit if no other were under way."""
+        """Whether a call that takes so much in all would fit if no other were in progress."""
         alone = self._replace(held_tokens=0, held_cost=0)
         return alone.refusal(budget, tokens, cost, further=True) is None
 
@@ -236,7 +236,7 @@ def budget_refusal(limit: str, budget: KeyBudget, standing: Standing, need: Call
 
 
 def parse_limit(text: str, where: str) -> float:
-    """A number of money or tokens that somebody wrote: `20`, `1.5`, `200k`, `3M`.
+    """Read a number of money or tokens: `20`, `1.5`, `200k`, `3M`.
 
     >>> parse_limit("200k", "--tokens")
     200000.0

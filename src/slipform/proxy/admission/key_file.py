@@ -1,9 +1,9 @@
 """Read a key file in a running server: find presented keys and apply changes.
 
 A server holds a shared lock on the file whose keys it has in force. `slipform keys` replaces that file by a new one, so
-as long as somebody holds the lock on the old one, some server there has not taken the new one. This needs no right but
+as long as a process holds the lock on the old one, some server there has not taken the new one. This needs no right but
 that of reading the file, counts every worker, works through containers that mount its folder, and a server that dies
-leaves nothing behind. It says nothing of other machines.
+leaves nothing behind. It does not cover other machines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from slipform.errors import ConfigError
 from slipform.proxy.admission.budgets import KeyBudget
 from slipform.proxy.admission.revocations import ReceivedRevocations, Revocation, latest_revocations, remembered_at
 
-if sys.platform != "win32":  # which has no such locks: nobody is found there, and nobody can be ruled out
+if sys.platform != "win32":  # which has no such locks: there a holder can be neither found nor ruled out
     import fcntl
 
 _log = logging.getLogger("slipform.server")
@@ -139,7 +139,7 @@ def read_key_file(path: Path) -> KeyDocument:
 
 
 def presented_id(presented: str) -> str:
-    """The public part of a key, for logs; empty when it is not of our form, as it may be a key of somebody else.
+    """The public part of a key, for logs; empty when it is not of our form, as it may be another service's key.
 
     >>> presented_id("sf-0123456789ab-secret"), presented_id("sk-proj-secret")
     ('0123456789ab', '')
@@ -198,7 +198,7 @@ def hash_secret(salt: str, secret: str) -> str:
 
 
 def hold(file: BinaryIO) -> bool:
-    """Show that this file is the one in force here, until `release`; False when somebody looks at its lock just now."""
+    """Show that this file is the one in force here, until `release`; False while another process checks its lock."""
     if sys.platform != "win32":
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -276,7 +276,7 @@ class KeyFile:
         try:
             self._read()
         except ConfigError as error:
-            # Going on with the keys that were good is safer than letting nobody in, or everybody.
+            # Continuing with the keys that were good is safer than rejecting or admitting every caller.
             if str(error) != self._complaint:
                 _log.error("keys: file cannot be read, the keys read before stay in force. %s", error)
             self._complaint = str(error)
@@ -317,7 +317,7 @@ class KeyFile:
             except BaseException:
                 file.close()
                 raise
-            # Another file may have come in its place before it was held: then nobody would have seen that it is.
+            # Another file may have come in its place before it was held: then the lock would be on the old file.
             if stamp == _stamp(self._path):
                 break
             release(file)

@@ -5,7 +5,7 @@ takes over from the file, hears from other machines (key_file.py) and refuses (r
 logger `slipform.audit`, also with `server.log: off`. No line holds a secret: a key is named by its public id.
 
 A change keeps the file's owner, group and mode: a server that runs as another user could otherwise not read it, and
-would go on with the keys that it had read before.
+would continue with the keys that it had read before.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def disable_key(
         current = draft.find(name)
         if current is None:
             raise _no_key(name, path)
-        # By the clock, but never before what is known already, whoever's clock that went by.
+        # By the clock, but never before what is known already, whichever machine's clock set it.
         known_revision = after(current.id) if after is not None else 0
         revision = max(int(time.time() * 1000), current.switched + 1, known_revision + 1)
         key = dataclasses.replace(current, disabled=disabled, switched=revision)
@@ -237,7 +237,7 @@ def _replace(path: Path, content: bytes, like: os.stat_result | None) -> None:
 
 
 def _keep_access(file: BinaryIO, path: Path, like: os.stat_result) -> None:
-    """Let the new file be read by whoever could read the old one; raises `PermissionError` where that cannot be."""
+    """Let the new file be readable by the same users as the old one; raises `PermissionError` where that cannot be."""
     if not hasattr(os, "fchown"):
         return
     made = os.fstat(file.fileno())
@@ -253,7 +253,7 @@ def _keep_access(file: BinaryIO, path: Path, like: os.stat_result) -> None:
 
 
 def _beside(path: Path, ending: str) -> BinaryIO:
-    """A file that goes with the key file, to be appended to; the key file's owner can use it whoever makes it."""
+    """Open a file beside the key file to append to; the key file's owner can use it whichever user creates it."""
     descriptor = os.open(path.with_name(f"{path.name}.{ending}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     if hasattr(os, "fchown") and os.geteuid() == 0:
         owner = _stat(path) or path.parent.stat()
@@ -330,7 +330,7 @@ class KeyReaders:
         return "taken"
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 

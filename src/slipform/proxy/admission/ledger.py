@@ -5,7 +5,7 @@ together is written in one transaction. The thread is never waited for on the ev
 what has to be written and is not waited for is tried until it is written.
 
 A hold counts until it is settled, also when the process that made it is gone: what its call cost is not known then, so
-the hold is what is counted. Only the number of calls under way forgets it, after a minute in which nobody renewed it.
+the hold is what is counted. Only the number of calls in progress forgets it, after a minute without renewal.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class SpendLedger:
         self._put(_Job(act, None, otherwise))
 
     def close(self) -> None:
-        """Write what is left, and let go of the file; blocks until that is done."""
+        """Write what is left, and close the file; blocks until that is done."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
@@ -149,7 +149,7 @@ class SpendLedger:
                 if time.monotonic() - pruned > _LOST_SECONDS or not pruned:
                     _prune(connection, time.time(), self._keep_days)
                     pruned = time.monotonic()
-            except Exception as error:  # noqa: BLE001 — without this thread nobody would be answered
+            except Exception as error:  # noqa: BLE001 — without this thread no caller would get an answer
                 unwritten = self._failed(jobs, error)
             else:
                 unwritten = self._written(connection, jobs) if jobs else []
@@ -223,7 +223,7 @@ def _deliver(jobs: Sequence[_Job], results: Sequence[Any]) -> None:
         here = [(future, result) for future, result in waited if future.get_loop() is loop]
         try:
             loop.call_soon_threadsafe(_resolve, here)
-        except RuntimeError:  # it is closed, and nobody waits any more
+        except RuntimeError:  # it is closed, and no caller waits any more
             continue
 
 
@@ -241,7 +241,7 @@ def open_ledger(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     """A connection to a ledger's file, which is made when there is none; raises `sqlite3.Error` or `OSError`."""
     if readonly:
         return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # nobody else's business
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # not for other users
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         connection.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
@@ -346,7 +346,7 @@ def release(connection: sqlite3.Connection, hold_id: str, key: str, tell: str | 
 
 
 def renew(connection: sqlite3.Connection, owner: str, now: float) -> None:
-    """The holds of this process are of calls that are still under way."""
+    """The holds of this process are of calls that are still in progress."""
     connection.execute("UPDATE holds SET until = ? WHERE owner = ?", (now + LEASE_SECONDS, owner))
 
 

@@ -96,8 +96,8 @@ class _Lease:
 class SharedRates:
     """Buckets in Redis, of which permits are taken some at a time; while Redis is away each process counts alone.
 
-    About a second's worth is taken at once, and more before they run out, so most calls ask nobody. Permits that are
-    not used within ten seconds are lost.
+    About a second's worth is taken at once, and more before they run out, so most calls need no request. Permits that
+    are not used within ten seconds are lost.
     """
 
     def __init__(self, shared: SharedState, clock: Callable[[], float] = time.monotonic) -> None:

@@ -13,7 +13,7 @@ _audit = logging.getLogger("slipform.audit")
 
 
 class Refused(RequestError):  # noqa: N818 — its kinds read as what they are
-    """A call that is not let in, or not allowed to go on; `retry_after` says in how many seconds it may be repeated."""
+    """A call that is not admitted, or not allowed to continue; it may be repeated after `retry_after` seconds."""
 
     code = "refused"
 
@@ -73,7 +73,7 @@ class TooManyRequests(Refused):
 
 
 class Busy(Refused):
-    """As many requests as allowed are under way."""
+    """As many requests as allowed are in progress."""
 
     code = "overloaded"
     http_status = 503

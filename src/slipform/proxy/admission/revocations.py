@@ -45,11 +45,11 @@ class Revocation(NamedTuple):
 
     @classmethod
     def signed(cls, kind: Literal["off", "on"], key_id: str, key_hash: str, revision: int) -> Revocation:
-        """A record that whoever has the key's hash can tell from a made-up one."""
+        """A record that holders of the key's hash can authenticate."""
         return cls(kind, revision, _proof(kind, key_id, key_hash, revision))
 
     def is_proven(self, key_id: str, key_hash: str) -> bool:
-        """Whether it was signed by somebody who has the key's hash."""
+        """Whether it was signed with the key's hash."""
         return hmac.compare_digest(self.proof, _proof(self.kind, key_id, key_hash, self.revision))
 
     def __str__(self) -> str:

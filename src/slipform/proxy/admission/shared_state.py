@@ -1,6 +1,6 @@
 """Share limits, answers, downgrades and revocations between workers through Redis.
 
-Nothing here is needed to serve: while Redis is away every call gives back "not known", and each process goes on alone.
+Nothing here is needed to serve: while Redis is away every call returns "unknown", and each process continues alone.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ class SharedState:
         return [downgrade for downgrade in read.values() if downgrade is not None]
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._closed = True
         await self._client.aclose()
 

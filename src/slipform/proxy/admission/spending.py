@@ -199,7 +199,7 @@ class Spending:
         self._machine = ""
         self._warned: set[tuple[str, str]] = set()
         self._holds: dict[str, tuple[Hold, KeyBudget]] = {}
-        """What is held for the calls under way here."""
+        """What is held for the calls in progress here."""
         self._queues: dict[str, _Queue] = {}
         """The calls that wait for room, by their key."""
         self._publishing: set[asyncio.Task[None]] = set()
@@ -268,20 +268,20 @@ class Spending:
                 lambda db: books.settle(db, None, entry.at, entry), lambda db: books.settle(db, None, entry.at, unknown)
             )
             return
-        tell = None if self._shared is None else bucket_of(budget.period, hold.at)
+        shared_bucket = None if self._shared is None else bucket_of(budget.period, hold.at)
         reserved = entry._replace(tokens_in=hold.tokens, tokens_out=0, cost=hold.cost)
         ledger.post(
-            lambda db: books.settle(db, hold.id, hold.at, entry, tell),
-            lambda db: books.settle(db, hold.id, hold.at, reserved, tell),
+            lambda db: books.settle(db, hold.id, hold.at, entry, shared_bucket),
+            lambda db: books.settle(db, hold.id, hold.at, reserved, shared_bucket),
         )
         self._announce_release(hold, budget)
 
     def release(self, hold: Hold, budget: KeyBudget) -> None:
-        """Let go of what was held for a call of which nothing was sent; nothing is waited for."""
+        """Release the reservation of a call of which nothing was sent, without waiting."""
         if self.ledger is None:
             return
-        tell = None if self._shared is None else bucket_of(budget.period, hold.at)
-        self.ledger.post(lambda db: books.release(db, hold.id, hold.key, tell))
+        shared_bucket = None if self._shared is None else bucket_of(budget.period, hold.at)
+        self.ledger.post(lambda db: books.release(db, hold.id, hold.key, shared_bucket))
         self._announce_release(hold, budget)
 
     def _announce_release(self, hold: Hold, budget: KeyBudget) -> None:
@@ -295,7 +295,7 @@ class Spending:
             task.add_done_callback(self._publishing.discard)
 
     async def refresh(self) -> None:
-        """Renew what is held for the calls under way here, and tell a Redis that has lost it what was spent."""
+        """Renew what is held for the calls in progress here, and tell a Redis that has lost it what was spent."""
         if self.ledger is None or (not self._holds and self._shared is None):
             return
         with contextlib.suppress(LedgerUnavailable):  # which is logged where the file is opened
@@ -478,7 +478,7 @@ class CallSpending:
         try:
             stands = await self._spending.reserve(hold, budget, attempt.model)
         except (asyncio.CancelledError, LedgerUnavailable):
-            if first:  # nobody waits for the answer, or none came: it may be held all the same
+            if first:  # the caller has left, or no answer came: it may be reserved nevertheless
                 self._spending.release(hold, budget)
             raise
         self._hold = hold
@@ -501,7 +501,7 @@ class CallSpending:
         return body
 
     async def begin_request(self, route: ModelRoute, request: ModelRequest) -> tuple[AttemptCharge, ModelRequest]:
-        """`begin`, for a request of the engine; gives it with the limit that is held, where the key can run out."""
+        """`begin`, for a request of the engine; returns it with the limit that is held, where the key can run out."""
         model = route.router.full_name(request.model)
         if self._caller.budget is None:
             return await self.begin(model, b"", OutputRequest()), request
@@ -513,7 +513,7 @@ class CallSpending:
         return await self.begin(model, body, _output_of(request), codec=codec), request
 
     def meter_stream(self, api: str, rewrite: Rewrite | None) -> Rewrite | None:
-        """What passes on the pieces of the stream under way, through `rewrite` if there is one, and counts them."""
+        """What passes on the pieces of the stream in progress, through `rewrite` if there is one, and counts them."""
         if self._caller.budget is None:
             return rewrite
         attempt = self._attempts[-1]
@@ -529,7 +529,7 @@ class CallSpending:
         return feed
 
     def forwarded(self) -> None:
-        """The vendor's answer to the attempt under way has been passed on, as far as it came."""
+        """The vendor's answer to the attempt in progress has been passed on, as far as it came."""
         record = self._record
         if record.status >= 400:
             self.refused()
@@ -538,14 +538,14 @@ class CallSpending:
             self._attempts[-1].is_complete = True
 
     def failed(self, error: BaseException) -> None:
-        """The attempt under way has failed: it cost nothing where the vendor refused it, or it was never sent."""
+        """The attempt in progress has failed: it cost nothing where the vendor refused it, or it was never sent."""
         if isinstance(error, UpstreamError) and (
             error.status is not None or error.details.get("phase") in ("connect", "send")
         ):
             self.refused()
 
     def refused(self) -> None:
-        """The vendor answered the attempt under way with an error; not after it has written something."""
+        """The vendor answered the attempt in progress with an error; not after it has written something."""
         if self._attempts and not self._attempts[-1].text_bytes:
             self._attempts[-1].is_refused = True
 
@@ -559,11 +559,17 @@ class CallSpending:
         charges = [(each, each.charged()) for each in attempts]
         costs = [each.nanos(usage) for each, usage in charges]
         entry = CallEntry(
-            self._spending.clock(), self._caller.id, self._caller.name, record.request_id, model,
-            sum(usage.input or 0 for _, usage in charges), sum(usage.output or 0 for _, usage in charges),
-            None if None in costs else sum(cost or 0 for cost in costs), len(attempts),
-            error.code if error else record.outcome,
-        )  # fmt: skip
+            at=self._spending.clock(),
+            key=self._caller.id,
+            name=self._caller.name,
+            request=record.request_id,
+            model=model,
+            tokens_in=sum(usage.input or 0 for _, usage in charges),
+            tokens_out=sum(usage.output or 0 for _, usage in charges),
+            cost=None if None in costs else sum(cost or 0 for cost in costs),
+            attempts=len(attempts),
+            outcome=error.code if error else record.outcome,
+        )
         self._spending.settle(self._hold, self._caller.budget, entry)
 
 

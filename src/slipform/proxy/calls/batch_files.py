@@ -1,6 +1,6 @@
 """Forward an uploaded file as it arrives, after checking and renaming the models of a batch's lines.
 
-A batch runs at the vendor, where nobody can hold its answers to a schema: lines that carry one are refused.
+A batch runs at the vendor, where its answers cannot be validated: lines that carry one are refused.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class IncomingForm:
         self._open: PartHead | None = None
 
     def close(self) -> None:
-        """Let go of what waits on disk."""
+        """Delete what waits on disk."""
         self._waiting.close()
         if self._made is not None:
             self._made.close()
@@ -75,7 +75,7 @@ class IncomingForm:
     async def upload(self) -> Upload:
         """Return the form as it came, for a vendor that reads it at its own pace.
 
-        A small one is read to its end first, so that nothing of it leaves before all of it is checked.
+        A small one is read to its end first, so that nothing of it is sent before all of it is checked.
         """
         while self._size < _IN_MEMORY and (piece := await self._next()):
             self._waiting.write(piece)

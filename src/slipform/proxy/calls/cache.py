@@ -80,7 +80,7 @@ class AnswerCache:
     """Answers enforced requests that were answered before. Only valid answers are kept, and for each key its own.
 
     Identical requests that come while one is being answered wait for it, instead of asking the model as well. With
-    `cache.shared` all keys share what is kept; then a hit tells a caller that somebody asked the same before.
+    `cache.shared` all keys share what is kept; then a hit tells a caller that the same was asked before.
     """
 
     def __init__(

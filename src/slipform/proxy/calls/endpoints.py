@@ -427,7 +427,7 @@ def locate(method: str, path: str, headers: Mapping[bytes, bytes]) -> Located | 
         path = f"/v1{deployed['rest']}"
     elif path.startswith("/openai/"):
         path = path.removeprefix("/openai")
-    if family == "gemini" and path.startswith("/v1/"):  # its SDK speaks of v1 and of v1beta
+    if family == "gemini" and path.startswith("/v1/"):  # its SDK uses v1 and of v1beta
         path = f"/v1beta/{path[4:]}"
     elif path.startswith("/v1/models/") and ":" in path:
         matched = _match(method, f"/v1beta/{path[4:]}", "gemini")

@@ -94,7 +94,7 @@ async def answer(
     except Exception as error:
         incomplete = _incomplete_answer(call, error, options)
         if stream is not None and stream.has_begun and isinstance(error, RefusalError):
-            incomplete = None  # half an answer has left, which a refusal does not end
+            incomplete = None  # half an answer has been released, which a refusal does not end
         if incomplete is not None:
             await _write_incomplete(call, incomplete, send, stream)
         elif stream is not None and stream.writer.started:
@@ -390,7 +390,7 @@ class _Stream:
 
     @property
     def has_begun(self) -> bool:
-        """Whether some of the answer has left."""
+        """Whether some of the answer has been released."""
         reader = self._opened.reader
         return self.writer.started or (reader is not None and reader.has_shown)
 

@@ -36,7 +36,7 @@ def find_usage(look: Callable[[], Usage | None], size: int) -> Usage | Callable[
 
 
 def _with_cost(api: str, cost: Callable[[Usage], float | None], piece: bytes, tail: UsageTail) -> bytes:
-    """A piece of a stream, with what the tokens cost that it tells of; one whose usage is split stays as it is."""
+    """A piece of a stream, with what the tokens cost that it tells of; one whose usage is split stays unchanged."""
     at = usage_place(api, piece)
     if at < 0 or _LAST_USAGE.get(api, b"") not in piece:
         return piece
@@ -180,7 +180,7 @@ class ForwardTarget(NamedTuple):
 class ForwardResult(NamedTuple):
     """How it went: the status, "ok" or the code of the error, and the tokens that the answer tells of.
 
-    They are looked for when somebody asks: many at a time that is quicker, and nobody waits for it.
+    They are looked for on demand: in batches that is faster, and no caller waits for it.
     """
 
     status: int
@@ -189,7 +189,7 @@ class ForwardResult(NamedTuple):
 
 
 class ForwardRoutes:
-    """Which calls go through, and where to; for each model it is worked out once.
+    """Which calls go through, and where to; for each model it is computed once.
 
     >>> ForwardRoutes(Router({}), {}).find("openai-chat", {"model": 1}, b"", path="", headers={}) is None
     True

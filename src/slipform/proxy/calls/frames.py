@@ -76,7 +76,7 @@ class CallFrame(msgspec.Struct, frozen=True):
 
 
 FrameKey: TypeAlias = Hashable
-"""The API, the path where it names the model, and the fields as JSON: written anew, or in their caller's bytes."""
+"""The API, the path where it names the model, and the fields as JSON: rewritten, or in their caller's bytes."""
 Frames: TypeAlias = BoundedCache[FrameKey, CallFrame]
 
 

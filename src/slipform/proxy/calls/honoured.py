@@ -1,7 +1,7 @@
 """Refuse fields that the provider of a call cannot honour.
 
-To go on without such a field would lose the conversation so far, or the shape that was asked for, and nobody would be
-told.
+To continue without such a field would lose the conversation so far, or the shape that was asked for, and the caller
+would not be told.
 """
 
 from __future__ import annotations

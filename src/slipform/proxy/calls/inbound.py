@@ -240,7 +240,7 @@ async def _read_parsed(
     if context.model is not None or context.provider is not None:
         data, body, path = _with_model(api.name, data, body, context)
         context = msgspec.structs.replace(context, path=path)
-    if caller.is_limited:  # what is sent is written anew: whoever reads it reads the limit that is reserved
+    if caller.is_limited:  # what is sent is rewritten: every reader sees the limit that is reserved
         check_depth(data, body)
         data = with_one_limit(api.name, data)
         body = await asyncio.to_thread(dumps, data) if large else dumps(data)
@@ -323,7 +323,7 @@ _NO_STATE = _ServedState()
 
 
 class _CallFields(NamedTuple):
-    """The fields of a call that is read anew, without slipform's own and with those of other servers translated."""
+    """The fields of a call that is read again, without slipform's own and with those of other servers translated."""
 
     api: ServedApi
     data: Mapping[str, Any]
@@ -375,7 +375,7 @@ async def _read_anew(
 
 
 def _is_shaped(fields: _CallFields, settings: Settings) -> bool:
-    """Whether the answer has a shape to be held to, which the fields of the request tell."""
+    """Whether the answer has a schema, which the fields of the request show."""
     data = fields.data
     if fields.schema is not None or settings.output.require_json or asks_for_shape(fields.api.name, data):
         return True

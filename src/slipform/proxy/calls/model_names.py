@@ -111,7 +111,7 @@ def check_named_once(body: bytes) -> None:
     if is_named_plainly(body):
         return
     try:
-        # Numbers stay text: nobody looks at them, and those of many digits take long to read.
+        # Numbers stay text: they are not used, and those of many digits take long to read.
         fields = json.loads(body, object_pairs_hook=list, parse_int=str, parse_float=str)
     except RecursionError:
         raise RequestError("The request is nested too deeply", hint="Name the model once, in plain letters.") from None

@@ -2,7 +2,7 @@
 
 A vendor must not read a form otherwise than it was checked here. So a form is refused unless every reader finds the
 same parts in it: its boundary stands nowhere but in delimiters, nothing stands before the first or after the last, and
-the headers of a part have one spelling each. Most forms are written anew from their parts besides; files that are
+the headers of a part have one spelling each. Most forms are rewritten from their parts besides; files that are
 passed on while they arrive go as they came. The `content-type` that goes along is always written from the boundary.
 """
 

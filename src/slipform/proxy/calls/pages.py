@@ -34,7 +34,7 @@ class WrongMethodError(RequestError):
 
 
 def front(user_agent: bytes, *, has_console: bool = False) -> tuple[bytes, bytes]:
-    """What stands at `/`, and its content type: clients look whether anybody is there, Ollama's for its own words.
+    """What stands at `/`, and its content type: clients check whether the server is up, Ollama's for its own words.
 
     >>> front(b"ollama-python/0.6.3")[0]
     b'Ollama is running'
@@ -76,7 +76,7 @@ def readiness(
 
 
 def spend(name: str, budget: KeyBudget, standing: Standing, now: float) -> dict[str, Any]:
-    """What a key has spent in its period, what is held for its calls under way, and its limits."""
+    """What a key has spent in its period, what is held for its calls in progress, and its limits."""
     end = period_end(budget.period, now)
     limits = {
         "cost": budget.max_cost,

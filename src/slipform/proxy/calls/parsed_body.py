@@ -1,7 +1,8 @@
 """Parse a request's body once, and keep with it the bytes in which a vendor reads exactly what was parsed.
 
-Everything that is decided about a request is decided on the parsed data. What leaves is those bytes, or is written from
-the data: a key that an object has twice, of which one reader takes the first and another the last, is gone from both.
+Everything that is decided about a request is decided on the parsed data. What is sent is those bytes, or is written
+from the data: a key that an object has twice, of which one reader takes the first and another the last, is gone from
+both.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from slipform.proxy.calls.model_names import folded
 from slipform.proxy.calls.resources import NoPreviousResponseError, NoSuchResourceError, ResourceStore, unmark
 
 MAX_DEPTH: Final = 230
-"""Levels of a request; what leaves is a few deeper, and `orjson` writes 254."""
+"""Levels of a request; what is sent is a few levels deeper, and `orjson` writes 254."""
 _LONGEST_ID: Final = 256
 _MOST_REFERENCES: Final = 10_000
 _LONGEST_NAME: Final = 40
@@ -375,7 +375,7 @@ class Ownership(NamedTuple):
         """Whether the caller may name the resource, which these pairs of provider and key own.
 
         A field by which a vendor looks something up must name a resource of the caller's at every provider that may
-        answer. Any other field may also name what nobody owns: it is not an id that a key of this server created.
+        answer. Any other field may also name what has no owner: it is not an id that a key of this server created.
         """
         own_providers = {provider for provider, key in resource_owners if key == self.key}
         must_own = reference.must_own

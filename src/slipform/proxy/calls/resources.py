@@ -1,7 +1,7 @@
 """Remember which caller's key made which of a vendor's resources, so that no other key can see or use it.
 
 All callers share one key at the vendor, so the vendor would show everybody's files and responses to everybody. A table
-of the ledger says whose they are. Without callers' keys there is nobody to tell apart, and no table.
+of the ledger says whose they are. Without callers' keys there are no callers to distinguish, and no table.
 """
 
 from __future__ import annotations
@@ -124,12 +124,12 @@ class CreationNotes:
         self._rest = b""
 
     def whole(self, data: bytes) -> bytes:
-        """Read a whole answer; it stays as it is."""
+        """Read a whole answer; it stays unchanged."""
         self._note(data)
         return data
 
     def feed(self, data: bytes) -> bytes:
-        """Read the next piece of a stream, line by line; it stays as it is. Nothing stands for the end."""
+        """Read the next piece of a stream, line by line; it is returned unchanged. An empty piece is the end."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines if data else [self._rest]:
             if line.startswith(b"data:") and any(word in line for word in _CREATING):

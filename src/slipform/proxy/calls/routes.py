@@ -168,7 +168,7 @@ class CallRouter:
         if ledger is not None:
             price_of = partial(named_price, options.prices, router)
             self.spending = Spending(price_of, ledger, settings, self._shared)
-        # Without keys there is nobody to tell apart.
+        # Without keys there are no callers to distinguish.
         self.store = ResourceStore(ledger) if ledger is not None and settings.server.keys_file is not None else None
         self.endpoints = EndpointForwarder(
             router, settings, self.store, options, self._replaced_ids, self._stored_responses
@@ -270,7 +270,7 @@ class CallRouter:
         self._refreshing = asyncio.create_task(_refresh(jobs))
 
     async def close(self) -> None:
-        """Let go of Redis and of the key file."""
+        """Close Redis and the key file."""
         while self._refreshing is not None and not self._refreshing.done():
             # More than once, because a Redis client that is just connecting can lose it.
             self._refreshing.cancel()

@@ -48,7 +48,7 @@ _ASKS_FOR_SHAPE = {
     "anthropic": _messages_shape,
     "gemini": _gemini_shape,
 }
-"""Whether a body in an API asks for a shape; what is said in a form that nobody knows is left to the codec."""
+"""Whether a body in an API asks for a shape; what is said in an unknown form is left to the codec."""
 
 
 def asks_for_shape(api: str, data: Mapping[str, Any]) -> bool:

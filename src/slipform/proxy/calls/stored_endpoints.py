@@ -39,7 +39,7 @@ class StoredRequest(NamedTuple):
 
 
 def is_stored_here(row: EndpointRow, segments: Mapping[str, str], *, has_provider: bool) -> bool:
-    """Whether a request is for what slipform stores: by an id of its own, or a new conversation that nobody else can.
+    """Whether a request is for what slipform stores: by one of its ids, or a new conversation, which only it can store.
 
     `has_provider` says whether one of the providers has this endpoint, or the request names a provider.
     """

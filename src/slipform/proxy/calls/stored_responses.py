@@ -317,7 +317,7 @@ class OpenedCall(NamedTuple):
     parsed: ParsedBody
     options: Mapping[str, Any] = MappingProxyType({})
     stored: StoredCall | None = None
-    """None where the vendor stores the answer, or nobody should."""
+    """None where the vendor stores the answer, or it should not be stored."""
 
 
 async def open_call(parsed: ParsedBody, store: ResponseStore, ownership: Ownership) -> OpenedCall:

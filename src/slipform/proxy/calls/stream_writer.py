@@ -25,7 +25,7 @@ KEEP_ALIVE_SECONDS = 10.0
 
 
 class StreamWriter:
-    """Writes one stream. The head leaves with the first bytes, so that an error before them is a plain error.
+    """Writes one stream. The head is sent with the first bytes, so that an error before them is a plain error.
 
     The next chunk is asked for only when the one before is on its way, so a slow client slows the model down.
     """

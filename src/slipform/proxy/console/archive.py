@@ -72,7 +72,7 @@ class CallArchive:
         return done.wait(seconds)
 
     def close(self) -> None:
-        """Write what is left, and let go of the file; blocks until that is done."""
+        """Write what is left, and close the file; blocks until that is done."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
@@ -208,7 +208,7 @@ class CallArchive:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # nobody else's business
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # not for other users
     connection = sqlite3.connect(path, timeout=5)
     try:
         version = connection.execute("PRAGMA user_version").fetchone()[0]

@@ -1,4 +1,4 @@
-"""Serve the console's page, JSON and events to whoever has a session, for all workers together."""
+"""Serve the console's page, JSON and events to holders of a session, for all workers together."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class Console:
             raise UnknownPathError(f"Unknown path: {method} {path}", hint="`server.console: on` serves a console.")
         query = read_query(scope)
         name, _, rest = path.removeprefix(API).partition("/")
-        if self.workers.is_one(headers):
+        if self.workers.is_request_of_worker(headers):
             await self._answer(method, name, rest, query, ANYBODY, scope, receive, send, alone=True)
             return
         access.check_host(headers)
@@ -299,7 +299,7 @@ class Console:
         raise UnknownPathError(f"Unknown path: {API}{name}")
 
     def _recent(self, since: float) -> Iterator[Mapping[str, Any]]:
-        """Rows since a time, and older ones from disk where there is an archive and it belongs to nobody else."""
+        """Rows since a time, and older ones from disk where there is an archive and it belongs to this user."""
         oldest = time.time()
         for row in self.history.rows():
             oldest = min(oldest, row["at"])

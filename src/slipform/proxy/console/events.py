@@ -121,9 +121,13 @@ class Subscriber:
             lines[-1] = self.mark() + lines[-1]
         return b"".join(lines)
 
+    def position(self) -> str:
+        """Return the id of the next event: a client that sends it later gets what came after."""
+        return ",".join(f"{run}.{ended}" for run, ended in self.positions.items())
+
     def mark(self) -> bytes:
-        """The id that the next event carries: a client that names it later is told what came after."""
-        return b"id: %s\n" % ",".join(f"{run}.{ended}" for run, ended in self.positions.items()).encode()
+        """Return the line of the next event that has its id."""
+        return b"id: %s\n" % self.position().encode()
 
 
 def positions_of(identity: str) -> dict[str, int]:

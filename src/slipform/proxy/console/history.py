@@ -2,7 +2,7 @@
 
 Every worker keeps its own, and its archive, where one is set, keeps them on disk. Of a call that has ended only its row
 stays, a tuple of names and figures: reports and answers hold the words of models. A row with details is packed as a
-JSON array, half of an object's size; a plain one is written when somebody looks at it.
+JSON array, half of an object's size; a plain one is written when a page shows it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class CallHistory:
     # -- calls ------------------------------------------------------------------------------------
 
     def begin(self, record: CallRecord) -> str:
-        """A call came in; gives the id that links to it, which callers cannot choose."""
+        """A call came in; returns the id that links to it, which callers cannot choose."""
         identity = f"{random.getrandbits(128):032x}"
         self._under_way[identity] = record
         return identity
@@ -233,7 +233,7 @@ class CallHistory:
         return [named(row_of(record, identity, under_way=True)) for identity, record in self._under_way.items()]
 
     def find(self, identity: str) -> dict[str, Any] | None:
-        """One call by its id, with its words if they are kept; of a call under way, as far as it has come."""
+        """One call by its id, with its words if they are kept; of a call in progress, as far as it has come."""
         if (record := self._under_way.get(identity)) is not None:
             row = named(row_of(record, identity, under_way=True))
             trace = None
@@ -262,7 +262,8 @@ class CallHistory:
             return self._pinned[identity]
         marked = b'["%s",' % identity.encode("ascii", "replace")
         for row in reversed(self._rows):
-            if row[0] == identity if isinstance(row, tuple) else row.startswith(marked):
+            has_identity = row[0] == identity if isinstance(row, tuple) else row.startswith(marked)
+            if has_identity:
                 return _row_text(row), self._words_of(identity)
         return None
 

@@ -23,7 +23,7 @@ _AGAIN_SECONDS = 1.0
 
 
 class OtherWorkers:
-    """The other workers; nobody where there is only one."""
+    """The other workers; none where there is only one."""
 
     def __init__(self, worker: WorkerAddress | None, secret: Callable[[], bytes]) -> None:
         self._worker = worker
@@ -38,8 +38,8 @@ class OtherWorkers:
         word = hmac.new(self._secret(), b"worker", hashlib.sha256).hexdigest()
         return {_HEADER: word, "content-type": "application/json"}
 
-    def is_one(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether another worker asks."""
+    def is_request_of_worker(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether a request comes from another worker of this server: it has their signature."""
         signature = headers.get(_HEADER.encode())
         return signature is not None and self._worker is not None and hmac.compare_digest(
             signature, self._headers()[_HEADER].encode()
@@ -75,5 +75,5 @@ class OtherWorkers:
                 finally:
                     writer.close()
             except (OSError, EOFError, asyncio.LimitOverrunError):
-                after = subscriber.mark().decode()[4:-1] or "lost"
+                after = subscriber.position() or "lost"
             await asyncio.sleep(_AGAIN_SECONDS)

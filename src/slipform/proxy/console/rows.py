@@ -71,7 +71,7 @@ def row_of(record: CallRecord, identity: str, *, under_way: bool = False) -> tup
 
 
 def pack(row: Sequence[Any]) -> bytes:
-    """A row as a JSON array, rounded; rounding costs a third of a row, so it waits until somebody looks at it."""
+    """A row as a JSON array, rounded; rounding costs a third of a row, so it waits until a page shows it."""
     return orjson.dumps(_rounded(row))
 
 

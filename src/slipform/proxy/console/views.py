@@ -247,7 +247,7 @@ def downgrades_of(provider: Provider) -> list[dict[str, Any]]:
     listed = []
     for key, downgrade, seconds in provider.downgrades.active():
         model, _, schema = key.removeprefix(prefix).partition(" ")
-        # Providers may share a store; an entry that only leads to other downgrades says nothing to a reader.
+        # Providers may share a store; an entry that only leads to other downgrades is not for readers.
         if downgrade != PER_SCHEMA and key.startswith(prefix):
             text = describe_downgrade(downgrade, of_schema=bool(schema))
             listed.append({"key": key, "lesson": downgrade, "model": model, "text": text, "seconds": round(seconds)})

@@ -159,7 +159,7 @@ async def read_body(
 
 
 async def decompressed(body: bytes, encoding: bytes, max_bytes: int) -> bytes:
-    """Return a compressed body as it was; raises `TooLargeError` once it unfolds beyond the limit."""
+    """Return a compressed body as it was; raises `TooLargeError` once it exceeds the limit."""
     name = encoding.decode("latin-1").strip().lower()
     if name in ("", "identity") or not body:
         return body

@@ -345,7 +345,7 @@ class ServerConnection(asyncio.Protocol):
             self.state.release_address(cycle.counted_network)
 
     def response_complete(self, cycle: RequestCycle) -> None:
-        """Go on after the last byte of a response: close, start the next request, or become idle."""
+        """Continue after the last byte of a response: close, start the next request, or become idle."""
         self._current = None
         if not cycle.keep_alive:
             self._refusal = b""

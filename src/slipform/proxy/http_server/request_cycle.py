@@ -280,7 +280,7 @@ class RequestCycle:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """End what was cancelled because the client disconnected; any other cancellation goes on."""
+        """End what was cancelled because the client disconnected; any other cancellation continues."""
         self.is_cancelled_with_client = False
         if kind is not asyncio.CancelledError or not self.disconnected or self.task is None:
             return False

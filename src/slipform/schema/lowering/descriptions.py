@@ -20,7 +20,7 @@ _LOOKING = ("(?=", "(?!", "(?<", "\\1", "\\2", "\\3", "\\k<", "(?P", "(?>")
 def describe(
     emitter: Emitter, schema: dict[str, Any], shape: Conjunction | None, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The schema with its title and description, and what the dialect cannot enforce told in words."""
+    """The schema with its title and description, and with words for what the dialect cannot enforce."""
     remarks = list(notes)
     if shape is not None:
         for bound in shape.local:
@@ -77,7 +77,7 @@ def constraints(
 def _affordable(emitter: Emitter, keyword: str) -> bool:
     """Whether the vendor's limit on constraints leaves room for one more."""
     most = emitter.dialect.limits.get("bounds")
-    if most is None or keyword in ("minItems", "maxItems"):  # those have a limit of their own
+    if most is None or keyword in ("minItems", "maxItems"):  # those have a separate limit
         return True
     emitter.bounds += 1
     return emitter.bounds <= most

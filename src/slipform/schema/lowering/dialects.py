@@ -16,15 +16,15 @@ from typing import Any, Literal, TypeAlias
 from slipform.errors import ConfigError
 
 OpenObjects: TypeAlias = Literal["auto", "kept", "closed"]
-"""Whether other keys of objects that say nothing of them have a place in the vendor's shape: `auto` gives them one in
-objects that do not require all of their properties, up to `MAX_OPENED`."""
+"""Whether other keys of objects whose schema does not mention them have a place in the vendor's shape: `auto` gives
+them one in objects that do not require all of their properties, up to `MAX_OPENED`."""
 MAX_OPENED = 16
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The rules of one structured-output channel; the meaning of each setting stands in `dialects.toml`.
+    """The rules of one structured-output channel; `dialects.toml` explains each setting.
 
     >>> dialect("openai").limits["depth"]
     10

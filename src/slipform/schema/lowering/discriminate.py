@@ -1,4 +1,4 @@
-"""Find, for each union, the tests that tell which alternative a vendor's value is."""
+"""Find, for each union, the tests that decide which alternative a vendor's value is."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Clash(Exception):  # noqa: N818 — control flow: this branch needs a tag
 
 
 def separate(root: ValuePlan, defs: Mapping[str, Any]) -> None:
-    """Tag the objects of a union that begin with the same key, for vendors who tell them apart by that."""
+    """Tag the objects of a union that begin with the same key, for vendors that distinguish them by it."""
     for union in reachable(root):
         if not isinstance(union, UnionPlan):
             continue
@@ -349,7 +349,7 @@ def _too_many(count: int) -> UnsupportedSchemaError:
 
 
 def _tag(union: UnionPlan, branch: Branch) -> None:
-    """Put a branch under a key of its own."""
+    """Put a branch under its own key."""
     if isinstance(branch.plan, Wrapped):
         branch = _untagged(union)
     taken = {name for other in union.branches for name in other.schema.get("properties", {})}

@@ -144,7 +144,7 @@ class Emitter:
     def _emit(self, parts: tuple[SourceNode, ...]) -> Out | None:
         """Lower a place where it is first met, and refer to its definition where it is met again.
 
-        A place gets a definition of its own when the schema refers to it, or when it is an object or array that has
+        A place becomes a definition when the schema refers to it, or when it is an object or array that has
         been lowered before. Where the dialect has no references it is lowered anew each time.
         """
         site = _pointer(parts)
@@ -318,7 +318,7 @@ class Emitter:
         return Out(schema, TEXT, frozenset({"string"}), free=True)
 
     def shape(self, parts: tuple[SourceNode, ...]) -> Conjunction:
-        """What some parts say together; worked out once."""
+        """What some parts say together; computed once."""
         shape = self._shapes.get(parts)
         if shape is None:
             shape = self._shapes[parts] = conjunction_of(self.source, parts)

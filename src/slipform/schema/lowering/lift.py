@@ -35,7 +35,7 @@ def same(value: Any) -> Any:
 
 
 def parse_text(text: Any) -> Any:
-    """What JSON text stands for; anything else stands for itself."""
+    """Return the value of JSON text; anything else unchanged."""
     if not isinstance(text, str):
         return text
     try:
@@ -302,7 +302,7 @@ LiftSteps: TypeAlias = Generator[tuple[ValuePlan, Any], Any, Any]
 
 
 def lift_deep(plan: ValuePlan, value: Any, active: frozenset[int]) -> Any:
-    """What `Lifter` gives, on a stack of its own."""
+    """What `Lifter` gives, with an explicit stack."""
     stack = [_steps(plan, value)]
     result: Any = None
     while stack:
@@ -312,7 +312,7 @@ def lift_deep(plan: ValuePlan, value: Any, active: frozenset[int]) -> Any:
             result = stop.value
             stack.pop()
             continue
-        # A generator that has not begun takes nothing; a value that stands for itself goes straight back.
+        # A generator that has not begun takes nothing; a value that needs no lifting is returned directly.
         result = None if id(inner) in active else each
         if id(inner) in active:
             stack.append(_steps(inner, each))

@@ -12,7 +12,7 @@ AbsenceMode: TypeAlias = Literal["plain", "native", "null", "empty", "box"]
 
 @dataclass(slots=True, eq=False)
 class Same:
-    """The value stands for itself."""
+    """The value is lifted unchanged."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +32,7 @@ class FieldPlan:
 
 @dataclass(slots=True, eq=False)
 class RecordPlan:
-    """An object that stands for an object."""
+    """An object that is lifted to an object."""
 
     fields: dict[str, FieldPlan]
     extra: str | None = None
@@ -46,7 +46,7 @@ class RecordPlan:
 
 @dataclass(slots=True, eq=False)
 class Items:
-    """An array that stands for an array."""
+    """An array that is lifted to an array."""
 
     prefix: tuple[ValuePlan, ...]
     rest: ValuePlan
@@ -54,14 +54,14 @@ class Items:
 
 @dataclass(slots=True, eq=False)
 class Pairs:
-    """An array of key/value objects that stands for an object."""
+    """An array of key/value objects that is lifted to an object."""
 
     value: ValuePlan
 
 
 @dataclass(slots=True, eq=False)
 class Tuple:
-    """An object with one property per place that stands for an array."""
+    """An object with one property per index that is lifted to an array."""
 
     places: dict[str, FieldPlan]
     rest_key: str | None
@@ -78,7 +78,7 @@ class Wrapped:
 
 @dataclass(slots=True, eq=False)
 class NullBox:
-    """An array of nought or one items; none stands for null."""
+    """An array of at most one item; an empty one is lifted to null."""
 
     plan: ValuePlan
 
@@ -101,7 +101,7 @@ class Branch:
 
 @dataclass(slots=True, eq=False)
 class UnionPlan:
-    """Alternatives that the vendor's value itself tells apart, once `table` is settled."""
+    """Alternatives that the vendor's value itself distinguishes, once `table` is built."""
 
     branches: list[Branch]
     schema: dict[str, Any]
@@ -111,7 +111,7 @@ class UnionPlan:
 
 @dataclass(slots=True, eq=False)
 class Ref:
-    """A plan that stands elsewhere, or is still being made."""
+    """A reference to another plan, which may still be under construction."""
 
     name: str
     target: ValuePlan | None = None
@@ -200,7 +200,7 @@ def children(plan: ValuePlan, *, tables: bool = True) -> Iterator[ValuePlan]:
 
 
 def encodes(plan: ValuePlan) -> bool:
-    """Whether a plan changes the value by itself, whatever stands below it."""
+    """Whether a plan changes the value by itself, whatever is below it."""
     match plan:
         case RecordPlan():
             odd = any(entry.mode not in ("plain", "native") for entry in plan.fields.values())

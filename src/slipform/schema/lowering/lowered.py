@@ -126,7 +126,7 @@ def _required_refs(schema: dict[str, Any]) -> list[str]:
 
 
 def hoist(root: dict[str, Any], defs: dict[str, dict[str, Any]], dialect: Dialect) -> None:
-    """Move what is nested too deeply into definitions of its own, where depth is counted anew."""
+    """Move what is nested too deeply into definitions, where depth is counted again."""
     most = dialect.limits.get("levels", dialect.limits.get("depth"))
     if most is None:
         return
@@ -203,7 +203,7 @@ _UNIONS = ("anyOf", "oneOf", "allOf", "enum", "not", "const", REF)
 
 
 def is_plain_object(document: Mapping[str, Any]) -> bool:
-    """Whether the root is an object, said in so many words, and nothing stands beside that."""
+    """Whether the root is an object, explicitly, and without siblings."""
     return document.get("type") == "object" and not any(word in document for word in _UNIONS)
 
 
@@ -322,7 +322,7 @@ class Lowered:
 
     @property
     def identity(self) -> bool:
-        """Whether the vendor's values are the caller's as they stand."""
+        """Whether the vendor's values are the caller's, unchanged."""
         return self.lift is same
 
 

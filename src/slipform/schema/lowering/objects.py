@@ -58,7 +58,7 @@ def emit_object(emitter: Emitter, shape: Conjunction, loosened: list[SourceNode]
 def _keeps_open(emitter: Emitter, shape: Conjunction, view: ObjectView) -> bool:
     """Return whether an object keeps a place for other keys.
 
-    With `open_objects: auto`, one whose schema says nothing of them does if it has optional properties, and notes it:
+    With `open_objects: auto`, one whose schema does not mention them does if it has optional properties, and notes it:
     where a schema has too many such objects, the policy closes the deepest.
     """
     if view.openness != "implicit" or emitter.open_objects != "auto":
@@ -158,7 +158,7 @@ def spell_absence(emitter: Emitter, out: Out, mode: AbsenceMode) -> dict[str, An
 
 
 def _as_text(emitter: Emitter, shape: Conjunction, view: ObjectView) -> Out:
-    """An object of which the schema says nothing, as a string that holds its JSON."""
+    """An object without a schema of its own, as a string that holds its JSON."""
     pointer = shape.parts[0].pointer if shape.parts else ""
     emitter.report.add(f"{pointer}/type", "type", "object", "encoded")
     notes = ["a JSON object, written as JSON text"]
@@ -182,7 +182,7 @@ def _add_pairs(draft: _Draft, pairs: dict[str, Any], notes: list[str]) -> str:
 
 
 def _emit_closed(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft, *, keeps: bool) -> Out:
-    """An object in a dialect where other keys cannot stand: they travel as key/value pairs."""
+    """An object in a dialect that does not allow other keys: they travel as key/value pairs."""
     pointer = shape.parts[0].pointer if shape.parts else ""
     unsaid = not any(view.properties.values()) and not view.loose
     if unsaid and not view.patterns and view.openness == "implicit":
@@ -264,7 +264,7 @@ def _pairs(emitter: Emitter, view: ObjectView, value: Out) -> tuple[dict[str, An
 
 
 def _loosened_keys(emitter: Emitter, view: ObjectView) -> None:
-    """Report that any key may have any of the values: the vendor is not told which patterns keys have to match."""
+    """Report that any key may have any of the values: the vendor's schema does not have the patterns of keys."""
     for pattern, parts in view.patterns.items():
         emitter.report.add(parts[0].pointer, "patternProperties", pattern, "approximated")
     if view.openness in ("closed", "schema"):

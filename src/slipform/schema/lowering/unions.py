@@ -40,7 +40,7 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]+")
 
 
 def sort_groups(emitter: Emitter, shape: Conjunction) -> tuple[Split | None, list[SourceNode]]:
-    """The union to spread over alternatives, and the branches of those that are only told and checked."""
+    """The union to spread over alternatives, and the branches of those that are only described and validated."""
     split: Split | None = None
     loosened: list[SourceNode] = []
     product = 1
@@ -93,7 +93,7 @@ def _strength(emitter: Emitter, shape: Conjunction, part: SourceNode, word: str)
 
 
 def distribute(emitter: Emitter, shape: Conjunction, split: Split) -> Out | None:
-    """Lower a union: each branch together with all that stands beside the union."""
+    """Lower a union: each branch together with the union's siblings."""
     part, word = split
     base = [emitter.source.alone(one, *((word,) if one is part else ())) for one in shape.parts]
     base = [one for one in base if keywords_in(one)]
@@ -160,7 +160,7 @@ def _with_note(emitter: Emitter, out: Out, head: dict[str, Any], site: str) -> O
 
 
 def _flat(outs: list[tuple[str, Out]]) -> list[tuple[str, Out]]:
-    """Unions inside a union are taken apart, and what is said twice is said once."""
+    """Unions inside a union are taken apart, and duplicates are removed."""
     flat: list[tuple[str, Out]] = []
     for name, out in outs:
         if isinstance(out.plan, UnionPlan) and out.schema.keys() == {"anyOf"} and out.plan.schema is out.schema:

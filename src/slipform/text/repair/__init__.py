@@ -193,8 +193,8 @@ def _without_layer(
 
 
 def _continues_at(text: str, end: int, plain: Repaired, m: RepairState) -> int:
-    """Return where the text goes on as if the document were not over; -1 where it does not, an error as a key."""
-    if _COMMENT_AHEAD.match(text, plain.end, end):  # which may go on to the end of the text, after each document
+    """Return where the text continues as if the document were not over; -1 where it does not, an error as a key."""
+    if _COMMENT_AHEAD.match(text, plain.end, end):  # which may continue to the end of the text, after each document
         spend(max(0, text.find("\n", plain.end, end) - plain.end) or end - plain.end)
     if isinstance(plain.value, dict) and IS_KEY.match(text, plain.end, end):
         raise CannotRepair(plain.end, REASON)

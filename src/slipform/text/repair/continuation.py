@@ -1,6 +1,6 @@
 """Read a document whose brackets close it too early, so that the text after it is part of it.
 
-Every reading tried here only removes or swaps closing brackets near the place where the text goes on. One counts if
+Every reading tried here only removes or swaps closing brackets near the place where the text continues. One counts if
 it is whole: it reads the text to its end, and no bracket is left over or missing there. So no record is ever lost.
 """
 
@@ -33,7 +33,7 @@ _MAX_WORK: Final = 2_000_000
 
 
 class Reading(NamedTuple):
-    """A whole reading of a document: its edits of the original text, and where it stands."""
+    """A whole reading of a document: its edits of the original text, and its place."""
 
     text: str
     value: Any

@@ -14,7 +14,7 @@ _CHARACTERS: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 
 class Layer(NamedTuple):
-    """A text without its outer escapes, and where its parts stood before."""
+    """A text without its outer escapes, and the original places of its parts."""
 
     kind: str
     start: int

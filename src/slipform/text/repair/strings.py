@@ -84,7 +84,7 @@ _VALUE_AHEAD: Final = re.compile(rf"{SPACE}(?:[\"'“{{\[,}}=]|-?\d|(?:true|fals
 _CONCATENATED: Final = re.compile(r"\+\s*+[\"'`]")
 _VALUE_BEGINS: Final = re.compile(rf"{SPACE}(?:[\"'“{{\[]|[-+.]?\d|(?:true|false|null|None|True|False|NaN)\b|\Z)")
 _STRUCTURE: Final = re.compile(r"((?:[}\]]\s*+)*+),\s*+((?:[{\[]\s*+)*+)\Z")
-"""Closing brackets, a comma, opening brackets: what may stand between a string and the next key."""
+"""Closing brackets, a comma, opening brackets: what may separate a string from the next key."""
 _NOT_IN_KEY: Final = re.compile(r"[\"'”]\s*+[,\]}\[{]|[,{]\s*+[\"'“]")
 """Quotes beside punctuation: more than one string, not one key."""
 _NOT_IN_LINE: Final = re.compile(r"[,:][^\n\"]*+\n")
@@ -248,7 +248,7 @@ def _path_end(text: str, body: int, stop: int) -> int:
 
 
 class OpenedInside:
-    """Tells whether a string has more opening than closing brackets up to a position; each character is read once.
+    """Counts whether a string has more opening than closing brackets up to a position; each character is read once.
 
     >>> opened = OpenedInside("a {b} [c", 0)
     >>> opened.before(4), opened.before(6), opened.before(8)
@@ -416,7 +416,7 @@ def requote(text: str, span: QuotedSpan) -> list[RawEdit]:
     opening = text[span.start : span.body]
     closing = text[stop : span.end]
     is_clean = _CLEAN.fullmatch(text, span.body, stop) is not None
-    # Quotes of this kind inside the string leave no edit of their own; that its end was guessed must show all the same.
+    # Quotes of this kind inside the string have no edit; the guessed end must still be recorded.
     kind = "unescaped_quote" if span.guessed and span.closed and opening not in ("", '"') else "wrong_quote"
     if is_clean and opening != '"' and closing:
         return [(kind, span.start, text[span.start : span.end], f'"{text[span.body : stop]}"')]

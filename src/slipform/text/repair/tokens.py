@@ -126,7 +126,7 @@ SPACE: Final = r"[\s\u200b-\u200f\u2060\ufeff]*+"
 _QUOTES: Final = "\"'`“”„‟‘’‚‛«»＂＇"
 _MARK: Final = rf"""(?:\\"|&quot;|&#34;|&#x22;|[{_QUOTES}]{{1,3}})"""
 _KEY_STRING: Final = rf'"[^"\\\x00-\x1f]*+(?:{ESCAPE}[^"\\\x00-\x1f]*+){{0,40}}+"'
-"""A string with few escapes: a search from every quote of a text may not go on to the end of the text each time."""
+"""A string with few escapes: a search from every quote of a text may not continue to the end of the text each time."""
 QUOTED_KEY: Final = rf"""(?:{_KEY_STRING}|{_MARK}(?:[^"'`“”‘’:,{{}}\[\]\n]|[‘’](?!\s*+[:：])){{0,120}}+{_MARK})"""
 BARE_KEY: Final = r"[A-Za-z_$\u00aa-\uffff][\w$ .-]{0,60}+"
 KEY_AHEAD: Final = re.compile(rf"{SPACE}(?:{QUOTED_KEY}|{BARE_KEY}){SPACE}[:：](?!//)")

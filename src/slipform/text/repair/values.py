@@ -243,7 +243,7 @@ def _lacks_closing_bracket(m: RepairState, at: int) -> bool:
 
 
 def _has_member(m: RepairState, closing: int, key: str) -> bool:
-    """Whether the object that ends at `closing` has a key, written alike, as the text before it tells."""
+    """Whether the object that ends at `closing` has a key, written alike, as the text before it shows."""
     start = m.text.rfind(key, max(0, closing - 4_000), closing)
     if start < 0:
         return False

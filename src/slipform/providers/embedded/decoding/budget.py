@@ -1,4 +1,4 @@
-"""Bound a schema's open ends by a token budget, and tell which bounds an answer has reached.
+"""Bound a schema's open ends by a token budget, and report which bounds an answer has reached.
 
 Everything valid under the narrowed schema is valid under the one it was made from.
 """
@@ -58,7 +58,7 @@ class TokenBounds:
     close: bool = True
     """Whether open objects are closed, so that no keys are made up beyond the listed ones."""
     shared: frozenset[str] = frozenset()
-    """Definitions that speak of an object together with others, and so must stay open."""
+    """Definitions that describe an object together with others, and so must stay open."""
 
 
 _LADDER = ((512, 24), (384, 16), (256, 12), (192, 10), (128, 8), (96, 6), (64, 4), (48, 3), (32, 2), (24, 1))
@@ -102,7 +102,7 @@ class _Merging:
 
 
 def _is_combined(sub: Mapping[str, Any]) -> bool:
-    """Whether several schemas in it speak of one value."""
+    """Whether several schemas in it describe one value."""
     constraints = sub.keys() - ANNOTATIONS - {"type", *DEFINITIONS}
     return "allOf" in sub or (len(constraints) > 1 and not constraints.isdisjoint({REF, "anyOf", "oneOf"}))
 
@@ -125,7 +125,7 @@ def limits_for(schema: Mapping[str, Any], max_tokens: int) -> TokenBounds:
 
 
 def _shared_definitions(schema: Mapping[str, Any]) -> frozenset[str]:
-    """References made from inside a combination whose parent speaks of the same object, and onwards from there."""
+    """References made from inside a combination whose parent describes the same object, and onwards from there."""
     shared: set[str] = set()
     pending: list[Json] = []
     for _, sub in subschemas(schema):
@@ -144,7 +144,7 @@ def _shared_definitions(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _partners(sub: Mapping[str, Any]) -> list[Json]:
-    """The subschemas that speak of the same value as this one does."""
+    """The subschemas of the same value."""
     if REF in sub:
         return [*_combined(sub), {REF: sub[REF]}]
     return _combined(sub)
@@ -155,7 +155,7 @@ def _combined(sub: Mapping[str, Any]) -> list[Json]:
 
 
 def narrow(sub: Json, limits: TokenBounds, *, branch: bool = False) -> Json:
-    """The schema with a limit for everything that could go on without end, so that an answer fits its tokens.
+    """The schema with a limit for everything that could continue without end, so that an answer fits its tokens.
 
     `branch` is for a schema inside `anyOf` and the like: the schema around it applies to the same value, and types it.
     """
@@ -209,7 +209,7 @@ def _narrow_string(changed: dict[str, Any], limits: TokenBounds) -> None:
 
 
 def narrow_numbers(changed: dict[str, Any], types: frozenset[str]) -> None:
-    """Bound the digits: left alone, a small model may go on writing them."""
+    """Bound the digits: left alone, a small model may continue writing them."""
     if "integer" in types and "multipleOf" not in changed:
         _narrow_integer(changed)
     if "number" in types:
@@ -360,7 +360,7 @@ _DEEPEST_REACHED = 60
 
 @dataclass(frozen=True, slots=True)
 class AddedBounds:
-    """What decoding was held to beyond the schema, so that the answer would close within its tokens."""
+    """What decoding was constrained to beyond the schema, so that the answer would close within its tokens."""
 
     narrowed: Mapping[str, Any]
     original: Mapping[str, Any]

@@ -2,7 +2,7 @@
 
 Left alone with a bare number, a small model writes digits until the token limit; inside an object it stops.
 
-The engine goes on *unconstrained* when a grammar does not compile, so every grammar is compiled here first.
+The engine continues *unconstrained* when a grammar does not compile, so every grammar is compiled here first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from slipform.schema.validator import compile_schema
 
 @dataclass(frozen=True, slots=True)
 class ConstraintCandidate:
-    """What decoding is held to."""
+    """What decoding is constrained to."""
 
     schema: dict[str, Any]
     losses: tuple[DroppedKeyword, ...] = ()
@@ -42,7 +42,7 @@ class ConstraintCandidate:
 
 
 def constraint_candidates(schema: Mapping[str, Any], *, certain: bool) -> Iterator[ConstraintCandidate]:
-    """What decoding could be held to; a `certain` one rather takes too little than too much.
+    """What decoding could be constrained to; a `certain` one rather takes too little than too much.
 
     Raises once there is nothing more to offer.
 
@@ -57,7 +57,7 @@ def constraint_candidates(schema: Mapping[str, Any], *, certain: bool) -> Iterat
     for start in starts:
         weakened, losses, fatal = weaken(start.schema, cycles=False, certain=certain)
         if is_cycle(fatal):
-            # Whoever shares out the tokens may unroll it; if not, the cycle is broken.
+            # The step that shares out the tokens may unroll it; if not, the cycle is broken.
             yield _constraint_candidate(start, weakened, losses, certain)
             weakened, losses, fatal = weaken(start.schema, certain=certain)
         if fatal is None:
@@ -314,8 +314,8 @@ def constrain_retry(
 ) -> Constraint:
     """The constraint for the next answer, or for the arguments of a call to `tool`.
 
-    The conversation itself tells whether this is a second try: it then ends in an answer that is not valid, and in
-    what was said about it.
+    The conversation itself shows whether this is a second try: it then ends in an answer that is not valid, and in
+    the answer to it.
 
     >>> messages = (Message.user("Two letters."), Message.assistant('["a", "a"]'), Message.user("They must differ."))
     >>> constrain_retry({"type": "array", "uniqueItems": True}, 100, messages).exact

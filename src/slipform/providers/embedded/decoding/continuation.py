@@ -189,7 +189,7 @@ def _decoded(text: str) -> str:
 
 
 def _text_goes_on(closer: AnswerCloser, form: Mapping[str, Any], outline: Outline, *, is_stuck: bool) -> bool | None:
-    """Whether the answer goes on inside a string; otherwise its value is ended, and None says that it cannot be."""
+    """Whether the answer continues inside a string; otherwise its value is ended, and None says that it cannot be."""
     is_open = not is_stuck and outline.is_in_text and _leaf(form, outline.stack) in _PLAIN_TEXTS
     if not (is_open or _end_value(closer, outline)) or not outline.stack:
         return None
@@ -203,10 +203,10 @@ def _text_goes_on(closer: AnswerCloser, form: Mapping[str, Any], outline: Outlin
 def continuation(
     grammar: str, form: Mapping[str, Any], text: str, *, opening: str = "", tokens: int, is_stuck: bool = False
 ) -> Continuation | None:
-    """How an answer under a grammar goes on that was cut off, within so many tokens; None if that is not plain.
+    """How an answer under a grammar continues that was cut off, within so many tokens; None if that is not plain.
 
     `form` is the schema that the grammar was made of; with an `opening` before the value, a brace follows it. A string
-    that the answer is in goes on, unless it `is_stuck` there.
+    that the answer is in continues, unless it `is_stuck` there.
     """
     if tokens < _FEWEST_TOKENS:
         return None
@@ -300,7 +300,7 @@ def _rests(form: Mapping[str, Any], stack: Sequence[OpenContainer]) -> list[_Res
 
 
 def _node(sub: Json, form: Mapping[str, Any], container: OpenContainer, depth: int) -> Mapping[str, Any] | None:
-    """The one schema that speaks of a container; None where there may be several."""
+    """The one schema of a container; None where there may be several."""
     if not isinstance(sub, Mapping) or depth > _DEEPEST or "enum" in sub or "const" in sub:
         return None
     rest = sub.keys() - ANNOTATIONS - set(DEFINITIONS)

@@ -145,7 +145,7 @@ class Costs:
 
 
 def types_of(sub: Mapping[str, Any]) -> frozenset[str]:
-    """The types that a schema names, or else speaks of; without any, a scalar is the shortest answer."""
+    """The types that a schema names or implies; without any, a scalar is the shortest answer."""
     return named_types(sub) or frozenset(implied_types(sub) or ("string", "number", "boolean", "null"))
 
 

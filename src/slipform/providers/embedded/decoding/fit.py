@@ -362,7 +362,7 @@ class _Fitting:
 
 
 def _bare(sub: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema without what says nothing of the value; an `$id` would change what references mean besides."""
+    """The schema without what does not constrain the value; an `$id` would change what references mean too."""
     return {key: value for key, value in sub.items() if key not in ANNOTATIONS and key not in DEFINITIONS}
 
 

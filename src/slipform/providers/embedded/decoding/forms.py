@@ -198,7 +198,7 @@ _OPAQUE = frozenset({DYNAMIC_REF, RECURSIVE_REF, "unevaluatedProperties", "uneva
 
 
 class DecodingForm:
-    """The alternatives of the values that one document speaks of; `narrower` once a valid value may have none.
+    """The alternatives of the values of one document; `narrower` once a valid value may have none.
 
     `apart` says that the branches of every `oneOf` are known to have no value in common.
     """

@@ -1,7 +1,7 @@
 """Spell formats and regular expressions for the engine, and ask its compiler about grammars.
 
 The engine carries an llguidance of its own, older than the one on PyPI: a schema that compiles with the newer one (a
-`format: uri`, say) may not compile there, and then the engine goes on unconstrained and says nothing. Its C functions
+`format: uri`, say) may not compile there, and then the engine continues unconstrained and says nothing. Its C functions
 are exported, so the very code that will decode is asked. Where they are not, the Python package has to do.
 """
 
@@ -84,8 +84,8 @@ _EXCERPT = re.compile(r"\n\s*\d+ \| .*", re.DOTALL)
 _END = b"\xff<end>"
 
 
-# On one line, spaced as most JSON is. Left to choose, a small model may go on writing blanks: however short the blanks
-# that a grammar allows, it allows them again. Without any (`{"a":1}`) answers get worse; like this they do not.
+# On one line, spaced as most JSON is. Left to choose, a small model may continue writing blanks: however short the
+# blanks that a grammar allows, it allows them again. Without any (`{"a":1}`) answers get worse; like this they do not.
 _STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -384,7 +384,7 @@ def without_look_around(pattern: str) -> str | None:
 
 
 def are_apart(one: str, other: str) -> bool:
-    """Whether no text matches both patterns, as far as the engine can tell: it asks that of the names in a map.
+    """Whether no text matches both patterns, as far as the engine can decide: it asks that of the names in a map.
 
     >>> are_apart("^a+$", "^b"), are_apart("^a+$", "a")
     (True, False)

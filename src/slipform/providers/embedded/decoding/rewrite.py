@@ -143,7 +143,7 @@ class _Settling:
     def _needs(self, sub: Json, depth: int = 0, *, shared: bool = False) -> bool:
         """Whether a value's schema says something that the compiler does not take, by itself or `shared` with others.
 
-        Several schemas that speak of one value must be put into one before any of them is spelled anew.
+        Several schemas of one value must be put into one before any of them is spelled anew.
         """
         if not isinstance(sub, Mapping) or depth > _DEEPEST:
             return False
@@ -157,7 +157,7 @@ class _Settling:
         return any(self._needs(each, depth + 1, shared=True) for each in parts)
 
     def _is_open(self, branches: list[Json] | None) -> bool:
-        """Whether the compiler cannot tell the branches of a `oneOf` apart."""
+        """Whether the compiler cannot distinguish the branches of a `oneOf`."""
         if branches is None:
             return False
         if id(branches) not in self.open_choices and len(self.open_choices) < _MOST:

@@ -198,7 +198,7 @@ _SPARED = ANNOTATIONS | {
 
 @dataclass(frozen=True, slots=True)
 class DroppedKeyword:
-    """A keyword that decoding is not held to; `reason` is the compiler's."""
+    """A keyword that decoding is not constrained by; `reason` is the compiler's."""
 
     pointer: Pointer
     reason: str
