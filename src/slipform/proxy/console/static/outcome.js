@@ -50,6 +50,6 @@ export function outcomeCard(row, trace) {
   if (failed.length) lines.push(h('p', {}, h('b', {}, row.outcome === 'ok' ? `${row.upstream_model || row.model} answered after ${failed.length === 1 ? 'another model' : `${failed.length} other models`} failed:` : 'Models that failed before:')), table(['model', 'why'], failed.map((each) => [each.model, `${each.code}${each.message ? `: ${each.message}` : ''}`]), 'Models that failed'));
   if (waited) lines.push(h('p', {}, h('b', {}, `The vendor was asked again ${waited === 1 ? 'once' : `${waited} times`} before it answered:`)), waits.length ? h('ul', {}, waits.map((each) => h('li', {}, each.message))) : null);
   const advice = ADVICE[refusal ? 'refusal' : error?.code] || ADVICE[code];
-  if (lines.length && advice) lines.push(h('p', {}, h('b', 'What to do: '), advice));
+  if (lines.length && advice) lines.push(h('p', {}, h('b', {}, 'What to do: '), advice));
   return lines.length ? h('section.card.outcome', { 'aria-label': 'What happened' }, lines) : null;
 }
