@@ -277,7 +277,9 @@ def _with_calls(response: ModelResponse, verdict: Verdict) -> ModelResponse:
         return response
     calls = verdict.tool_calls
     parts = with_content(response.parts, response.text, calls) if response.parts else ()
-    return response.replace(tool_calls=calls, parts=parts)
+    # The vendor's own word for the end is about a text where the call was written as one.
+    raw_finish = response.raw_finish if response.tool_calls else None
+    return response.replace(tool_calls=calls, parts=parts, raw_finish=raw_finish)
 
 
 def _with_own_logprobs(
