@@ -428,6 +428,29 @@ const checks = {
     assert.ok(!(await page.content()).includes(CANARY));
     await page.close();
   },
+  async '21b a call that begins while the list is on its way is shown'() {
+    const page = await open('about', QUIET);
+    await until(page, () => document.querySelector('.dot.live'));
+    await tell('reset', QUIET);
+    const client = await page.createCDPSession();
+    await client.send('Fetch.enable', { patterns: [{ urlPattern: '*/api/v1/requests*', requestStage: 'Response' }] });
+    const paused = new Promise((resolve) => { client.once('Fetch.requestPaused', resolve); });
+    await page.click('a[href="/console/traffic"]');
+    const { requestId } = await paused;
+    await page.evaluate(() => new Promise((resolve) => {
+      const source = new EventSource('/console/api/v1/events');
+      window.begun = new Promise((begun) => { source.addEventListener('begin', begun); });
+      source.addEventListener('hello', resolve);
+    }));
+    const answered = ask('fake/slow', 'Ada is 36', LIVE, QUIET);
+    await page.evaluate(() => window.begun.then(() => true));
+    await client.send('Fetch.continueRequest', { requestId });
+    await client.send('Fetch.disable');
+    await until(page, () => /pouring/.test(document.querySelector('.call')?.textContent));
+    await tell('step?model=slow&n=200', QUIET);
+    await answered;
+    await page.close();
+  },
   async '22 words are kept for a while, with a banner everywhere, and that ends by itself'() {
     const page = await open('about', QUIET);
     await titled(page, 'About');

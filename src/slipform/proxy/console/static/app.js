@@ -16,6 +16,7 @@ const DEEPEST = 200;
 
 const state = { go, refresh: () => show(), openFile, switchTheme, signOut, draft: null, kept: null, imported: null, replay: null, model: '' };
 let page = {};
+let early = []; // events since a page began to open: its list may have been read before them
 let stopListening = null;
 let lead = '';
 let isShown = false;
@@ -91,7 +92,7 @@ function shell() {
 
 function connect() {
   if (stopListening) stopListening();
-  const forward = (name) => (data) => { if (page.events && page.events[name]) page.events[name](data); };
+  const forward = (name) => (data) => { if (page.events) page.events[name]?.(data); else if (early.length < 1000) early.push([name, data]); };
   let lost = 0;
   stopListening = listen({ begin: forward('begin'), end: forward('end'), pour: forward('pour'), gap: forward('gap'), tracing: (data) => tell('tracing', traced(data.tracing)), draining: () => tell('draining', DRAINING) }, (connected, hello) => {
     live.classList.toggle('live', connected);
@@ -144,6 +145,7 @@ let showing = 0;
 async function show() {
   if (page.close) page.close();
   page = {};
+  early = [];
   const mine = ++showing;
   const path = location.pathname.replace(/^\/console\/?/, '');
   const name = path.split('/')[0] || 'traffic';
@@ -155,8 +157,7 @@ async function show() {
   document.title = `${name === 'r' ? 'Call' : found ? found[1] : 'Not found'} · slipform`;
   try {
     const opened = name === 'r' ? await request(main, state, path.split('/')[1]) : found ? await found[2](main, state, decodeURIComponent(path.split('/').slice(1).join('/'))) : notFound();
-    if (mine === showing) page = opened || {};
-    else if (opened?.close) opened.close();
+    if (mine === showing) { page = opened || {}; early.splice(0).forEach(([each, data]) => page.events?.[each]?.(data)); } else if (opened?.close) opened.close();
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) return;
     replace(main, h('h1', 'This page could not be read'), h('p.note.bad', { role: 'alert' }, error.message), h('button', { onclick: show }, 'Try again'));
