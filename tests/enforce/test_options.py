@@ -12,7 +12,7 @@ from slipform.engine.setup import options_of
 from slipform.settings_block import Into
 
 UNDECLARED = {"on_incomplete", "open_objects", "stream_mode", "adopt_schemas"}
-"""Settings of the server or of lowering, which are no options of a call."""
+"""Settings of the server or of lowering, which are not options of a call."""
 
 
 def into_of(name: str) -> Into | None:
