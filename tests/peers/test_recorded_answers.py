@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
-import ollama
 import openai
 import pytest
-from google import genai
 from google.genai import errors as google_errors
 from google.genai import types as google_types
 from openai.lib.streaming.chat import ChatCompletionStreamState
@@ -22,27 +20,12 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from tests.codecs import recorded
 from tests.peers.replay import Reason, Replay, replays, staged, unexplained
 from tests.peers.test_peers import HERE, seen
+from tests.sdk_clients import SdkClients
 
 TURNS: Any = [{"role": "user", "content": "hi"}]
 
 
-class Clients:
-    """The official SDKs at one address."""
-
-    def __init__(self, address: str) -> None:
-        self.openai = openai.OpenAI(base_url=f"{address}/v1", api_key="k", max_retries=0)
-        self.anthropic = anthropic.Anthropic(base_url=address, api_key="k", max_retries=0)
-        self.google = genai.Client(api_key="k", http_options=google_types.HttpOptions(base_url=address))
-        self.ollama = ollama.Client(host=address)
-
-    def close(self) -> None:
-        self.openai.close()
-        self.anthropic.close()
-        self.google.close()
-        self.ollama.close()  # type: ignore[no-untyped-call]
-
-
-def show_chat(clients: Clients, case: Replay) -> Any:
+def show_chat(clients: SdkClients, case: Replay) -> Any:
     create: Any = clients.openai.chat.completions.create
     fields = {"model": "m", "messages": TURNS}
     if not case.stream:
@@ -53,7 +36,7 @@ def show_chat(clients: Clients, case: Replay) -> Any:
     return state.current_completion_snapshot.to_dict(mode="json", warnings=False)
 
 
-def show_responses(clients: Clients, case: Replay) -> Any:
+def show_responses(clients: SdkClients, case: Replay) -> Any:
     create: Any = clients.openai.responses.create
     if not case.stream:
         return create(model="m", input="hi", extra_body=case.body).to_dict(mode="json", warnings=False)
@@ -69,7 +52,7 @@ def show_responses(clients: Clients, case: Replay) -> Any:
     }
 
 
-def show_messages(clients: Clients, case: Replay) -> Any:
+def show_messages(clients: SdkClients, case: Replay) -> Any:
     body = {key: value for key, value in case.body.items() if key != "stream"}
     fields: Any = {"model": "m", "max_tokens": 50, "messages": TURNS, "extra_body": body}
     messages = clients.anthropic.messages
@@ -79,7 +62,7 @@ def show_messages(clients: Clients, case: Replay) -> Any:
         return events.get_final_message().to_dict(mode="json", warnings=False)
 
 
-def show_gemini(clients: Clients, case: Replay) -> Any:
+def show_gemini(clients: SdkClients, case: Replay) -> Any:
     body = {key: value for key, value in case.body.items() if key != "model"}
     config = google_types.GenerateContentConfig(http_options=google_types.HttpOptions(extra_body=body))
     fields: Any = {"model": case.body["model"], "contents": "hi", "config": config}
@@ -109,7 +92,7 @@ def joined(events: list[dict[str, Any]]) -> dict[str, Any]:
     return {**whole, "parts": parts}
 
 
-def show_ollama(clients: Clients, case: Replay) -> Any:
+def show_ollama(clients: SdkClients, case: Replay) -> Any:
     names = ("model", "messages", "tools", "format", "options", "think")
     fields: Any = {"messages": TURNS, **{key: case.body[key] for key in names if key in case.body}}
     if not case.stream:
@@ -119,7 +102,7 @@ def show_ollama(clients: Clients, case: Replay) -> Any:
     return {**lines[-1].model_dump(mode="json"), "text": text}
 
 
-SHOW: dict[str, Callable[[Clients, Replay], Any]] = {
+SHOW: dict[str, Callable[[SdkClients, Replay], Any]] = {
     "openai-chat": show_chat,
     "openai-responses": show_responses,
     "anthropic-messages": show_messages,
@@ -128,7 +111,7 @@ SHOW: dict[str, Callable[[Clients, Replay], Any]] = {
 }
 
 
-def show(clients: Clients, case: Replay) -> Any:
+def show(clients: SdkClients, case: Replay) -> Any:
     """What the SDK shows its program: the answer, or the error."""
     try:
         return SHOW[case.recording.api](clients, case)
@@ -202,9 +185,9 @@ def test_an_sdk_shows_recorded_answers_as_without_the_proxy(api: str) -> None:
         pytest.skip("the recordings are not beside this repository")
     cases = replays(api)
     with staged(api, cases) as stage, ExitStack() as stack:
-        direct = Clients(stage.vendor)
+        direct = SdkClients(stage.vendor)
         stack.callback(direct.close)
-        through = Clients(stage.proxy)
+        through = SdkClients(stage.proxy)
         stack.callback(through.close)
         shown: dict[str, tuple[Any, Any]] = {}
         for case in cases:

@@ -12,7 +12,6 @@ import anthropic
 import ollama
 import openai
 import pytest
-from google import genai
 from google.genai import errors as google_errors
 from google.genai import types as google_types
 from pydantic import BaseModel
@@ -44,6 +43,7 @@ from slipform.testing import (
 from tests.conftest import PERSON, serving
 from tests.proxy.agent_wire import APIS, StreamReader, agent_request, data_of
 from tests.proxy.proxying import call
+from tests.sdk_clients import SdkClients
 
 GOOD = '{"name":"Ada Lovelace","age":36}'
 CUT = '{"name":"Ada Lovel'
@@ -153,20 +153,8 @@ def served(api: Api, script: Any = script, settings: Settings | None = None) -> 
             yield address, vendor
 
 
-class Clients:
+class Clients(SdkClients):
     """The official SDKs, as callers use them."""
-
-    def __init__(self, address: str) -> None:
-        self.openai = openai.OpenAI(base_url=f"{address}/v1", api_key="k", max_retries=0)
-        self.anthropic = anthropic.Anthropic(base_url=address, api_key="k", max_retries=0)
-        self.google = genai.Client(api_key="k", http_options=google_types.HttpOptions(base_url=address))
-        self.ollama = ollama.Client(host=address)
-
-    def close(self) -> None:
-        self.openai.close()
-        self.anthropic.close()
-        self.google.close()
-        self.ollama.close()  # type: ignore[no-untyped-call]
 
     def chat(self, model: str, *, stream: bool) -> End:
         shape: Any = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}}

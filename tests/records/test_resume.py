@@ -134,8 +134,8 @@ def test_ray_gives_the_table_of_one_machine(tmp_path: Path, cluster: Any) -> Non
         for engine in ("local", "ray"):
             run = [*command, "-o", f"{engine}.csv", "--engine", engine]
             assert subprocess.run(run, cwd=tmp_path, env=surroundings, check=False).returncode == 0
-        asked = len(vendor.requests)
+        calls = len(vendor.requests)
         again = [*command, "-o", "ray.csv", "--engine", "ray"]
         assert subprocess.run(again, cwd=tmp_path, env=surroundings, check=False).returncode == 0
-        assert len(vendor.requests) == asked, "the journal has every answer"
+        assert len(vendor.requests) == calls, "the journal has every answer"
     assert (tmp_path / "ray.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()

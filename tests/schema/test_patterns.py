@@ -309,11 +309,11 @@ def test_a_budget_is_one_for_all_that_is_inside_and_ends_with_it() -> None:
 
 
 def test_compiled_patterns_are_kept_within_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = type(engine.PATTERNS)("test", entries=2_000, max_bytes=200_000)
-    monkeypatch.setattr(engine, "PATTERNS", kept)
+    small_cache = type(engine.PATTERNS)("test", entries=2_000, max_bytes=200_000)
+    monkeypatch.setattr(engine, "PATTERNS", small_cache)
     for number in range(200):
         assert search(f"^[a-z]{{1,100}}{number}$", "a") is False
-    assert 0 < kept.held_bytes <= 200_000
+    assert 0 < small_cache.held_bytes <= 200_000
 
 
 def test_a_live_string_that_wears_the_engine_out_is_left_to_the_validator() -> None:

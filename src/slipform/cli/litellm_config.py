@@ -326,7 +326,7 @@ def _read_redis(state: LiteLlmImport, params: Mapping[str, Any], place: SettingP
         if password := params.get("password"):
             login = f":${{{variable_of(str(password)) or 'REDIS_PASSWORD'}:-}}@"
             if variable_of(str(password)) is None:
-                text = "a password stands in the file and is not copied: put it into the environment as REDIS_PASSWORD"
+                text = "the file holds a password, which is not copied: put it into the environment as REDIS_PASSWORD"
                 state.note("left out", place, text)
         scheme = "rediss" if params.get("ssl") is True else "redis"
         address = f"{scheme}://{login}{host}:{port}/{params.get('db') or 0}"

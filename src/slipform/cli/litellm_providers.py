@@ -177,7 +177,7 @@ def _read_key(
         own = f"{_slug(_host(settings) or kind, '_')}_API_KEY".upper()
         variable = usual if usual and kind != _COMPATIBLE else own
         settings["api_key_env"] = variable
-        text = f"a key stands in the file and is not copied: put it into the environment as {variable}"
+        text = f"the file holds a key, which is not copied: put it into the environment as {variable}"
         state.note("left out", place, text)
     elif is_usual and (key is None or (vendor is not None and vendor.key == "required")):
         settings["api_key_env"] = usual
