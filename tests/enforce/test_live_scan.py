@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slipform.enforce.release import MAX_DEPTH, closers, compacted, half_escape
 from slipform.schema import Schema
 from slipform.text.resolve_plan import form_of
-from slipform.text.scanner import NUMBER, JsonScanner, ScanListener, _run_end
+from slipform.text.scanner import NUMBER, JsonScanner, ScanListener, plain_run_end
 from slipform.text.strict import LAST_INTEGER, NUMBER_ENDS
 from slipform.text.tracker import Tracker
 from tests.conftest import examples
@@ -129,4 +129,4 @@ def test_a_listener_that_takes_no_notice_lets_everything_be_read(value: Any, siz
 def test_the_plain_characters_of_a_string_end_at_a_quote_an_escape_a_control_or_a_surrogate(text: str, at: int) -> None:
     """The compiled scanner looks at short runs itself; plain Python has a regular expression for them."""
     ends = [i for i in range(at, len(text)) if text[i] in '"\\\n\x1f\ud800']
-    assert _run_end(text, at) == (ends[0] if ends else max(at, len(text)))
+    assert plain_run_end(text, at) == (ends[0] if ends else max(at, len(text)))

@@ -1,9 +1,11 @@
 """Rewrite a growing JSON text from a vendor's shape to the caller's, piece by piece.
 
 The plan of a lowered schema says what each part of the vendor's text means. One generator follows each open part
-of the text: it is sent the scanner's events, and writes the caller's text as soon as it is known. What cannot be
-written before something later has arrived (a value whose key comes after it, an object whose branch is still open)
-waits by itself; everything before it has been written.
+of the text: it is sent the scanner's events, and writes the caller's text as soon as it is known. A generator yields
+what follows a part inside its own, and is resumed when that part has ended: a stack of generators, and not
+`yield from`, so that an event costs the same at every depth. What cannot be written before something later has
+arrived (a value whose key comes after it, an object whose branch is still open) waits by itself; everything before it
+has been written.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from slipform.schema.lowering.lift import holds, parse_text, passes
 from slipform.schema.lowering.lift_plan import (
@@ -33,7 +35,7 @@ from slipform.schema.lowering.lift_plan import (
     Wrapped,
     kind_of,
 )
-from slipform.text.scanner import JsonScanner, ScanListener
+from slipform.text.scanner import JsonScanner, ScanListener, plain_run_end
 from slipform.text.strict import compact_json
 
 OBJECT: Final = "{"
@@ -48,23 +50,35 @@ _JSON_IN_TEXT: Final = ("{", "[", '"')
 """What JSON in a string begins with that may be written as it grows: a number or a word may turn out to be text."""
 
 
-class ScanEvent(NamedTuple):
-    """Something that the vendor's text holds: a bracket, a key, a piece of a string, a scalar."""
+class ScanEvent:
+    """Something that the vendor's text holds: a bracket, a key, a piece of a string, a scalar.
 
-    kind: str
-    value: Any = None
-    spelling: str = ""
-    """A number as it is written."""
+    Not a `NamedTuple`: compiled, a class of its own is created in a twentieth of the instructions.
+    """
+
+    __slots__ = ("kind", "spelling", "value")
+
+    def __init__(self, kind: str, value: Any = None, spelling: str = "") -> None:
+        self.kind = kind
+        self.value = value
+        self.spelling = spelling
+        """A number as it is written."""
 
 
-ValueSteps: TypeAlias = Generator[None, ScanEvent, None]
-"""Follows one value of the vendor's text."""
+ValueSteps: TypeAlias = Generator[Any, ScanEvent, None]
+"""Follows one value of the vendor's text; it yields a `Follower` for an inner value, or None for the next event."""
+Follower: TypeAlias = Any
+"""How a value is followed: by `ValueSteps`; None, if it is copied and the next event is its end; or `_WRITTEN`."""
 Begin: TypeAlias = Callable[[], None]
 """Writes the text before a value: its comma and its key."""
+_WRITTEN: Final = object()
+"""Instead of `ValueSteps`: all of the value has been written."""
 _OPENED: Final = ScanEvent(OBJECT)
 _ARRAY_OPENED: Final = ScanEvent(ARRAY)
 _TEXT_OPENED: Final = ScanEvent(TEXT_OPENED)
 _CLOSED: Final = ScanEvent(CLOSED)
+_RESUMED: Final = ScanEvent("")
+"""Sent to a part when the part inside it has ended; no part reads it."""
 
 
 class _NotLiftable(Exception):  # noqa: N818 — control flow: only the whole answer can be lifted
@@ -117,8 +131,10 @@ class LiftedText(ScanListener):
         """How many characters of the open string have been copied; -1 where no string is copied."""
         self._copies: list[_Copied] = []
         """The open containers that are copied unchanged, the innermost last."""
-        self._steps = self._root(plan.root)
-        next(self._steps)
+        self._open_parts: list[ValueSteps] = []
+        """What follows the open parts of the text, the innermost last."""
+        self._open_parts.append(self._root(plan.root))
+        next(self._open_parts[0])
 
     @property
     def complete(self) -> bool:
@@ -157,7 +173,7 @@ class LiftedText(ScanListener):
         if not self._copies:
             return self._send(ScanEvent(KEY, key))
         copied = self._copies[-1]
-        self._sink.append(f"{',' if copied.count else ''}{compact_json(key)}:")
+        self._sink.append(f',"{_escaped(key)}":' if copied.count else f'"{_escaped(key)}":')
         copied.count += 1
         return True
 
@@ -182,16 +198,16 @@ class LiftedText(ScanListener):
         """Follow the end of a string, number or literal."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         spelling = "".join(self._scanner.digits) if is_number else ""
+        if self._copied >= 0:
+            if len(value) > self._copied:
+                self._copy_text(value)
+            self._copied = -1
+            self._sink.append('"')
+            return True if self._copies else self._send(_CLOSED)
         if not self._copies:
             return self._send(ScanEvent(SCALAR, value, spelling))
-        if self._copied < 0:
-            self._begin_copy()
-            self._sink.append(spelling or compact_json(value))
-            return True
-        if len(value) > self._copied:
-            self._copy_text(value)
-        self._copied = -1
-        self._sink.append('"')
+        self._begin_copy()
+        self._sink.append(spelling or compact_json(value))
         return True
 
     def closed(self, container: Any) -> bool:
@@ -205,14 +221,27 @@ class LiftedText(ScanListener):
 
     def _send(self, event: ScanEvent) -> bool:
         try:
-            self._steps.send(event)
-            while self._waiting:
-                self._steps.send(self._waiting.popleft())
-        except StopIteration:
-            return True
-        except (_NotLiftable, RecursionError):
+            self._advance(event)
+            while self._waiting and self._open_parts:
+                self._advance(self._waiting.popleft())
+        except _NotLiftable:
             self.failed = True
         return not self.failed
+
+    def _advance(self, event: ScanEvent) -> None:
+        """Send an event to the innermost open part, and run until the next event is needed."""
+        parts = self._open_parts
+        while parts:
+            try:
+                inner = parts[-1].send(event)
+                while inner is not None and inner is not _WRITTEN:
+                    parts.append(inner)
+                    inner = next(inner)
+                if inner is None:
+                    return
+            except StopIteration:
+                parts.pop()
+            event = _RESUMED
 
     # Copies a value unchanged, as the scanner reads it.
 
@@ -230,29 +259,28 @@ class LiftedText(ScanListener):
 
     def _copy_text(self, text: str) -> None:
         """Write what the string that is copied has grown by."""
-        self._sink.append(compact_json(text[self._copied :])[1:-1])
+        self._sink.append(_escaped(text[self._copied :]))
         self._copied = len(text)
 
     # What follows the parts of the text.
 
     def _root(self, plan: ValuePlan) -> ValueSteps:
         first = yield
-        yield from self._value(plan, first, _write_nothing)
+        yield self._value(plan, first, _write_nothing)
 
     def _write(self, text: str) -> None:
         self._sink.append(text)
 
-    def _value(self, plan: ValuePlan, first: ScanEvent, begin: Begin) -> ValueSteps:
+    def _value(self, plan: ValuePlan, first: ScanEvent, begin: Begin) -> Follower:
         """Follow one value; `begin` is called before anything of it is written, and never for an absent one."""
         while isinstance(plan, Ref) and plan.target is not None:
             plan = plan.target
-        steps = None
         if id(plan) in self._active:
             steps = self._active_steps(plan, first, begin)
-        if steps is None:
-            begin()
-            steps = self._copy_value(first)
-        yield from steps
+            if steps is not None:
+                return steps
+        begin()
+        return self._copy_value(first)
 
     def _active_steps(self, plan: ValuePlan, first: ScanEvent, begin: Begin) -> ValueSteps | None:
         """Return what follows a value that is encoded; None for one that does not have the encoded shape."""
@@ -278,31 +306,40 @@ class LiftedText(ScanListener):
             case _:
                 return None
 
-    def _copy_value(self, first: ScanEvent) -> ValueSteps:
+    def _copy_value(self, first: ScanEvent) -> Follower:
         """Copy a value unchanged."""
         kind = first.kind
         if kind == SCALAR:
             self._write(first.spelling or compact_json(first.value))
-        elif kind == TEXT_OPENED:
-            yield from self._string()
-        elif not self._waiting and kind in (OBJECT, ARRAY):
+            return _WRITTEN
+        if self._waiting:  # its events were read ahead: the scanner does not report them again
+            return self._copy_waiting(kind)
+        if kind == TEXT_OPENED:
+            self._write('"')
+            self._copied = 0
+        else:
             self._open_copy(kind == OBJECT)
-            yield  # until its closing bracket
-        elif kind == OBJECT:
-            yield from self._record(_ANY_RECORD, _write_nothing)
-        elif kind == ARRAY:
-            yield from self._items(_ANY_ITEMS, _write_nothing)
+        return None
+
+    def _copy_waiting(self, kind: str) -> ValueSteps:
+        """Copy a string or container of which events were read ahead."""
+        if kind == OBJECT:
+            return self._record(_ANY_RECORD, _write_nothing)
+        if kind == ARRAY:
+            return self._items(_ANY_ITEMS, _write_nothing)
+        return self._string()
 
     def _string(self) -> ValueSteps:
-        """Copy a string as it grows."""
+        """Copy a string as it grows, from events."""
         self._write('"')
-        self._copied = 0
+        length = 0
         while True:
             event = yield
-            if len(event.value) > self._copied:
-                self._copy_text(event.value)
+            text: str = event.value
+            if len(text) > length:
+                self._write(_escaped(text[length:]))
+                length = len(text)
             if event.kind == SCALAR:
-                self._copied = -1
                 self._write('"')
                 return
 
@@ -336,13 +373,16 @@ class LiftedText(ScanListener):
             name: str = event.value
             first = yield
             if name == plan.extra and first.kind == ARRAY:
-                yield from self._extra_pairs(plan, container, waiting)
+                yield self._extra_pairs(plan, container, waiting)
                 continue
             if name == plan.extra and first.kind == OBJECT:
                 raise _NotLiftable
             member = self._member(container, plan.names.get(name, name))
             entry = plan.fields.get(name)
-            yield from self._value(others, first, member) if entry is None else self._field(entry, first, member)
+            if entry is None:
+                yield self._value(others, first, member)
+            else:
+                yield self._field(entry, first, member)
         for name, text in waiting.items():
             if name not in container.keys:
                 self._member(container, name)()
@@ -356,7 +396,7 @@ class LiftedText(ScanListener):
             if name in container.keys:
                 raise _NotLiftable
             container.keys.add(name)
-            self._write(f"{',' if container.count else ''}{compact_json(name)}:")
+            self._write(f',"{_escaped(name)}":' if container.count else f'"{_escaped(name)}":')
             container.count += 1
 
         return begin
@@ -371,33 +411,38 @@ class LiftedText(ScanListener):
 
         return begin
 
-    def _field(self, entry: FieldPlan, first: ScanEvent, begin: Begin) -> ValueSteps:
+    def _field(self, entry: FieldPlan, first: ScanEvent, begin: Begin) -> Follower:
         """Follow a property that may be absent in the vendor's own way; an absent one is not written."""
         if entry.mode == "null" and first.kind == SCALAR and first.value is None:
+            return _WRITTEN
+        if first.kind == ARRAY and entry.mode in ("empty", "box"):
+            return self._optional_array(entry, first, begin)
+        return self._value(entry.plan, first, begin)
+
+    def _optional_array(self, entry: FieldPlan, first: ScanEvent, begin: Begin) -> ValueSteps:
+        """Follow a property that is absent where its array is empty; a box holds the value as its one item."""
+        item = yield
+        if item is _CLOSED:
             return
-        if entry.mode in ("empty", "box") and first.kind == ARRAY:
-            item = yield
-            if item is _CLOSED:
-                return
-            if entry.mode == "box":
-                yield from self._value(entry.plan, item, begin)
-                yield from self._skip_rest()
-                return
-            self._waiting.appendleft(item)
-        yield from self._value(entry.plan, first, begin)
+        if entry.mode == "box":
+            yield self._value(entry.plan, item, begin)
+            yield self._skip_rest()
+            return
+        self._waiting.appendleft(item)
+        yield self._value(entry.plan, first, begin)
 
     def _extra_pairs(self, plan: RecordPlan, container: _Container, waiting: dict[str, str]) -> ValueSteps:
         """Write pairs as members of the object they belong to; one that names a listed property waits for the end."""
         listed = {plan.names.get(name, name) for name in plan.fields}
         while (event := (yield)) is not _CLOSED:
-            yield from self._pair(plan.values, event, container, listed, waiting)
+            yield self._pair(plan.values, event, container, listed, waiting)
 
     def _pairs(self, plan: Pairs, begin: Begin) -> ValueSteps:
         begin()
         self._write("{")
         container = _Container()
         while (event := (yield)) is not _CLOSED:
-            yield from self._pair(plan.value, event, container, frozenset(), {})
+            yield self._pair(plan.value, event, container, frozenset(), {})
         self._write("}")
 
     def _pair(
@@ -410,7 +455,7 @@ class LiftedText(ScanListener):
     ) -> ValueSteps:
         """Write one pair as a member: as it grows where its key comes first. The first pair of a key counts."""
         if first.kind != OBJECT:
-            yield from self._skip(first)
+            yield self._skip(first)
             return
         key: str | None = None
         text: str | None = None
@@ -419,18 +464,18 @@ class LiftedText(ScanListener):
             value = yield
             if event.value == "key":
                 captured: list[Any] = []
-                yield from self._read_scalar(value, captured)
+                yield self._read_scalar(value, captured)
                 key = None
                 if captured and isinstance(captured[0], str):
                     key = captured[0]
             elif event.value != "value":
-                yield from self._skip(value)
+                yield self._skip(value)
             elif key is not None and key not in container.keys and key not in listed:
                 is_written = True
-                yield from self._value(plan, value, self._member(container, key))
+                yield self._value(plan, value, self._member(container, key))
             else:
                 with self._capturing() as pieces:
-                    yield from self._value(plan, value, _write_nothing)
+                    yield self._value(plan, value, _write_nothing)
                 text = "".join(pieces)
         if key is None or text is None or is_written or key in container.keys:
             return
@@ -447,7 +492,7 @@ class LiftedText(ScanListener):
         item = self._item(container)
         while (event := (yield)) is not _CLOSED:
             at = container.count
-            yield from self._value(plan.prefix[at] if at < len(plan.prefix) else plan.rest, event, item)
+            yield self._value(plan.prefix[at] if at < len(plan.prefix) else plan.rest, event, item)
         self._write("]")
 
     def _tuple(self, plan: Tuple, begin: Begin) -> ValueSteps:
@@ -466,11 +511,11 @@ class LiftedText(ScanListener):
             first = yield
             if at < len(names) and name == names[at]:
                 count = container.count
-                yield from self._place(plan, name, first, item)
+                yield self._place(plan, name, first, item)
                 at = at + 1 if container.count > count or name == plan.rest_key else len(names)
             else:
                 with self._capturing() as pieces:
-                    yield from self._place(plan, name, first, self._item(_Container()))
+                    yield self._place(plan, name, first, self._item(_Container()))
                 waiting[name] = "".join(pieces) or None
             while at < len(names) and names[at] in waiting:
                 text = waiting.pop(names[at])
@@ -483,12 +528,12 @@ class LiftedText(ScanListener):
     def _place(self, plan: Tuple, name: str, first: ScanEvent, begin: Begin) -> ValueSteps:
         entry = plan.places.get(name)
         if entry is not None:
-            yield from self._field(entry, first, begin)
+            yield self._field(entry, first, begin)
         elif name == plan.rest_key and first.kind == ARRAY:
             while (event := (yield)) is not _CLOSED:
-                yield from self._value(plan.rest, event, begin)
+                yield self._value(plan.rest, event, begin)
         else:
-            yield from self._skip(first)
+            yield self._skip(first)
 
     def _wrapped(self, plan: Wrapped, begin: Begin) -> ValueSteps:
         is_written = False
@@ -496,9 +541,9 @@ class LiftedText(ScanListener):
             first = yield
             if event.value == plan.key:
                 is_written = True
-                yield from self._value(plan.plan, first, begin)
+                yield self._value(plan.plan, first, begin)
             else:
-                yield from self._skip(first)
+                yield self._skip(first)
         if not is_written:
             raise _NotLiftable
 
@@ -508,8 +553,8 @@ class LiftedText(ScanListener):
             begin()
             self._write("null")
             return
-        yield from self._value(plan.plan, first, begin)
-        yield from self._skip_rest()
+        yield self._value(plan.plan, first, begin)
+        yield self._skip_rest()
 
     def _choice(self, plan: ChoicePlan, begin: Begin) -> ValueSteps:
         """Write the first item of the first alternative that holds one; null where none does."""
@@ -518,13 +563,13 @@ class LiftedText(ScanListener):
             first = yield
             option = plan.options.get(event.value)
             if is_written or option is None or first.kind != ARRAY:
-                yield from self._skip(first)
+                yield self._skip(first)
                 continue
             item = yield
             if item is not _CLOSED:
                 is_written = True
-                yield from self._value(option[0], item, begin)
-                yield from self._skip_rest()
+                yield self._value(option[0], item, begin)
+                yield self._skip_rest()
         if not is_written:
             begin()
             self._write("null")
@@ -534,9 +579,9 @@ class LiftedText(ScanListener):
             plan = table.by_kind.get(_KINDS.get(first.kind) or kind_of(first.value))
         else:
             chosen: list[ValuePlan | None] = []
-            yield from self._choose(table, chosen)
+            yield self._choose(table, chosen)
             plan = chosen[0]
-        yield from self._value(SAME if plan is None else plan, first, begin)
+        yield self._value(SAME if plan is None else plan, first, begin)
 
     def _choose(self, table: Table, chosen: list[ValuePlan | None]) -> ValueSteps:
         """Read an object until it is known which alternative it is; what was read is followed again."""
@@ -571,12 +616,12 @@ class LiftedText(ScanListener):
     def _skip(self, first: ScanEvent) -> ValueSteps:
         """Read past a value."""
         with self._capturing():
-            yield from self._copy_value(first)
+            yield self._copy_value(first)
 
     def _skip_rest(self) -> ValueSteps:
         """Read past the remaining items of an array."""
         while (event := (yield)) is not _CLOSED:
-            yield from self._skip(event)
+            yield self._skip(event)
 
     def _read_scalar(self, first: ScanEvent, captured: list[Any]) -> ValueSteps:
         """Read past a value, and add it to `captured` if it is a scalar."""
@@ -587,7 +632,7 @@ class LiftedText(ScanListener):
         if event.kind == SCALAR:
             captured.append(event.value)
         else:
-            yield from self._skip(first)
+            yield self._skip(first)
 
     @contextmanager
     def _capturing(self) -> Iterator[list[str]]:
@@ -599,6 +644,11 @@ class LiftedText(ScanListener):
             yield pieces
         finally:
             self._sink = outer
+
+
+def _escaped(text: str) -> str:
+    """Text as it is written between the quotes of a JSON string."""
+    return text if plain_run_end(text, 0) == len(text) else compact_json(text)[1:-1]
 
 
 def _write_nothing() -> None:

@@ -64,15 +64,18 @@ _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\
 _LITERALS: Final[dict[str, tuple[str, Any]]] = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
 
 
-def _run_end(text: str, i: int) -> int:
+def plain_run_end(text: str, i: int) -> int:
     """Where the plain characters end that begin at `i` of a string."""
-    n = min(len(text), i + SHORT_RUN)
-    while i < n:
-        code = ord(text[i])
-        if code < 32 or code == 34 or code == 92 or 0xD800 <= code <= 0xDFFF:
-            return i
-        i += 1
-    m = _RUN(text, i) if i < len(text) else None
+    if _COMPILED:
+        n = min(len(text), i + SHORT_RUN)
+        while i < n:
+            code = ord(text[i])
+            if code < 32 or code == 34 or code == 92 or 0xD800 <= code <= 0xDFFF:
+                return i
+            i += 1
+    if i >= len(text):
+        return i
+    m = _RUN(text, i)
     return m.end() if m is not None else i
 
 
@@ -404,11 +407,7 @@ class JsonScanner:
 
     def in_string(self, text: str, i: int) -> int:
         """Inside a string: take all plain characters at once."""
-        if _COMPILED:
-            j = _run_end(text, i)
-        else:
-            m = _RUN(text, i)
-            j = m.end() if m is not None else i
+        j = plain_run_end(text, i)
         if j > i:
             self.grow(text[i:j])
         if j == len(text):
