@@ -9,9 +9,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
+from slipform.addons.batch.scheduler import run_loop
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import HttpRequest
-from slipform.runner.scheduler import run_loop
 
 Call: TypeAlias = Callable[[HttpRequest], Awaitable[object]]
 Opened: TypeAlias = tuple[Call, Callable[[], Awaitable[None]]]

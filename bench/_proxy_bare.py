@@ -16,10 +16,10 @@ import orjson
 import uvicorn
 import uvloop
 
+from slipform.addons.server.http_server.server import HttpServer
 from slipform.codecs.framing import SseDecoder
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import HttpRequest, Timeouts
-from slipform.proxy.http_server.server import HttpServer
 
 _HEADERS = {"content-type": "application/json", "authorization": "Bearer bench-key-0000"}
 

@@ -29,6 +29,12 @@ import orjson
 
 from bench._batch_clients import alone, clients
 from bench.results import record
+from slipform.addons.batch.call import FinishedRow
+from slipform.addons.batch.datasets import make_job
+from slipform.addons.batch.jobs import Task
+from slipform.addons.batch.journal import JournalEntry
+from slipform.addons.batch.rows import Template
+from slipform.addons.batch.scheduler import run_loop
 from slipform.codecs import Capabilities
 from slipform.config import Settings, read_settings
 from slipform.errors import SlipformError
@@ -39,12 +45,6 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import AsyncByteStream, ByteStream, HttpRequest, TransportFault
 from slipform.providers.router import Router
 from slipform.runner import batch
-from slipform.runner.call import FinishedRow
-from slipform.runner.datasets import make_job
-from slipform.runner.jobs import Task
-from slipform.runner.journal import JournalEntry
-from slipform.runner.rows import Template
-from slipform.runner.scheduler import run_loop
 from slipform.schema import ResponseFormat, Schema
 from slipform.testing.wire_formats import SHAPES
 
@@ -228,7 +228,7 @@ def parts(rows: int, concurrency: int, passes: int) -> None:
         )
 
         def runner_alone() -> tuple[float, float]:
-            with mock.patch("slipform.runner.datasets.row_caller", return_value=Unasked(job.template)):
+            with mock.patch("slipform.addons.batch.datasets.row_caller", return_value=Unasked(job.template)):
                 return timed(path, concurrency, model="stub/m", router=router)
 
         found = best_of(

@@ -8,9 +8,9 @@ what is left of it once the grammar has excluded what the schema does not admit 
 product tells: the engine gives only the likeliest tokens before the mask, of which it takes those that the grammar
 admits. So all scores are of the same answers. `--samples` answers more per task, at temperature 1, give the agreement.
 
-Rightness is equality with the answer key after the normalisers of `slipform.evidence`. AUROC is how often a right value
-scores above a wrong one; ECE the mean distance of score and share of right values in ten bins. Intervals are 95 %, from
-2,000 bootstrap samples of tasks, paired where two signals are compared. `structured-logprobs` comes from the
+Rightness is equality with the answer key after the normalisers of `slipform.addons.evidence`. AUROC is how often a
+value scores above a wrong one; ECE the mean distance of score and share of right values in ten bins. Intervals are 95
+%, from 2,000 bootstrap samples of tasks, paired where two signals are compared. `structured-logprobs` comes from the
 interpreter that `$SLIPFORM_EVIDENCE_PEERS` names, and reads the same answers; without it, it is left out.
 """
 
@@ -34,12 +34,12 @@ import numpy as np
 from bench.local import Guidance, Loop
 from bench.tasks_data import TASKS
 from slipform import Schema
-from slipform.evidence.collect import votes
-from slipform.evidence.confidence import Written, leaf_confidence
+from slipform.addons.evidence.collect import votes
+from slipform.addons.evidence.confidence import Written, leaf_confidence
+from slipform.addons.local.decoding.constrain import constrain
+from slipform.addons.local.llama import LISTED, AdmittedTokens
+from slipform.addons.local.weights import KNOWN, pull_with_progress
 from slipform.ir.logprobs import Token
-from slipform.providers.embedded.decoding.constrain import constrain
-from slipform.providers.embedded.llama import LISTED, AdmittedTokens
-from slipform.providers.embedded.weights import KNOWN, pull_with_progress
 from slipform.schema.document import locate
 
 MAX_TOKENS = 128

@@ -28,12 +28,12 @@ from typing import Any
 from bench._proxy_answers import write
 from bench.compare import interval
 from bench.proxy import CASES, KEY, REST, Case, Target, begun, build, free_port, measure, running, until_ready
+from slipform.addons.server import App
+from slipform.addons.server.console.access import console_secret, link_token
+from slipform.addons.server.observability.call_record import CallRecord
 from slipform.config import Settings
 from slipform.enforce.stream import StreamWatch
 from slipform.library.async_client import AsyncClient
-from slipform.proxy import App
-from slipform.proxy.console.access import console_secret, link_token
-from slipform.proxy.observability.call_record import CallRecord
 from slipform.testing import FakeModel
 
 HERE = Path(__file__).parent.parent

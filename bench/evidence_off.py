@@ -30,7 +30,7 @@ from types import CodeType
 from typing import Any
 
 CALLS = 60
-ON_THE_WAY = ("slipform.engine", "slipform.enforce", "slipform.proxy", "slipform.library")
+ON_THE_WAY = ("slipform.engine", "slipform.enforce", "slipform.addons.server", "slipform.library")
 ANSWER = json.dumps({"name": "Ada Lovelace", "age": 36, "tags": ["first", "second", "third"] * 8})
 SHAPE = {
     "type": "object",
@@ -81,9 +81,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 def kinds() -> dict[str, Callable[[], object]]:
     """One call of each kind that is measured."""
     from slipform import AsyncClient, Client
+    from slipform.addons.server.app import App
     from slipform.config import Settings
     from slipform.providers.router import Router
-    from slipform.proxy.app import App
     from slipform.testing import FakeModel
 
     router = Router({"fake": FakeModel([ANSWER])}, default="fake/m")
@@ -172,12 +172,12 @@ def follow() -> None:
         tracemalloc.stop()
         ours = sum(each.size_diff for each in grown if _is_ours(each.traceback[0].filename))
         print(f"{name}: {len(entered)} functions of the evidence package entered, {ours} bytes allocated there")
-    loaded = sorted(each for each in sys.modules if each.startswith("slipform.evidence"))
+    loaded = sorted(each for each in sys.modules if each.startswith("slipform.addons.evidence"))
     print(f"modules of the package that were loaded: {', '.join(loaded) or 'none'}")
 
 
 def _is_ours(file: str) -> bool:
-    return "slipform/evidence/" in file or file.endswith(("ir/evidence.py", "ir/logprobs.py"))
+    return "slipform/addons/evidence/" in file or file.endswith(("ir/evidence.py", "ir/logprobs.py"))
 
 
 def compare(rounds: int) -> None:

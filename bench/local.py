@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from slipform import Client, Schema
+from slipform.addons.local import LocalProvider
+from slipform.addons.local.decoding.constrain import constrain
+from slipform.addons.local.engine import engine_folder, locate
+from slipform.addons.local.llama import load_model
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
 from slipform.errors import SlipformError
-from slipform.providers.embedded import LocalProvider
-from slipform.providers.embedded.decoding.constrain import constrain
-from slipform.providers.embedded.engine import engine_folder, locate
-from slipform.providers.embedded.llama import load_model
 from slipform.providers.router import Router
 
 

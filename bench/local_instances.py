@@ -20,8 +20,8 @@ from typing import Any
 
 import llguidance
 
+from slipform.addons.local.decoding.constrain import KEY, Constraint, constrain
 from slipform.errors import SchemaError
-from slipform.providers.embedded.decoding.constrain import KEY, Constraint, constrain
 
 _BYTES_PER_TOKEN = 3
 _TOKENIZER = llguidance.LLTokenizer("byte")

@@ -24,12 +24,12 @@ import jsonschema_rs
 import llguidance
 
 from slipform import Client
+from slipform.addons.local import LocalProvider
+from slipform.addons.local.decoding.constrain import constrain
+from slipform.addons.local.decoding.weaken import problem
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
 from slipform.errors import SchemaError, SlipformError
-from slipform.providers.embedded import LocalProvider
-from slipform.providers.embedded.decoding.constrain import constrain
-from slipform.providers.embedded.decoding.weaken import problem
 from slipform.providers.router import Router
 
 WORDS = "Write one short, realistic example."

@@ -20,15 +20,15 @@ from hypothesis import settings
 from xdist.scheduler import LoadGroupScheduling
 
 import slipform
+from slipform.addons.local import LocalProvider
+from slipform.addons.server import App
+from slipform.addons.server.http_server.server import HttpServer
 from slipform.config import Settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
 from slipform.library.async_client import AsyncClient
 from slipform.providers import Provider
-from slipform.providers.embedded import LocalProvider
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.http_server.server import HttpServer
 
 THOROUGH = bool(os.environ.get("SLIPFORM_THOROUGH"))
 """`make test-all` sets it: whole corpora, and every example that a property was meant to be tried with."""

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server import App
 from slipform.config import Settings
 from slipform.library.async_client import AsyncClient
 from slipform.library.client import Client
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.schema import OutputStrategy
 from slipform.testing import Api, FakeVendor, Received, Step, calling
 from tests.proxy.asgi import post

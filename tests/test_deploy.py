@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from slipform.addons.server.calls.pages import LIVE, READY
+from slipform.addons.server.observability.metrics import Metrics
 from slipform.config import read_settings
-from slipform.proxy.calls.pages import LIVE, READY
-from slipform.proxy.observability.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"

@@ -22,6 +22,8 @@ import openai
 import pytest
 
 import slipform
+from slipform.addons.batch.call import Adapter, resolved_models
+from slipform.addons.server import App
 from slipform.codecs import Capabilities, ServedRequest, find_api
 from slipform.config import Settings, read_settings
 from slipform.enforce import Budget, Guard, Outcome, Report, Switches
@@ -32,9 +34,7 @@ from slipform.ir.evidence import Evidence
 from slipform.library.async_client import AsyncClient
 from slipform.library.client import Client
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.runner import batch
-from slipform.runner.call import Adapter, resolved_models
 from slipform.schema import ResponseFormat, Schema
 from slipform.testing import FakeModel, Interrupted, Turn
 from tests.conftest import PERSON

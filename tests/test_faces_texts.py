@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from slipform import loads_report
+from slipform.addons.server import App
 from slipform.codecs import Capabilities
 from slipform.config import Settings
 from slipform.enforce import Budget, Report
@@ -27,7 +28,6 @@ from slipform.errors import SlipformError
 from slipform.library.async_client import AsyncClient
 from slipform.library.client import Client
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.runner import batch
 from slipform.schema import Schema
 from slipform.testing import FakeModel

@@ -27,7 +27,8 @@ for holder, names in (
 
 IMPORTS = """
 import importlib, pkgutil, slipform
-skipped = ("slipform.__main__", "slipform.runner.ray", "slipform.providers.transformers", "slipform.proxy.workers")
+skipped = ("slipform.__main__", "slipform.addons.batch.ray", "slipform.addons.transformers",
+           "slipform.addons.server.workers")
 for module in pkgutil.walk_packages(slipform.__path__, "slipform."):
     if module.name not in skipped:
         importlib.import_module(module.name)
@@ -47,9 +48,9 @@ from slipform.config import Settings
 from slipform.errors import ConfigError
 from slipform.library.async_client import AsyncClient
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.http_server.server import HttpServer
-from slipform.proxy.serve import serve
+from slipform.addons.server import App
+from slipform.addons.server.http_server.server import HttpServer
+from slipform.addons.server.serve import serve
 from slipform.testing import FakeModel
 
 os.chdir(tempfile.mkdtemp())
@@ -74,8 +75,8 @@ except ConfigError as error:
 KEEPS = """
 import tempfile
 from slipform.providers.router import Router
-from slipform.proxy.admission.key_file import read_keys
-from slipform.proxy.admission.keys import add_key, remove_key
+from slipform.addons.server.admission.key_file import read_keys
+from slipform.addons.server.admission.keys import add_key, remove_key
 from slipform.runner import batch
 from slipform.testing import FakeModel
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from slipform import Budget, Client, ConfigError, Options, Price
+from slipform.addons.server.console.rows import named, row_of
+from slipform.addons.server.observability.call_record import CallRecord
 from slipform.ir import Usage
 from slipform.prices import ListedPrice, PriceTier, cost_of, find_price
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy.console.rows import named, row_of
-from slipform.proxy.observability.call_record import CallRecord
 from slipform.testing import Answer, FakeVendor, Raw
 from tests.conftest import PERSON
 from tests.proxy.proxying import ADA, chat, proxied

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server import App
 from slipform.config import Settings
 from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import FakeVendor, Received, Step, calling, server_error
 from tests.conftest import serving
 

@@ -11,9 +11,10 @@ from slipform.enforce.plan import Collector
 from slipform.providers.base import ProviderAddOn
 
 ADD_ONS = (
-    "slipform.addons", "slipform.proxy", "slipform.runner", "slipform.evidence", "slipform.evaluation",
-    "slipform.providers.embedded", "slipform.providers.transformers",
-)  # fmt: skip
+    "slipform.addons",
+    "slipform.evidence",
+    "slipform.runner",
+)
 
 
 def modules_after(program: str) -> set[str]:

@@ -23,13 +23,13 @@ import pytest
 
 import slipform
 from slipform import testing
+from slipform.addons.server import App
 from slipform.config import Settings
 from slipform.engine.setup import options_of
 from slipform.errors import SlipformError
 from slipform.library.async_client import AsyncClient
 from slipform.providers.catalog import load_catalog
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import FakeModel
 from tests.conftest import in_browser, serving
 
@@ -55,7 +55,7 @@ def test_every_page_is_in_the_navigation() -> None:
 
 def test_every_error_code_has_an_entry_in_troubleshooting() -> None:
     for module in pkgutil.walk_packages(slipform.__path__, "slipform."):
-        if ".proxy" in module.name or module.name == "slipform.providers.embedded.worker":
+        if ".proxy" in module.name or module.name == "slipform.addons.local.worker":
             importlib.import_module(module.name)
     expected = {(kind.code, str(kind.http_status)) for kind in kinds_of(SlipformError)}
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slipform import config
+from slipform.addons.server.console.access import console_secret, link_token
 from slipform.build_info import build_in_use
 from slipform.cli.settings import settings_template
 from slipform.config import Settings, read_settings
@@ -16,7 +17,6 @@ from slipform.library.client import Client
 from slipform.providers.downgrade_file import downgrade_file, remembered_downgrades
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy.console.access import console_secret, link_token
 from slipform.testing import Answer, FakeVendor, Received, Step, calling, rejected
 from tests.cli.conftest import Cli
 from tests.conftest import PERSON
@@ -70,7 +70,7 @@ def test_a_folder_that_cannot_be_written_is_told(cli: Cli, folder: Path) -> None
 
 
 def test_what_init_writes_pleases_the_doctor(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipform.providers.embedded.LocalProvider.warm", lambda _: None)
+    monkeypatch.setattr("slipform.addons.local.LocalProvider.warm", lambda _: None)
     cli("init")
     done = cli("doctor", "--offline")
     assert done.code == 0
@@ -165,7 +165,7 @@ def test_a_broken_embedded_engine_is_a_fault_when_it_is_the_default(
     def fail(_: object) -> None:
         raise LocalModelError("The engine is ill")
 
-    monkeypatch.setattr("slipform.providers.embedded.LocalProvider.warm", fail)
+    monkeypatch.setattr("slipform.addons.local.LocalProvider.warm", fail)
     assert cli("doctor", "--offline").code == 1
     (folder / "slipform.yaml").write_text("default_model: m/x\nproviders: {m: {base_url: 'http://h/v1'}}\n")
     done = cli("doctor", "--offline")
@@ -175,7 +175,7 @@ def test_a_broken_embedded_engine_is_a_fault_when_it_is_the_default(
 
 def test_weights_that_are_not_here_are_worth_knowing(cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLIPFORM_CACHE", str(folder / "empty"))
-    monkeypatch.setattr("slipform.providers.embedded.weights.find_installed", lambda _: None)
+    monkeypatch.setattr("slipform.addons.local.weights.find_installed", lambda _: None)
     done = cli("doctor", "--offline")
     assert done.code == 0
     assert "not fetched" in done.out

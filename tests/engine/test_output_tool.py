@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from slipform import Budget, Client, Options
+from slipform.addons.local import LocalProvider
 from slipform.errors import RequestError
 from slipform.ir import Message, ModelRequest, ModelResponse, Tool, ToolCall
 from slipform.providers import Provider
-from slipform.providers.embedded import LocalProvider
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.testing import Answer, FakeModel, FakeVendor, calling

@@ -16,12 +16,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from slipform import AsyncClient, Budget, Client, Options
+from slipform.addons.server import App
 from slipform.config import Settings
 from slipform.engine import tracing
 from slipform.errors import JsonEnforcementError, UpstreamError
 from slipform.ir import Message, ModelRequest, ModelResponse, Usage
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.schema import JsonSchemaSpec, ResponseFormat
 from slipform.testing import FakeModel
 from tests.proxy.asgi import post
@@ -107,7 +107,7 @@ async def test_a_request_is_a_server_span_under_the_callers_and_over_its_attempt
 
 
 def test_nobody_pays_for_tracing_who_does_not_trace() -> None:
-    code = "import sys, slipform, slipform.proxy; slipform.Client; print('opentelemetry' in sys.modules)"
+    code = "import sys, slipform, slipform.addons.server; slipform.Client; print('opentelemetry' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.evaluation.cases import read_labelled
+from slipform.addons.evaluation.run import evaluate
 from slipform.config import read_settings
-from slipform.evaluation.cases import read_labelled
-from slipform.evaluation.run import evaluate
 from slipform.files.tables import load_arrow
 from slipform.ir import ModelRequest, ModelResponse
 from slipform.ir.evidence import Evidence

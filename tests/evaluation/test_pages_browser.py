@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from slipform import ground
-from slipform.evaluation.report_page import write_report
-from slipform.evaluation.review import ReviewSource, write_review
-from slipform.evaluation.run import Evaluation
-from slipform.evaluation.scoring import RunScore
+from slipform.addons.evaluation.report_page import write_report
+from slipform.addons.evaluation.review import ReviewSource, write_review
+from slipform.addons.evaluation.run import Evaluation
+from slipform.addons.evaluation.scoring import RunScore
 from tests.conftest import in_browser
 from tests.proxy.test_console_browser import HOSTILE
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipform.evaluation.scoring import RunScore, ScoredLeaf, separation, wilson
+from slipform.addons.evaluation.scoring import RunScore, ScoredLeaf, separation, wilson
 
 
 def leaves(*scores: tuple[float, bool], per_row: int = 1) -> list[ScoredLeaf]:

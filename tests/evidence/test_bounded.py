@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipform import Client
-from slipform.evidence import Evidence, Span, answer_confidence, ground, source_index
-from slipform.evidence.confidence import Confidence, patched_paths
-from slipform.evidence.grounding import ground_in
-from slipform.evidence.source_index import SourceIndex
+from slipform.addons.evidence import source_index
+from slipform.addons.evidence.confidence import Confidence, patched_paths
+from slipform.addons.evidence.grounding import ground_in
+from slipform.addons.evidence.source_index import SourceIndex
+from slipform.evidence import Evidence, Span, answer_confidence, ground
 from slipform.providers.router import Router
 from slipform.testing import FakeModel
 from tests.conftest import examples

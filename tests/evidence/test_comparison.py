@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipform.evidence.comparison import compare, list_pairs, same_value
+from slipform.addons.evidence.comparison import compare, list_pairs, same_value
 
 SAME: list[tuple[Any, Any]] = [
     (36, "36"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipform.evidence.confidence import Confidence, Written, answer_confidence, leaf_confidence, leaf_spans
+from slipform.addons.evidence.confidence import Confidence, Written, answer_confidence, leaf_confidence, leaf_spans
 from slipform.ir.logprobs import Token
 
 PERSON = {

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from slipform import Client, SchemaViolationError
+from slipform.addons.evidence.differences import likeness
 from slipform.evidence import Evidence, ground
-from slipform.evidence.differences import likeness
 from slipform.providers.router import Router
 from slipform.testing import FakeModel
 

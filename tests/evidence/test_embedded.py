@@ -6,12 +6,12 @@ import math
 
 import pytest
 
+from slipform.addons.local.answer import fold_chunks
+from slipform.addons.local.call import prepare
+from slipform.addons.local.llama import AdmittedTokens
 from slipform.ir import Message, ModelRequest, Sampling
 from slipform.ir.logprobs import tokens_of
 from slipform.ir.request import Guard
-from slipform.providers.embedded.answer import fold_chunks
-from slipform.providers.embedded.call import prepare
-from slipform.providers.embedded.llama import AdmittedTokens
 from slipform.schema import ResponseFormat, Schema
 from tests.evidence.test_confidence import as_logprobs, cut
 

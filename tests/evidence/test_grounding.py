@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slipform
+from slipform.addons.evidence.resemblance import best_matches
 from slipform.evidence import Span, ground
-from slipform.evidence.resemblance import best_matches
 from tests.evidence.labelled import cases, leaves, score
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipform.addons.server import App
 from slipform.codecs import CODECS, Capabilities, find_api, make_codec
 from slipform.config import Settings
 from slipform.ir import Message, ModelRequest, ModelResponse
@@ -18,7 +19,6 @@ from slipform.library.async_client import AsyncClient
 from slipform.providers.refusals import record_refusal
 from slipform.providers.retry import apply_downgrades
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import FakeModel
 from tests.conftest import PERSON
 from tests.evidence.test_confidence import as_logprobs, cut

@@ -11,8 +11,8 @@ import pytest
 from bench.faults_data import ALL, RIGHT, TEXT, Fault, Invoice
 
 from slipform import Client, Evidence, FieldEvidence, JsonSchemaSpec, Options
+from slipform.addons.evidence.lifting import lifted_paths
 from slipform.codecs import Capabilities
-from slipform.evidence.lifting import lifted_paths
 from slipform.ir import RESERVED_TOOL, ModelResponse, ToolCall
 from slipform.ir.logprobs import Token
 from slipform.providers.http import HttpProvider

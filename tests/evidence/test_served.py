@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server import App
 from slipform.codecs import Capabilities
 from slipform.config import Settings
 from slipform.library.async_client import AsyncClient
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import FakeModel
 from tests.conftest import PERSON
 from tests.evidence.test_logprobs import REQUESTS, said

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.batch.rows import rows_of
 from slipform.errors import ConfigError
 from slipform.files import write_table
-from slipform.runner.rows import rows_of
 
 ROWS: list[dict[str, Any]] = [
     {"name": "Ada", "age": 36, "note": "=1+1", "tags": ["a", "b"]},

@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
-from slipform.proxy.calls.references import FIELDS
+from slipform.addons.server.calls.references import FIELDS
 from tests.conftest import serving
 from tests.proxy import every_row
 from tests.proxy.bytes_changed import changed

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from slipform.addons.batch.call import FinishedRow
+from slipform.addons.batch.journal import JournalEntry
 from slipform.codecs import EncodedRequest, ServedRequest
 from slipform.enforce import Verdict
 from slipform.enforce.patching import Patched
@@ -20,8 +22,6 @@ from slipform.ir.messages import Text
 from slipform.ir.request import CallCount
 from slipform.ir.response import Lift
 from slipform.providers.auth import Authorised, Secret
-from slipform.runner.call import FinishedRow
-from slipform.runner.journal import JournalEntry
 from slipform.schema import OutputStrategy
 
 ENTRY = JournalEntry(1, "k", True, b"{}")

@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 import slipform
 from slipform import AsyncClient, Client
+from slipform.addons.local import LocalProvider
 from slipform.errors import ConfigError, TruncatedError, UnknownModelError
 from slipform.ir import ModelResponse
-from slipform.providers.embedded import LocalProvider
 from slipform.providers.router import Router
 from slipform.testing import FakeModel, FakeVendor
 from tests.conftest import PERSON, router_for

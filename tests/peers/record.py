@@ -18,6 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from slipform.addons.server import App
+from slipform.addons.server.http_server.asgi import Receive, Scope, Send
 from slipform.config import Settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
@@ -25,8 +27,6 @@ from slipform.ir import ModelResponse, ToolCall
 from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.http_server.asgi import Receive, Scope, Send
 from slipform.testing import FakeVendor, Received, Step
 from tests.conftest import serving
 

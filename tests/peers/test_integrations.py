@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server import App
 from slipform.config import Settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
 from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import FakeVendor, Received, Step, calling
 from tests.conftest import serving
 from tests.peers.record import FOLDER, recording

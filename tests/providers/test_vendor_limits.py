@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from slipform.addons.server import App
 from slipform.config import Settings, read_settings
 from slipform.engine.setup import router_of
 from slipform.errors import SlipformError, UpstreamTimeout
@@ -30,7 +31,6 @@ from slipform.providers.vendor_limits import (
     VendorBudget,
     token_estimate,
 )
-from slipform.proxy import App
 from slipform.testing import Answer, FakeVendor, Raw, Step, cut_stream, rejected, server_error
 from slipform.testing.wire_formats import Api
 from tests.conftest import serving

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from slipform.proxy import App
+from slipform.addons.server import App
 
 
 @dataclass(frozen=True, slots=True)

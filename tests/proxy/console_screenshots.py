@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
-from slipform.proxy.console.access import console_secret, link_token
-from slipform.proxy.console.history import CallHistory
+from slipform.addons.server.console.access import console_secret, link_token
+from slipform.addons.server.console.history import CallHistory
 from slipform.testing import FakeModel
 from tests.conftest import node_folder, serving
 from tests.proxy.console_server import Beside, PacedModel, app_of

@@ -9,14 +9,14 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs
 
+from slipform.addons.server import App
+from slipform.addons.server.observability.call_record import CallRecord
 from slipform.config import Settings
 from slipform.engine.setup import options_of
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
 from slipform.library.async_client import AsyncClient
 from slipform.providers.base import Provider
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.observability.call_record import CallRecord
 from slipform.testing import FakeModel
 
 PERSON_SCHEMA = {

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slipform.addons.server import App
+from slipform.addons.server.admission.keys import add_key
+from slipform.addons.server.admission.ledger import open_ledger
+from slipform.addons.server.calls.endpoints import ROWS, EndpointRow
 from slipform.config import Settings
 from slipform.engine.setup import alias_targets, options_of
 from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.admission.keys import add_key
-from slipform.proxy.admission.ledger import open_ledger
-from slipform.proxy.calls.endpoints import ROWS, EndpointRow
 from slipform.testing import FakeVendor, Raw, Received
 from tests.proxy.asgi import Reply
 from tests.proxy.asgi import call as call_app

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from slipform.addons.server import App
 from slipform.config import Settings
 from slipform.enforce import Budget
 from slipform.engine.setup import alias_targets, options_of
 from slipform.library.async_client import AsyncClient
 from slipform.providers import Provider
 from slipform.providers.router import Router
-from slipform.proxy import App
 from tests.conftest import PERSON, serving
 from tests.waiting import until
 

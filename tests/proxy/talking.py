@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import uvloop
 
-from slipform.proxy.http_server.state import ServerLimits
+from slipform.addons.server.http_server.state import ServerLimits
 from tests.conftest import serving
 
 LOOPS = pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])

@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
+from slipform.addons.server.app import App
 from slipform.config import Settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
 from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy.app import App
 from slipform.testing import Answer, Api, FakeVendor, Raw, Received, calling, rejected
 from tests.conftest import serving
 

@@ -11,16 +11,16 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
+from slipform.addons.local import LocalProvider
+from slipform.addons.local.weights import QWEN_CODER, find
+from slipform.addons.server import App
 from slipform.codecs import Capabilities
 from slipform.config import Settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
 from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, Usage
 from slipform.library.async_client import AsyncClient
-from slipform.providers.embedded import LocalProvider
-from slipform.providers.embedded.weights import QWEN_CODER, find
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.schema import JsonSchemaSpec, ResponseFormat
 from slipform.testing import FakeModel
 from tests.conftest import PERSON, router_for, serving

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server.calls import routes
+from slipform.addons.server.calls.routes import CallRouter
 from slipform.ir import ModelResponse, ToolCall, Usage
 from slipform.providers.endpoint import Endpoint
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
-from slipform.proxy.calls import routes
-from slipform.proxy.calls.routes import CallRouter
 from slipform.testing import FakeVendor, Raw
 from slipform.testing.vendor import Received
 from tests.proxy.proxying import ADA, Reply, chat, proxied

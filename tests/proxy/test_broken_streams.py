@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server import App
 from slipform.config import Settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
 from slipform.ir import ModelResponse
 from slipform.library.async_client import AsyncClient
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import Answer, FakeVendor, Raw, Step, calling
 from slipform.testing.wire_formats import SHAPES
 from tests.conftest import PERSON, serving

@@ -17,14 +17,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from slipform.addons.server.admission.admission import Caller
+from slipform.addons.server.admission.budgets import KeyBudget, Standing
+from slipform.addons.server.admission.ledger import CallEntry, Hold, SpendLedger, open_ledger, reserve, settle, standing
+from slipform.addons.server.admission.output_limits import OutputRequest
+from slipform.addons.server.admission.spending import CallSpending, Spending
+from slipform.addons.server.observability.call_record import CallRecord
 from slipform.config import Settings
 from slipform.ir import ModelResponse, Usage
-from slipform.proxy.admission.admission import Caller
-from slipform.proxy.admission.budgets import KeyBudget, Standing
-from slipform.proxy.admission.ledger import CallEntry, Hold, SpendLedger, open_ledger, reserve, settle, standing
-from slipform.proxy.admission.output_limits import OutputRequest
-from slipform.proxy.admission.spending import CallSpending, Spending
-from slipform.proxy.observability.call_record import CallRecord
 from slipform.testing import Answer, Api, FakeModel, FakeVendor, Raw
 from tests.proxy.budgeted import APIS, ServedApi, proxy
 from tests.proxy.proxying import ADA, call, chat, proxied
@@ -268,7 +268,7 @@ def test_a_budget_of_one_takes_its_first_small_call(tmp_path: Path) -> None:
 def test_a_refusal_for_others_reservations_may_be_repeated_and_one_for_a_spent_budget_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slipform.proxy.admission.spending._WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("slipform.addons.server.admission.spending._WAIT_SECONDS", 0.05)
     headers = key(tmp_path, max_tokens=1_000, period="day")
 
     async def wait(_: int) -> None:

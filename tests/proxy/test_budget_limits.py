@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slipform.proxy.admission.output_limits import OutputRequest, requested_output
+from slipform.addons.server.admission.output_limits import OutputRequest, requested_output
 from slipform.testing import Api, FakeVendor
 from tests.proxy.budgeted import APIS, ServedApi, generous, proxy, sizes_in
 from tests.proxy.test_budgets import key, settled, together

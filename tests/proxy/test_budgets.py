@@ -20,17 +20,17 @@ from typing import Any, TypeVar
 import pytest
 from typer.testing import CliRunner
 
+from slipform.addons.server.admission.budgets import KeyBudget, Standing
+from slipform.addons.server.admission.key_file import read_keys
+from slipform.addons.server.admission.keys import add_key
+from slipform.addons.server.admission.ledger import CallEntry, Hold, SpendLedger, open_ledger, reserve, settle, standing
+from slipform.addons.server.admission.output_limits import OutputRequest, requested_output
+from slipform.addons.server.admission.prompt_size import estimate_input
+from slipform.addons.server.commands.serve import app
 from slipform.cli.program import app as program
-from slipform.cli.serve import app
 from slipform.codecs import Capabilities
 from slipform.config import Settings, read_settings
 from slipform.ir import ModelRequest, ModelResponse, Usage
-from slipform.proxy.admission.budgets import KeyBudget, Standing
-from slipform.proxy.admission.key_file import read_keys
-from slipform.proxy.admission.keys import add_key
-from slipform.proxy.admission.ledger import CallEntry, Hold, SpendLedger, open_ledger, reserve, settle, standing
-from slipform.proxy.admission.output_limits import OutputRequest, requested_output
-from slipform.proxy.admission.prompt_size import estimate_input
 from slipform.testing import Answer, FakeModel, FakeVendor, Step, hang, rejected
 from tests.conftest import serving
 from tests.proxy.proxying import ADA, ASK, FORMAT, RedisServer, call, chat, keys_path, proxied, running_redis

@@ -17,6 +17,14 @@ import openai
 import pytest
 import redis as redis_py
 
+from slipform.addons.server.admission.keys import add_key
+from slipform.addons.server.calls.cache import AnswerCache
+from slipform.addons.server.calls.enforced import answer
+from slipform.addons.server.calls.inbound import Inbound
+from slipform.addons.server.calls.request_switches import RequestSwitches
+from slipform.addons.server.calls.routes import api_at
+from slipform.addons.server.http_server.asgi import RecordingSend
+from slipform.addons.server.observability.call_record import CallRecord
 from slipform.codecs import ServedRequest, find_api
 from slipform.config import Settings
 from slipform.engine.setup import Options
@@ -25,14 +33,6 @@ from slipform.library.async_client import AsyncClient
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy.admission.keys import add_key
-from slipform.proxy.calls.cache import AnswerCache
-from slipform.proxy.calls.enforced import answer
-from slipform.proxy.calls.inbound import Inbound
-from slipform.proxy.calls.request_switches import RequestSwitches
-from slipform.proxy.calls.routes import api_at
-from slipform.proxy.http_server.asgi import RecordingSend
-from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema import JsonSchemaSpec, ResponseFormat
 from slipform.testing import Answer, FakeModel, FakeVendor, Raw
 from tests.conftest import PERSON

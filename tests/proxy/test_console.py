@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from slipform.proxy.admission.keys import add_key, disable_key
-from slipform.proxy.console.access import console_secret, link_token
-from slipform.proxy.console.history import CallHistory
-from slipform.proxy.console.rows import matches, parse_query
-from slipform.proxy.observability.call_record import CallRecord, CallTrace
+from slipform.addons.server.admission.keys import add_key, disable_key
+from slipform.addons.server.console.access import console_secret, link_token
+from slipform.addons.server.console.history import CallHistory
+from slipform.addons.server.console.rows import matches, parse_query
+from slipform.addons.server.observability.call_record import CallRecord, CallTrace
 from slipform.testing import FakeModel, FakeVendor
 from tests.proxy.proxying import ADA, ASK, FORMAT, Reply, call, chat, keys_path, proxied
 from tests.proxy.served import Served
@@ -270,7 +270,7 @@ def test_a_query_filters_rows(query: str, fits: bool) -> None:
 
 
 def test_the_pages_files_are_small_and_ask_nobody_else() -> None:
-    folder = Path(str(resources.files("slipform.proxy.console"))) / "static"
+    folder = Path(str(resources.files("slipform.addons.server.console"))) / "static"
     files = list(folder.iterdir())
     assert sum(file.stat().st_size for file in files) <= 170_000
     for file in files:

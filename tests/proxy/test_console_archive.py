@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 import pytest
 
-from slipform.proxy.console.archive import CallArchive
-from slipform.proxy.console.history import CallHistory
-from slipform.proxy.observability.call_record import CallRecord, CallTrace
+from slipform.addons.server.console.archive import CallArchive
+from slipform.addons.server.console.history import CallHistory
+from slipform.addons.server.observability.call_record import CallRecord, CallTrace
 from slipform.testing import FakeModel
 from tests.proxy.proxying import call, chat, proxied
 from tests.proxy.test_console import API, cookie, own, read

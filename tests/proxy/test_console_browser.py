@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server.admission.keys import add_key
+from slipform.addons.server.console.access import console_secret, link_token
 from slipform.errors import SlipformError, UpstreamError
 from slipform.providers.http import HttpProvider
-from slipform.proxy.admission.keys import add_key
-from slipform.proxy.console.access import console_secret, link_token
 from slipform.schema.lowering.lowered import lower
 from slipform.testing import FakeModel, FakeVendor, Raw
 from slipform.text.loads import load

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from slipform.proxy.console.events import Subscriber, positions_of
-from slipform.proxy.console.history import CallHistory
-from slipform.proxy.console.rows import FIELDS
-from slipform.proxy.observability.call_record import CallRecord
+from slipform.addons.server.console.events import Subscriber, positions_of
+from slipform.addons.server.console.history import CallHistory
+from slipform.addons.server.console.rows import FIELDS
+from slipform.addons.server.observability.call_record import CallRecord
 from slipform.testing import FakeModel
 from tests.conftest import serving
 from tests.proxy.console_server import Beside, app_of

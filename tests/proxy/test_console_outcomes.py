@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from slipform.addons.server import App
 from slipform.config import Settings
 from slipform.engine.setup import Options, alias_targets
 from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import FakeVendor, rate_limited, server_error
 from tests.conftest import serving
 from tests.proxy.proxying import ADA, chat

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.local import LocalProvider
 from slipform.providers.concurrency import throttled
 from slipform.providers.downgrade_file import read_downgrades, remembered_downgrades
-from slipform.providers.embedded import LocalProvider
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.retry import model_key

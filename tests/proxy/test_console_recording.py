@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from slipform import AsyncClient
+from slipform.addons.server import App
 from slipform.config import Settings
 from slipform.engine.setup import options_of
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import FakeModel
 from tests.conftest import serving
 from tests.proxy.proxying import FORMAT, call, chat

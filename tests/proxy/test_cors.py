@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slipform.proxy.admission.keys import add_key
+from slipform.addons.server.admission.keys import add_key
 from slipform.testing import FakeModel
 from tests.proxy.proxying import ADA, Reply, call, chat, keys_path, proxied
 

@@ -12,13 +12,13 @@ import jsonschema_rs
 import pytest
 
 from slipform import AsyncClient, Budget, Options
+from slipform.addons.server import App
 from slipform.bounded import live_caches
 from slipform.codecs import wire_schemas as codec_plan
 from slipform.config import Settings
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.schema import Schema
 from slipform.schema import validator as compiled
 from slipform.schema.lowering.lowered import lower

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server.http_server.state import ServerLimits, Trusted
+from slipform.addons.server.serve import limits_of
 from slipform.config import ServerSettings
-from slipform.proxy.http_server.state import ServerLimits, Trusted
-from slipform.proxy.serve import limits_of
 from tests.proxy.talking import LOOPS, Wire, echo, talking, whole
 
 GET = b"GET /b HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -128,7 +128,7 @@ def test_connections_leave_files_for_vendors_and_the_limit_of_files_is_raised(
     script = (
         f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"
         "from slipform.config import ServerSettings\n"
-        "from slipform.proxy.serve import limits_of\n"
+        "from slipform.addons.server.serve import limits_of\n"
         "print(limits_of(ServerSettings(max_connections=500)).connections)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

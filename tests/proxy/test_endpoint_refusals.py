@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from slipform.proxy.admission.keys import add_key
+from slipform.addons.server.admission.keys import add_key
 from slipform.testing import FakeVendor, Raw
 from tests.conftest import PERSON
 from tests.proxy.account import Account, answered

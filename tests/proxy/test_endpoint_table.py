@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from slipform.proxy.calls.endpoints import ROWS, Located, locate, methods_at
-from slipform.proxy.calls.pages import openapi_document
+from slipform.addons.server.calls.endpoints import ROWS, Located, locate, methods_at
+from slipform.addons.server.calls.pages import openapi_document
 
 METHODS = {"get": "GET", "get_api_list": "GET", "post": "POST", "delete": "DELETE", "patch": "PATCH", "put": "PUT"}
 CALL = re.compile(r'self\._(get_api_list|get|post|delete|patch|put)\(\s*(?:path_template\(\s*)?f?"(/[^"]*)"')
@@ -156,6 +156,6 @@ def page_rows() -> list[str]:
 
 
 def test_the_page_lists_all_rows_and_nothing_else() -> None:
-    from slipform.proxy.calls.pages import endpoint_lines
+    from slipform.addons.server.calls.pages import endpoint_lines
 
     assert page_rows() == list(endpoint_lines())

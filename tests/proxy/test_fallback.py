@@ -8,6 +8,10 @@ import anthropic
 import openai
 import pytest
 
+from slipform.addons.server.calls.enforced import answer
+from slipform.addons.server.calls.inbound import Inbound
+from slipform.addons.server.http_server.asgi import RecordingSend
+from slipform.addons.server.observability.call_record import CallRecord
 from slipform.codecs import ServedRequest, find_api
 from slipform.engine.fallback import should_try_next
 from slipform.errors import (
@@ -26,10 +30,6 @@ from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
-from slipform.proxy.calls.enforced import answer
-from slipform.proxy.calls.inbound import Inbound
-from slipform.proxy.http_server.asgi import RecordingSend
-from slipform.proxy.observability.call_record import CallRecord
 from slipform.testing import FakeModel, FakeVendor, Interrupted, Raw, rate_limited, rejected, server_error
 from tests.proxy.proxying import ADA, ASK, FORMAT, call, chat, proxied
 

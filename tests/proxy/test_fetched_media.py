@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server.calls.fetched_media import MediaFetcher
 from slipform.config import FetchSettings
 from slipform.errors import RequestError
 from slipform.ir import Media, Message, ModelRequest, Text
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.public_addresses import is_public
-from slipform.proxy.calls.fetched_media import MediaFetcher
 from slipform.testing import FakeVendor
 from tests.providers.network.conftest import make_certificate
 from tests.proxy.proxying import call, proxied
@@ -183,7 +183,7 @@ def test_only_addresses_of_the_public_internet_are_public() -> None:
 def test_the_proxy_fetches_only_where_the_operator_says_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     image = {"type": "image_url", "image_url": {"url": f"{site.url}/png/a"}}
     body = {"model": "up/m", "messages": [{"role": "user", "content": [{"type": "text", "text": "Look."}, image]}]}
-    monkeypatch.setattr("slipform.proxy.calls.fetched_media.HttpTransport", lambda **_: site.transport())
+    monkeypatch.setattr("slipform.addons.server.calls.fetched_media.HttpTransport", lambda **_: site.transport())
     sent = []
     for fetch in ({}, {"fetch": {"enabled": True}}):
         with FakeVendor(["An image."], api="ollama") as vendor:

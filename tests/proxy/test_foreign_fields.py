@@ -294,7 +294,7 @@ def test_the_same_call_by_other_paths(path: str) -> None:
 
 
 def test_azures_client_finds_chat_and_sends_its_key_its_own_way(tmp_path: Path) -> None:
-    from slipform.proxy.admission.keys import add_key
+    from slipform.addons.server.admission.keys import add_key
 
     keys = tmp_path / "keys.json"
     secret = add_key(keys, "ada")[1]

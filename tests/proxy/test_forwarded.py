@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slipform.proxy.http_server.state import Trusted
+from slipform.addons.server.http_server.state import Trusted
 from tests.proxy.talking import talking, whole
 
 PEER = ("10.0.0.5", 4000)

@@ -12,9 +12,9 @@ from typing import Any
 import openai
 import pytest
 
+from slipform.addons.server.admission.budgets import Standing
+from slipform.addons.server.admission.key_file import read_keys
 from slipform.providers.http import HttpProvider
-from slipform.proxy.admission.budgets import Standing
-from slipform.proxy.admission.key_file import read_keys
 from slipform.testing import FakeVendor, Raw, Received
 from tests.proxy.account import JSON, answered
 from tests.proxy.proxying import Reply, call, keys_path, proxied, running_redis

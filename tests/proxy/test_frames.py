@@ -9,6 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from slipform.addons.server.admission.admission import ANYBODY, Caller
+from slipform.addons.server.calls import inbound
+from slipform.addons.server.calls.inbound import Inbound, read_call
+from slipform.addons.server.calls.routes import CallRouter
+from slipform.addons.server.observability.call_record import CallRecord
 from slipform.bounded import live_caches
 from slipform.codecs import find_api
 from slipform.config import Settings
@@ -20,11 +25,6 @@ from slipform.ir.messages import PlainTurns
 from slipform.ir.request import RequestFrame
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy.admission.admission import ANYBODY, Caller
-from slipform.proxy.calls import inbound
-from slipform.proxy.calls.inbound import Inbound, read_call
-from slipform.proxy.calls.routes import CallRouter
-from slipform.proxy.observability.call_record import CallRecord
 
 SHAPE = {"type": "object", "properties": {"age": {"type": "integer", "maximum": 150}}, "required": ["age"]}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": SHAPE, "strict": True}}

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slipform import AsyncClient, Budget, Options
+from slipform.addons.server import App
+from slipform.addons.server.calls.routes import api_at
 from slipform.codecs import Capabilities
 from slipform.config import Settings
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.calls.routes import api_at
 from slipform.testing import Answer, FakeModel, FakeVendor
 from tests.conftest import examples
 from tests.proxy.asgi import Reply, post

@@ -23,14 +23,14 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as settings_of
 from hypothesis import strategies as st
 
+from slipform.addons.server import App
+from slipform.addons.server.admission.admission import AdmissionControl, Caller, check_exposed
+from slipform.addons.server.admission.keys import add_key, disable_key, remove_key
+from slipform.addons.server.admission.refusals import KeyRefused, NotAllowed
 from slipform.config import Settings, read_settings
 from slipform.engine.setup import router_of
 from slipform.errors import ConfigError
 from slipform.library.async_client import AsyncClient
-from slipform.proxy import App
-from slipform.proxy.admission.admission import AdmissionControl, Caller, check_exposed
-from slipform.proxy.admission.keys import add_key, disable_key, remove_key
-from slipform.proxy.admission.refusals import KeyRefused, NotAllowed
 from slipform.testing import Answer, FakeModel, FakeVendor, Raw
 from tests.conftest import PERSON, examples, serving
 from tests.proxy.proxying import ADA, ASK, FORMAT, call, chat, keys_path, proxied

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from slipform.proxy.http_server.request_cycle import Head, date_line, encode_head, refusal
+from slipform.addons.server.http_server.request_cycle import Head, date_line, encode_head, refusal
 
 
 def test_names_are_small_and_the_date_is_said_first() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slipform.proxy.http_server.state import ServerLimits
+from slipform.addons.server.http_server.state import ServerLimits
 from slipform.testing import FakeModel
 from tests.proxy.proxying import ADA, proxied
 from tests.proxy.talking import LOOPS, QUICK, Wire, echo, talking, whole

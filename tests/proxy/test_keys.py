@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from slipform.cli.serve import app
+from slipform.addons.server.admission.key_file import KeyFile, read_keys
+from slipform.addons.server.admission.keys import add_key, change_key, disable_key, remove_key, user_name
+from slipform.addons.server.commands.serve import app
 from slipform.errors import ConfigError
-from slipform.proxy.admission.key_file import KeyFile, read_keys
-from slipform.proxy.admission.keys import add_key, change_key, disable_key, remove_key, user_name
 
 
 @pytest.fixture

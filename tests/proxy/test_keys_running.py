@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from slipform.cli.serve import app
+from slipform.addons.server.admission.key_file import KeyFile, read_keys
+from slipform.addons.server.admission.keys import KeyReaders, add_key, disable_key, remove_key
+from slipform.addons.server.commands.serve import app
 from slipform.errors import ConfigError
-from slipform.proxy.admission.key_file import KeyFile, read_keys
-from slipform.proxy.admission.keys import KeyReaders, add_key, disable_key, remove_key
 from slipform.testing import FakeModel
 from tests import waiting
 from tests.proxy.proxying import ADA, call, chat, keys_path, proxied
@@ -35,16 +35,16 @@ pytestmark = needs_locks
 
 SERVE = f"""
 import encodings.idna, importlib, os, pkgutil, sys
-import httptools, prometheus_client, uvloop, slipform.proxy, slipform.providers
-for package in (slipform.proxy, slipform.providers):
+import httptools, prometheus_client, uvloop, slipform.addons.server, slipform.providers
+for package in (slipform.addons.server, slipform.providers):
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         try:
             importlib.import_module(found.name)
         except ImportError:
             pass  # of an extra that is not installed
 from pathlib import Path
-from slipform.proxy.deployment import load
-from slipform.proxy.serve import serve
+from slipform.addons.server.deployment import load
+from slipform.addons.server.serve import serve
 if os.geteuid() == 0 and sys.argv[3] == "nobody":  # only now: the interpreter may be where nobody can read
     load(Path(sys.argv[1]))
     os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slipform.proxy.http_server.server import HttpServer
+from slipform.addons.server.http_server.server import HttpServer
 from tests.proxy.talking import Wire, echo, whole, with_life
 from tests.waiting import for_ever, turns
 

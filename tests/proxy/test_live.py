@@ -10,12 +10,12 @@ from typing import Any
 import openai
 import pytest
 
+from slipform.addons.server.calls.stream_writer import StreamWriter
+from slipform.addons.server.http_server.asgi import RecordingSend
+from slipform.addons.server.observability.call_record import CallRecord
 from slipform.codecs import ServedRequest, find_api
 from slipform.config import read_settings
 from slipform.ir import CompletionChunk, ModelRequest
-from slipform.proxy.calls.stream_writer import StreamWriter
-from slipform.proxy.http_server.asgi import RecordingSend
-from slipform.proxy.observability.call_record import CallRecord
 from slipform.schema.lowering import lower
 from slipform.testing import Answer, Api, FakeVendor
 from tests.conftest import PERSON

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from slipform.addons.server import App
 from slipform.config import Settings, read_settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
@@ -20,7 +21,6 @@ from slipform.ir import ModelResponse, ToolCall, Usage
 from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import Answer, Api, FakeVendor, calling
 from slipform.testing.wire_formats import SHAPES
 from tests.conftest import serving

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.local import LocalProvider
+from slipform.addons.local import engine as models
+from slipform.addons.local.engine import Cancel, GenerationEvent
+from slipform.addons.local.weights import QWEN_CODER, SMOLLM2, Weights
+from slipform.addons.server import App
+from slipform.addons.server.serve import _fetch_named
+from slipform.addons.transformers import TransformersProvider
 from slipform.config import Settings
 from slipform.engine.setup import router_of
 from slipform.errors import LocalModelError, UnknownModelError
 from slipform.ir import Message, ModelRequest
 from slipform.library.async_client import AsyncClient
 from slipform.providers import Provider
-from slipform.providers.embedded import LocalProvider
-from slipform.providers.embedded import engine as models
-from slipform.providers.embedded.engine import Cancel, GenerationEvent
-from slipform.providers.embedded.weights import QWEN_CODER, SMOLLM2, Weights
 from slipform.providers.router import Router
-from slipform.providers.transformers import TransformersProvider
-from slipform.proxy import App
-from slipform.proxy.serve import _fetch_named
 from tests.proxy.asgi import Reply, get, post
 
 CHAT = "/v1/chat/completions"
@@ -67,8 +67,8 @@ def pulled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setenv("SLIPFORM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(models, "pull_with_progress", pull)
-    monkeypatch.setattr("slipform.providers.embedded.weights.pull_with_progress", pull)
-    monkeypatch.setattr("slipform.providers.embedded.weights.find_installed", lambda part: None)
+    monkeypatch.setattr("slipform.addons.local.weights.pull_with_progress", pull)
+    monkeypatch.setattr("slipform.addons.local.weights.find_installed", lambda part: None)
     return fetched
 
 

@@ -18,15 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipform import AsyncClient, Budget, Client, Options
+from slipform.addons.server import App
+from slipform.addons.server.observability.call_record import CallRecord
+from slipform.addons.server.observability.logs import LogFormatter, log_request, redact, set_up
 from slipform.config import ServerSettings, Settings
 from slipform.engine.setup import options_of
 from slipform.engine.tracing import pairs
 from slipform.errors import UpstreamError
 from slipform.ir import ModelResponse, Usage
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.observability.call_record import CallRecord
-from slipform.proxy.observability.logs import LogFormatter, log_request, redact, set_up
 from slipform.testing import FakeModel
 from tests.conftest import PERSON, examples
 from tests.proxy.asgi import post

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server import App
+from slipform.addons.server import serve as memory
 from slipform.config import Settings
 from slipform.library.async_client import AsyncClient
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy import serve as memory
 from slipform.testing import Answer, FakeVendor, server_error
 from tests.proxy.asgi import post
 from tests.proxy.proxying import FORMAT

@@ -13,14 +13,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from slipform import AsyncClient, Budget, Options
+from slipform.addons.server import App
+from slipform.addons.server.observability.call_record import CallRecord
+from slipform.addons.server.observability.metrics import Metrics, WorkerAddress
 from slipform.config import Cache, Settings
 from slipform.enforce.plan import Attempt, Report
 from slipform.errors import RateLimitError
 from slipform.ir import ModelResponse, Usage
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.observability.call_record import CallRecord
-from slipform.proxy.observability.metrics import Metrics, WorkerAddress
 from slipform.schema import OutputStrategy
 from slipform.testing import FakeModel
 from tests.conftest import PERSON

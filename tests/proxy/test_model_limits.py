@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from slipform.proxy.calls.endpoints import EndpointRow, locate
-from slipform.proxy.calls.model_names import folded
-from slipform.proxy.calls.multipart import boundary_of, read_form
+from slipform.addons.server.calls.endpoints import EndpointRow, locate
+from slipform.addons.server.calls.model_names import folded
+from slipform.addons.server.calls.multipart import boundary_of, read_form
 from slipform.testing import Received
 from tests.proxy import every_row
 from tests.proxy.every_row import (

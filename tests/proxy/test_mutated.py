@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from slipform.proxy.http_server.connection import ServerConnection
-from slipform.proxy.http_server.state import ServerState
+from slipform.addons.server.http_server.connection import ServerConnection
+from slipform.addons.server.http_server.state import ServerState
 from tests.conftest import examples
 from tests.fuzz.fuzz_wire import WireFuzzer
 from tests.proxy.bytes_changed import changed

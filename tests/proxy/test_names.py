@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import settings as settings_of
 from hypothesis import strategies as st
 
+from slipform.addons.server import App
+from slipform.addons.server.admission.refusals import NotAllowed
+from slipform.addons.server.calls.model_names import check_fields
 from slipform.config import Settings
 from slipform.library.async_client import AsyncClient
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.admission.refusals import NotAllowed
-from slipform.proxy.calls.model_names import check_fields
 from slipform.testing import FakeVendor
 from tests.conftest import PERSON, examples, serving
 from tests.proxy.asgi import call as call_app
@@ -54,7 +54,7 @@ class Proxy:
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    from slipform.proxy.admission.keys import add_key
+    from slipform.addons.server.admission.keys import add_key
 
     path = keys_path(tmp_path_factory.mktemp("keys"))
     few = ["cheap", "claude", "up/gpt-4o-mini", "gem/gemini-3-flash*"]
@@ -337,7 +337,7 @@ def test_fields_left_empty_and_those_of_tools_called_model_pass() -> None:
 
 @pytest.mark.parametrize("name", ["up/gpt-5-pro", "nowhere/x", "gem/gemini-3-pro", "up/" + "y" * 300])
 async def test_nothing_is_kept_for_a_model_that_the_caller_may_not_use(tmp_path: Path, name: str) -> None:
-    from slipform.proxy.admission.keys import add_key
+    from slipform.addons.server.admission.keys import add_key
 
     key = add_key(keys_path(tmp_path), "few", models=["up/gpt-4o-mini"])[1]
     with FakeVendor([ADA]) as vendor:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slipform.proxy.calls.endpoints import EndpointRow
+from slipform.addons.server.calls.endpoints import EndpointRow
 from tests.conftest import THOROUGH
 from tests.proxy import every_row
 from tests.proxy.asgi import Reply

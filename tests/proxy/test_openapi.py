@@ -21,12 +21,12 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from slipform import AsyncClient, Budget, Options
+from slipform.addons.server import App
+from slipform.addons.server.calls.pages import openapi_bytes, openapi_document
 from slipform.codecs import Capabilities
 from slipform.config import LedgerSettings, Settings
 from slipform.ir import ModelRequest, ModelResponse, ToolCall, Usage
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.calls.pages import openapi_bytes, openapi_document
 from slipform.schema.examples import example
 from slipform.testing import FakeModel
 from tests.conftest import serving

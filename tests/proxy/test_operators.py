@@ -17,18 +17,18 @@ import openai
 import pytest
 from typer.testing import CliRunner
 
-from slipform.cli.serve import app as keys_command
+from slipform.addons.server import App
+from slipform.addons.server.admission.admission import AdmissionControl
+from slipform.addons.server.admission.key_file import read_keys
+from slipform.addons.server.admission.keys import add_key, expiry, remove_key
+from slipform.addons.server.admission.refusals import TooManyWrongKeys, WrongKey
+from slipform.addons.server.commands.serve import app as keys_command
+from slipform.addons.server.http_server.state import Trusted
+from slipform.addons.server.observability.logs import set_up
 from slipform.config import Settings, read_settings
 from slipform.errors import ConfigError
 from slipform.library.async_client import AsyncClient
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.admission.admission import AdmissionControl
-from slipform.proxy.admission.key_file import read_keys
-from slipform.proxy.admission.keys import add_key, expiry, remove_key
-from slipform.proxy.admission.refusals import TooManyWrongKeys, WrongKey
-from slipform.proxy.http_server.state import Trusted
-from slipform.proxy.observability.logs import set_up
 from slipform.testing import FakeModel
 from tests.conftest import serving
 from tests.proxy.asgi import get

@@ -16,6 +16,7 @@ from google.genai import errors as google_errors
 from google.genai import types as google_types
 from pydantic import BaseModel
 
+from slipform.addons.server import App
 from slipform.config import Settings, read_settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
@@ -26,7 +27,6 @@ from slipform.library.client import Client
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import (
     Answer,
     Api,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from slipform.proxy.http_server.asgi import RecordingSend, send_whole
-from slipform.proxy.observability.call_record import CallRecord
+from slipform.addons.server.http_server.asgi import RecordingSend, send_whole
+from slipform.addons.server.observability.call_record import CallRecord
 
 HEADERS = [(b"content-length", b"2")]
 MARK = (b"x-mark", b"1")

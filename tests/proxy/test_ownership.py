@@ -13,9 +13,9 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from slipform.proxy.admission.keys import add_key
-from slipform.proxy.calls.endpoints import ROWS, EndpointRow
-from slipform.proxy.calls.resources import unmark
+from slipform.addons.server.admission.keys import add_key
+from slipform.addons.server.calls.endpoints import ROWS, EndpointRow
+from slipform.addons.server.calls.resources import unmark
 from tests.conftest import examples
 from tests.proxy.account import KEY
 from tests.proxy.proxying import call, proxied

@@ -14,12 +14,12 @@ from google import genai
 from google.genai import types
 
 from slipform import AsyncClient, __version__
+from slipform.addons.local import LocalProvider
+from slipform.addons.server import App
 from slipform.build_info import build_in_use
 from slipform.config import Settings
 from slipform.errors import LocalModelError
-from slipform.providers.embedded import LocalProvider
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import FakeModel
 from tests.conftest import router_for, serving
 from tests.proxy.asgi import call, get, post

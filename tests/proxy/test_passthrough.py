@@ -12,6 +12,7 @@ import openai
 import pytest
 from google import genai
 
+from slipform.addons.server import App
 from slipform.config import Settings, read_settings
 from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
@@ -19,7 +20,6 @@ from slipform.providers.masking import mask_of
 from slipform.providers.network.transport import Timeouts
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import Answer, FakeVendor, Raw, hang
 from tests.conftest import serving
 from tests.proxy.wire import KEY, Reply, before, post

@@ -12,10 +12,10 @@ import openai
 import pytest
 import redis as redis_py
 
+from slipform.addons.server.admission.keys import add_key
+from slipform.addons.server.admission.rate_limits import LocalRates, SharedRates, lease_size
+from slipform.addons.server.admission.shared_state import SharedState
 from slipform.config import Redis
-from slipform.proxy.admission.keys import add_key
-from slipform.proxy.admission.rate_limits import LocalRates, SharedRates, lease_size
-from slipform.proxy.admission.shared_state import SharedState
 from slipform.testing import FakeModel
 from tests.proxy.proxying import ADA, ASK, RedisServer, chat, keys_path, proxied, running_redis
 

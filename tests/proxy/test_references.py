@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from slipform.addons.server.calls.endpoints import EndpointRow
+from slipform.addons.server.calls.references import FIELDS, MAX_DEPTH, find_references
+from slipform.addons.server.calls.resources import mark
 from slipform.errors import RequestError
-from slipform.proxy.calls.endpoints import EndpointRow
-from slipform.proxy.calls.references import FIELDS, MAX_DEPTH, find_references
-from slipform.proxy.calls.resources import mark
 from slipform.testing import Raw, Received
 from tests.conftest import THOROUGH
 from tests.proxy import every_row

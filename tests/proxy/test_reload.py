@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from slipform import AsyncClient
+from slipform.addons.server import App
+from slipform.addons.server.admission.keys import add_key
+from slipform.addons.server.deployment import Deployment, Deployments, check_not_weaker, client_of, deploy, load
 from slipform.config import ConfigReading, Settings, load_config, read_settings
 from slipform.errors import ConfigError
 from slipform.ir import ModelRequest, ModelResponse
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.admission.keys import add_key
-from slipform.proxy.deployment import Deployment, Deployments, check_not_weaker, client_of, deploy, load
 from slipform.testing import FakeModel, FakeVendor
 from tests.proxy.asgi import get, post
 from tests.proxy.served import ASK, Served

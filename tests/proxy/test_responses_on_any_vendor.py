@@ -11,11 +11,11 @@ from typing import Any
 import openai
 import pytest
 
+from slipform.addons.server.admission.keys import add_key
+from slipform.addons.server.calls.stored_responses import is_own_id
 from slipform.ir import ModelResponse, Reasoning, Text, ToolCall
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
-from slipform.proxy.admission.keys import add_key
-from slipform.proxy.calls.stored_responses import is_own_id
 from slipform.testing import Answer, FakeVendor, Received
 from tests.proxy.proxying import Reply, call, proxied, running_redis
 from tests.proxy.test_stored_responses import Keeper, keeping

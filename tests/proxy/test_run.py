@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from slipform.addons.server.http_server.state import ServerLimits
+from slipform.addons.server.serve import address, listen, serve
 from slipform.errors import ConfigError
-from slipform.proxy.http_server.state import ServerLimits
-from slipform.proxy.serve import address, listen, serve
 from slipform.testing import Answer, FakeVendor
 from tests.proxy.served import ASK, Served
 from tests.waiting import until

@@ -15,13 +15,13 @@ from google.genai import errors as google_errors
 from google.genai import types as google_types
 from pydantic import BaseModel
 
+from slipform.addons.server import App
 from slipform.config import Settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
 from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import Api, FakeVendor, Step, rate_limited, server_error
 from tests.conftest import PERSON, serving
 

@@ -21,11 +21,11 @@ import uvicorn
 from granian.constants import Interfaces
 from granian.server.embed import Server as Granian
 
+from slipform.addons.server import App
+from slipform.addons.server.admission.keys import add_key
 from slipform.config import Settings
 from slipform.library.async_client import AsyncClient
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.admission.keys import add_key
 from slipform.testing import Answer, FakeVendor
 from tests.conftest import serving
 from tests.proxy.proxying import ADA, ASK, FORMAT, keys_path

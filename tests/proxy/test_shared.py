@@ -17,17 +17,17 @@ import pytest
 import redis as redis_py
 from typer.testing import CliRunner
 
-from slipform.cli.serve import app
+from slipform.addons.server.admission.budgets import KeyBudget
+from slipform.addons.server.admission.key_file import KeyFile, read_keys, revocation_of
+from slipform.addons.server.admission.keys import add_key, disable_key
+from slipform.addons.server.admission.revocations import Revocation
+from slipform.addons.server.admission.shared_state import SharedDowngrades, SharedState, tell_machines
+from slipform.addons.server.commands.serve import app
 from slipform.config import Redis, Settings
 from slipform.errors import ConfigError
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import MemoryDowngrades
-from slipform.proxy.admission.budgets import KeyBudget
-from slipform.proxy.admission.key_file import KeyFile, read_keys, revocation_of
-from slipform.proxy.admission.keys import add_key, disable_key
-from slipform.proxy.admission.revocations import Revocation
-from slipform.proxy.admission.shared_state import SharedDowngrades, SharedState, tell_machines
 from slipform.testing import FakeModel, FakeVendor, Received, Step, rejected
 from tests.conftest import serving
 from tests.proxy.proxying import ADA, FORMAT, RedisServer, call, chat, proxied, running_redis
@@ -111,7 +111,7 @@ def test_the_clock_of_the_machine_does_not_decide_which_command_was_last(
         assert one.run("enable", "ada") == 0
         day = 86_400.0
         monkeypatch.setattr(
-            "slipform.proxy.admission.keys.time.time", lambda: time.monotonic() + day
+            "slipform.addons.server.admission.keys.time.time", lambda: time.monotonic() + day
         )  # half a century ago
         assert one.run("disable", "ada") == 0
         assert until(lambda: not lets_in(address, secret))

@@ -9,16 +9,21 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from slipform.config import Redis, Signatures
-from slipform.proxy.admission.shared_state import SharedState
-from slipform.proxy.calls.signature_stores import (
+from slipform.addons.server.admission.shared_state import SharedState
+from slipform.addons.server.calls.signature_stores import (
     MemorySignatures,
     RedisSignatures,
     SignatureStore,
     SqliteSignatures,
     find_store,
 )
-from slipform.proxy.calls.stored_responses import ConversationEntry, ResponseStore, conversation_key, stored_item
+from slipform.addons.server.calls.stored_responses import (
+    ConversationEntry,
+    ResponseStore,
+    conversation_key,
+    stored_item,
+)
+from slipform.config import Redis, Signatures
 from tests.proxy.proxying import RedisServer, running_redis
 
 LIMITS = Signatures(max_bytes=20_000, max_bytes_per_key=5_000)

@@ -15,6 +15,11 @@ import pytest
 from google import genai
 from google.genai import types as google_types
 
+from slipform.addons.server import App
+from slipform.addons.server.admission.keys import add_key
+from slipform.addons.server.calls.signature_stores import MemorySignatures
+from slipform.addons.server.calls.signed_turns import SignedTurns
+from slipform.addons.server.observability.metrics import WorkerAddress
 from slipform.config import Settings, Signatures
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
@@ -22,11 +27,6 @@ from slipform.ir import Message, ModelRequest, ModelResponse, Part, Reasoning, T
 from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.admission.keys import add_key
-from slipform.proxy.calls.signature_stores import MemorySignatures
-from slipform.proxy.calls.signed_turns import SignedTurns
-from slipform.proxy.observability.metrics import WorkerAddress
 from slipform.testing import FakeVendor
 from tests.conftest import serving
 from tests.proxy.proxying import call

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server import App
+from slipform.addons.server.http_server.connection import ServerConnection
+from slipform.addons.server.http_server.state import ServerLimits, ServerState
 from slipform.config import Settings
 from slipform.library.async_client import AsyncClient
 from slipform.providers.router import Router
-from slipform.proxy import App
-from slipform.proxy.http_server.connection import ServerConnection
-from slipform.proxy.http_server.state import ServerLimits, ServerState
 from slipform.testing import Answer, FakeVendor
 from tests.conftest import serving
 from tests.proxy.proxying import ADA

@@ -13,11 +13,11 @@ from typing import Any
 import openai
 import pytest
 
+from slipform.addons.server.admission.keys import add_key
+from slipform.addons.server.calls.resources import ResponseMarks, mark, unmark
 from slipform.ir import ModelResponse, ToolCall
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
-from slipform.proxy.admission.keys import add_key
-from slipform.proxy.calls.resources import ResponseMarks, mark, unmark
 from slipform.testing import Answer, FakeVendor, Raw, Received
 from tests.conftest import PERSON
 from tests.proxy.account import KEY, Account, answered

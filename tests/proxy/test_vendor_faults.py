@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server import App
 from slipform.config import Settings, read_settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
@@ -17,7 +18,6 @@ from slipform.ir import ModelResponse, Usage
 from slipform.library.async_client import AsyncClient
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import (
     FakeVendor,
     Raw,

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server.admission.keys import add_key
+from slipform.addons.server.calls.vendor_models import VendorModels
 from slipform.providers import Provider
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
-from slipform.proxy.admission.keys import add_key
-from slipform.proxy.calls.vendor_models import VendorModels
 from slipform.testing import FakeVendor, Raw, Received, hang_up, rejected
 from tests.proxy.proxying import call, proxied
 

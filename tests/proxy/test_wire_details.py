@@ -11,11 +11,11 @@ import anthropic
 import openai
 import pytest
 
+from slipform.addons.server import App
 from slipform.config import Settings
 from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import Answer, Api, FakeVendor, Raw, calling
 from tests.conftest import PERSON, serving
 from tests.proxy.proxying import ADA, call

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from slipform.addons.server import App
 from slipform.config import Settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
@@ -16,7 +17,6 @@ from slipform.library.async_client import AsyncClient
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
-from slipform.proxy import App
 from slipform.testing import FakeVendor
 from tests.conftest import serving
 

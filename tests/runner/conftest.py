@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _COMMANDS = """
 import sys, typer
 from slipform.errors import SlipformError
-from slipform.cli.batch import batch, run
+from slipform.addons.batch.command import batch, run
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(run)
 app.command()(batch)

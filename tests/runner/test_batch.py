@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel, field_validator
 
+from slipform.addons.batch.outputs import JsonLinesFile
+from slipform.addons.batch.scheduler import GiveUpPolicy
 from slipform.config import Settings, read_settings
 from slipform.errors import (
     AuthenticationError,
@@ -26,8 +28,6 @@ from slipform.errors import (
 from slipform.ir import ModelRequest, ModelResponse, Usage
 from slipform.providers.router import Router
 from slipform.runner import Summary, batch
-from slipform.runner.outputs import JsonLinesFile
-from slipform.runner.scheduler import GiveUpPolicy
 from slipform.testing import FakeModel, FakeVendor, Received, rate_limited, server_error
 from slipform.testing.vendor import Step
 from tests.conftest import PERSON
@@ -286,7 +286,7 @@ def test_what_no_row_can_get_past_stops_the_job(tmp_path: Path, error: SlipformE
 def test_a_server_that_fails_is_asked_again_and_then_the_row_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slipform.runner.scheduler.GiveUpPolicy", lambda: GiveUpPolicy(pause=0.001))
+    monkeypatch.setattr("slipform.addons.batch.scheduler.GiveUpPolicy", lambda: GiveUpPolicy(pause=0.001))
     write_rows(tmp_path / "in.jsonl", 3)
     tries: dict[int, int] = {}
 

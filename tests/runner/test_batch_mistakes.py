@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from slipform.addons.batch.journal import Journal
 from slipform.errors import AuthenticationError, ConfigError
 from slipform.runner import batch
-from slipform.runner.journal import Journal
 from slipform.testing import FakeModel, FakeVendor
 from tests.conftest import PERSON
 from tests.runner.conftest import answer, answer_http, command, fake_router, read_rows, settings_for, write_rows

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.batch.rows import rows_of
 from slipform.errors import ConfigError
 from slipform.ir import ModelRequest
 from slipform.runner import batch, run_report
-from slipform.runner.rows import rows_of
 from slipform.testing import FakeModel
 from tests.conftest import PERSON
 from tests.files.make_files import encrypted, letter, statement, workbook

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from slipform.cli.batch import batch
+from slipform.addons.batch.command import batch
 from slipform.errors import SlipformError
 from slipform.testing import FakeVendor
 from tests.conftest import PERSON

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from slipform.addons.batch.datasets import make_job, plan
 from slipform.config import read_settings
 from slipform.errors import ConfigError
 from slipform.prices import Price, price_of
-from slipform.runner.datasets import make_job, plan
 from slipform.testing import FakeModel
 from tests.conftest import PERSON
 from tests.runner.conftest import fake_router, write_rows

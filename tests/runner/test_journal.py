@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from slipform.addons.batch.journal import Journal, JournalEntry, final_entries, missing_rows
+from slipform.addons.batch.scheduler import RowWindow
 from slipform.errors import ConfigError
-from slipform.runner.journal import Journal, JournalEntry, final_entries, missing_rows
-from slipform.runner.scheduler import RowWindow
 
 JOB = {"version": 1, "input": "in.jsonl", "model": "fake/any", "prompt": "p"}
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from slipform.addons.batch.journal import KeySet, row_key
 from slipform.errors import ConfigError
-from slipform.runner.journal import KeySet, row_key
 
 
 def test_the_key_is_place_and_content_unless_a_column_is_named() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from slipform.runner.scheduler import AdaptiveConcurrency
+from slipform.addons.batch.scheduler import AdaptiveConcurrency
 
 
 class Clock:

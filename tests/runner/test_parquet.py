@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from slipform.runner import parquet
-from slipform.runner.parquet import ParquetResults, arrow_type
+from slipform.addons.batch import parquet
+from slipform.addons.batch.parquet import ParquetResults, arrow_type
 from tests.conftest import PERSON
 
 

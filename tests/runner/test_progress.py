@@ -8,11 +8,11 @@ import time
 
 import pytest
 
+from slipform.addons.batch import outputs as progress
+from slipform.addons.batch.call import FinishedRow
+from slipform.addons.batch.journal import JournalEntry
+from slipform.addons.batch.outputs import Display, Tally, show
 from slipform.ir import Usage
-from slipform.runner import outputs as progress
-from slipform.runner.call import FinishedRow
-from slipform.runner.journal import JournalEntry
-from slipform.runner.outputs import Display, Tally, show
 
 
 class Terminal(io.StringIO):

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.batch.datasets import batch, make_job, start
+from slipform.addons.batch.rows import rows_of
 from slipform.config import read_settings
 from slipform.errors import ConfigError
 from slipform.ir import ModelRequest
 from slipform.ir.evidence import Evidence
 from slipform.providers.router import Router
-from slipform.runner.datasets import batch, make_job, start
-from slipform.runner.rows import rows_of
 from slipform.schema import OutputStrategy
 from slipform.testing import FakeModel
 from tests.runner.conftest import read_rows

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from slipform.addons.batch.rows import rows_of
 from slipform.errors import ConfigError
-from slipform.runner.rows import rows_of
 
 
 def test_jsonl_is_read_line_by_line(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slipform.addons.batch.call import Adapter
 from slipform.config import Settings, read_settings
 from slipform.engine.setup import Options
 from slipform.errors import ConfigError, JsonEnforcementError, SchemaViolationError, SlipformError, UpstreamTimeout
@@ -16,7 +17,6 @@ from slipform.ir import ModelRequest, ModelResponse
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.runner import run, run_report
-from slipform.runner.call import Adapter
 from slipform.schema import Schema
 from slipform.testing import Api, FakeModel, FakeVendor, hang
 from tests.conftest import PERSON

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.batch.rows import WHOLE_ROW, Template
 from slipform.errors import ConfigError
-from slipform.runner.rows import WHOLE_ROW, Template
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import slipform
+from slipform.addons.local.decoding.constrain import constrain
+from slipform.addons.local.decoding.cost import widths
 from slipform.enforce import ReleaseGate, Switches
 from slipform.enforce.patching import patch
 from slipform.errors import SchemaError, SlipformError
-from slipform.providers.embedded.decoding.constrain import constrain
-from slipform.providers.embedded.decoding.cost import widths
 from slipform.schema import Schema, example
 from slipform.schema import patterns as engine
 from slipform.schema.lowering.lowered import lower
@@ -32,18 +32,18 @@ ENGINE = "schema/patterns.py"
 OWN_PATTERNS = {
     ("schema/lowering/dialects.py", "fit_name"): "the alphabet of a dialect's names",
     ("prices.py", "_fits"): "the operator's price table, escaped but for its stars",
-    ("proxy/calls/endpoints.py", "_pattern"): "our own table of endpoints",
+    ("addons/server/calls/endpoints.py", "_pattern"): "our own table of endpoints",
     ("providers/catalog.py", "_glob"): "the operator's and the catalog's globs",
     ("text/reasoning.py", "_closing"): "our own table of markers, and tags of the text, escaped",
     ("codecs/tool_names.py", "__post_init__"): "our own table of the vendors' alphabets",
     ("codecs/tool_names.py", "encode"): "our own table of the vendors' alphabets",
     ("text/repair/fast_paths.py", "_patterns"): "our own tables, compiled on first use",
-    ("evidence/source_index.py", "_row_of"): "the sign between the cells of a table, escaped",
-    ("evidence/dates.py", "_months_in"): "our own table of months, escaped",
-    ("evidence/folding.py", "_longer_or_shorter"): "characters of the source in a class, escaped",
+    ("addons/evidence/source_index.py", "_row_of"): "the sign between the cells of a table, escaped",
+    ("addons/evidence/dates.py", "_months_in"): "our own table of months, escaped",
+    ("addons/evidence/folding.py", "_longer_or_shorter"): "characters of the source in a class, escaped",
     ("addons/records/coverage.py", "_pattern"): "forms of values in the source, escaped",
-    ("evidence/folding.py", "_run_of"): "characters of the source in a class, escaped",
-    ("evidence/occurrences.py", "_written_otherwise"): "a web address, escaped",
+    ("addons/evidence/folding.py", "_run_of"): "characters of the source in a class, escaped",
+    ("addons/evidence/occurrences.py", "_written_otherwise"): "a web address, escaped",
 }
 
 HOSTILE = [
@@ -183,7 +183,7 @@ def explains_it(pattern: str, text: str) -> None:
 
 
 def writes_it(pattern: str) -> None:
-    from slipform.runner.parquet import arrow_type
+    from slipform.addons.batch.parquet import arrow_type
 
     arrow_type(object_with(pattern))
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.batch.parquet import arrow_type
+from slipform.addons.local.decoding.constrain import constrain
+from slipform.addons.local.decoding.fit import fit
 from slipform.enforce import ReleaseGate, Switches
 from slipform.enforce.judging import SchemaHint
 from slipform.enforce.patching import patch
 from slipform.enforce.prompts import Wording, first_request, misnamed_keys, parts_of, wanted_keys
 from slipform.ir import Message, ModelRequest
-from slipform.providers.embedded.decoding.constrain import constrain
-from slipform.providers.embedded.decoding.fit import fit
-from slipform.runner.parquet import arrow_type
 from slipform.schema import (
     JsonSchemaSpec,
     OutputStrategy,

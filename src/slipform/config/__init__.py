@@ -21,12 +21,12 @@ from slipform.prices import Price
 from slipform.settings_block import ON_OR_OFF, Count, Into, Positive, SettingsBlock
 
 if TYPE_CHECKING:
-    from slipform.proxy.settings import Cache as Cache
-    from slipform.proxy.settings import FetchSettings as FetchSettings
-    from slipform.proxy.settings import LedgerSettings as LedgerSettings
-    from slipform.proxy.settings import ServerSettings as ServerSettings
-    from slipform.proxy.settings import Signatures as Signatures
-    from slipform.proxy.settings import StoredResponses as StoredResponses
+    from slipform.addons.server.settings import Cache as Cache
+    from slipform.addons.server.settings import FetchSettings as FetchSettings
+    from slipform.addons.server.settings import LedgerSettings as LedgerSettings
+    from slipform.addons.server.settings import ServerSettings as ServerSettings
+    from slipform.addons.server.settings import Signatures as Signatures
+    from slipform.addons.server.settings import StoredResponses as StoredResponses
 else:
     ServerSettings, Cache, LedgerSettings, Signatures, StoredResponses, FetchSettings = map(
         seams.load, seams.BLOCKS.values()

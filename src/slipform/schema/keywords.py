@@ -1,7 +1,7 @@
 """Interpret single keywords of a JSON Schema, and intersect two schemas keyword by keyword.
 
 A schema is brought into a normal form three times, each for a different purpose: lowering reports what became of every
-keyword (`normal_form`), decoding must never allow what is invalid (`providers/embedded/decoding/forms`), a stream must
+keyword (`normal_form`), decoding must never allow what is invalid (`addons/local/decoding/forms`), a stream must
 never refuse what is valid (`text/resolve_plan`). What they have in common is here: types, enumerated values, bounds,
 the places where a schema constrains a property, and the intersection of two schemas that have no choices.
 """

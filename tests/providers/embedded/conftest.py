@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from slipform.providers.embedded import LocalProvider
-from slipform.providers.embedded.engine import Cancel, GenerationEvent, InferenceEngine
+from slipform.addons.local import LocalProvider
+from slipform.addons.local.engine import Cancel, GenerationEvent, InferenceEngine
 
 
 @pytest.fixture(scope="session")

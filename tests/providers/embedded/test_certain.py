@@ -8,12 +8,12 @@ import jsonschema_rs
 import pytest
 
 from slipform import Client
+from slipform.addons.local import LocalProvider
+from slipform.addons.local.decoding.constrain import constrain, constrain_retry
+from slipform.addons.local.decoding.weaken import weaken
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
 from slipform.ir import Message, ToolCall, ToolResult
-from slipform.providers.embedded import LocalProvider
-from slipform.providers.embedded.decoding.constrain import constrain, constrain_retry
-from slipform.providers.embedded.decoding.weaken import weaken
 from slipform.providers.router import Router
 from tests.providers.embedded.walks import RandomEngine, random_answer
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from bench.local_instances import is_admitted
 
+from slipform.addons.local.decoding import patterns
+from slipform.addons.local.decoding.constrain import Constraint, any_object, constrain
+from slipform.addons.local.decoding.patterns import grammar_problem
 from slipform.errors import LocalModelError, UnsupportedSchemaError
-from slipform.providers.embedded.decoding import patterns
-from slipform.providers.embedded.decoding.constrain import Constraint, any_object, constrain
-from slipform.providers.embedded.decoding.patterns import grammar_problem
 from tests.conftest import PERSON
 
 

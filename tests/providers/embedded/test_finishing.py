@@ -12,13 +12,13 @@ from bench.local_instances import measure
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipform.addons.local import LocalProvider
+from slipform.addons.local.decoding.closing import Hints, closing_text
+from slipform.addons.local.decoding.constrain import KEY, constrain
+from slipform.addons.local.decoding.continuation import Outline, continuation
+from slipform.addons.local.engine import Cancel, GenerationEvent
+from slipform.addons.local.finishing import RepetitionWatch
 from slipform.ir import Message, ModelRequest, ModelResponse
-from slipform.providers.embedded import LocalProvider
-from slipform.providers.embedded.decoding.closing import Hints, closing_text
-from slipform.providers.embedded.decoding.constrain import KEY, constrain
-from slipform.providers.embedded.decoding.continuation import Outline, continuation
-from slipform.providers.embedded.engine import Cancel, GenerationEvent
-from slipform.providers.embedded.finishing import RepetitionWatch
 from slipform.schema import JsonSchemaSpec, ResponseFormat, Schema
 from tests.conftest import examples
 from tests.providers.embedded.walks import random_text

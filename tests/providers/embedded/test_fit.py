@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slipform.providers.embedded.decoding.budget import AddedBounds, limits_for, narrow, no_limits
-from slipform.providers.embedded.decoding.constrain import constrain
-from slipform.providers.embedded.decoding.fit import fit
-from slipform.providers.embedded.decoding.forms import merged
-from slipform.providers.embedded.decoding.patterns import bounded, twins
+from slipform.addons.local.decoding.budget import AddedBounds, limits_for, narrow, no_limits
+from slipform.addons.local.decoding.constrain import constrain
+from slipform.addons.local.decoding.fit import fit
+from slipform.addons.local.decoding.forms import merged
+from slipform.addons.local.decoding.patterns import bounded, twins
 from slipform.schema import Schema
 from tests.conftest import examples
 from tests.schema.test_keywords import ITEMS, KEYS, OBJECTS, VALUES

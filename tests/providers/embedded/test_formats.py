@@ -9,8 +9,8 @@ import jsonschema_rs
 import llguidance
 import pytest
 
-from slipform.providers.embedded.decoding.constrain import constrain
-from slipform.providers.embedded.decoding.patterns import with_whole_formats
+from slipform.addons.local.decoding.constrain import constrain
+from slipform.addons.local.decoding.patterns import with_whole_formats
 from tests.providers.embedded.walks import random_answer
 
 

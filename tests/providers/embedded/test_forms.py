@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slipform.providers.embedded.decoding.forms import DecodingForm, merged, other_words, outside
-from slipform.providers.embedded.decoding.patterns import are_apart, without_inner_anchors
-from slipform.providers.embedded.decoding.rewrite import settle
-from slipform.providers.embedded.decoding.weaken import closed_up, prune
+from slipform.addons.local.decoding.forms import DecodingForm, merged, other_words, outside
+from slipform.addons.local.decoding.patterns import are_apart, without_inner_anchors
+from slipform.addons.local.decoding.rewrite import settle
+from slipform.addons.local.decoding.weaken import closed_up, prune
 from slipform.schema.keywords import intersection
 from tests.conftest import examples
 from tests.schema.test_keywords import ITEMS, KEYS, OBJECTS, PARTS, VALUES

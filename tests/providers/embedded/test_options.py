@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.local import LocalProvider
+from slipform.addons.local.answer import ForceJsonStartLogitsProcessor, StopHook, prompt_grammar
+from slipform.addons.local.decoding.constrain import KEY
+from slipform.addons.local.decoding.patterns import grammar_problem
+from slipform.addons.local.engine import Cancel, GenerationEvent
+from slipform.addons.transformers import TransformersProvider
 from slipform.enforce import Budget, Outcome, Report
 from slipform.engine.setup import Options
 from slipform.errors import InvalidResponseFormat, RequestError
 from slipform.ir import Message, ModelRequest, Tool
 from slipform.ir.request import Guard
 from slipform.library.client import Client
-from slipform.providers.embedded import LocalProvider
-from slipform.providers.embedded.answer import ForceJsonStartLogitsProcessor, StopHook, prompt_grammar
-from slipform.providers.embedded.decoding.constrain import KEY
-from slipform.providers.embedded.decoding.patterns import grammar_problem
-from slipform.providers.embedded.engine import Cancel, GenerationEvent
 from slipform.providers.router import Router
-from slipform.providers.transformers import TransformersProvider
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
 from slipform.text.fence import JsonFenceDetector
 from tests.conftest import PERSON

@@ -14,6 +14,11 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.local import LocalProvider
+from slipform.addons.local.engine import LlamaEngine
+from slipform.addons.local.llama import EngineSlots, GenerationJob
+from slipform.addons.local.weights import SMOLLM2, find
+from slipform.addons.local.worker import WorkerEngine
 from slipform.errors import (
     InvalidResponseFormat,
     LocalModelError,
@@ -38,11 +43,6 @@ from slipform.ir import (
     ToolResult,
 )
 from slipform.ir.reducer import Reducer, Snapshot
-from slipform.providers.embedded import LocalProvider
-from slipform.providers.embedded.engine import LlamaEngine
-from slipform.providers.embedded.llama import EngineSlots, GenerationJob
-from slipform.providers.embedded.weights import SMOLLM2, find
-from slipform.providers.embedded.worker import WorkerEngine
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 from tests.conftest import PERSON
 from tests.providers.embedded.conftest import events_of

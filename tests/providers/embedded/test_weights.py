@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.local import weights
+from slipform.addons.local.weights import QWEN_CODER, SMOLLM2, Weights, WeightsPart, pull
 from slipform.errors import ConfigError, LocalModelError
-from slipform.providers.embedded import weights
-from slipform.providers.embedded.weights import QWEN_CODER, SMOLLM2, Weights, WeightsPart, pull
 
 
 @pytest.fixture(autouse=True)

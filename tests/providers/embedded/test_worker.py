@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.local import LocalProvider
+from slipform.addons.local.engine import GenerationEvent
+from slipform.addons.local.llama import limit_spin_waits
+from slipform.addons.local.weights import SMOLLM2, find
+from slipform.addons.local.worker import WorkerEngine, WorkerLostError
 from slipform.errors import LocalModelError
 from slipform.ir import Message, ModelRequest, ModelResponse
-from slipform.providers.embedded import LocalProvider
-from slipform.providers.embedded.engine import GenerationEvent
-from slipform.providers.embedded.llama import limit_spin_waits
-from slipform.providers.embedded.weights import SMOLLM2, find
-from slipform.providers.embedded.worker import WorkerEngine, WorkerLostError
 from slipform.schema import JsonSchemaSpec, ResponseFormat
 from tests.conftest import THOROUGH
 from tests.providers.embedded.conftest import events_of
@@ -153,8 +153,8 @@ def test_a_provider_that_is_forgotten_takes_its_worker_along() -> None:
 def test_no_worker_outlives_its_parent(how: signal.Signals) -> None:
     # No main guard, and standard input closed: the worker must start from any script.
     script = (
-        "from slipform.providers.embedded.weights import SMOLLM2, find\n"
-        "from slipform.providers.embedded.worker import WorkerEngine\n"
+        "from slipform.addons.local.weights import SMOLLM2, find\n"
+        "from slipform.addons.local.worker import WorkerEngine\n"
         "import signal\n"
         "engine = WorkerEngine(find(SMOLLM2)); engine.warm(); print(engine.pid, flush=True); signal.pause()\n"
     )
@@ -235,7 +235,7 @@ def test_the_threads_of_the_engine_spin_shortly_unless_the_environment_says_othe
 
 
 def test_the_worker_imports_nothing_of_slipform() -> None:
-    from slipform.providers.embedded import llama
+    from slipform.addons.local import llama
 
     code = (
         f"import runpy, sys; runpy.run_path({llama.__file__!r}); print(sorted(m for m in sys.modules if 'slip' in m))"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipform.providers.embedded.decoding.constrain import Unwrap, needs_wrapping
+from slipform.addons.local.decoding.constrain import Unwrap, needs_wrapping
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -10,8 +10,8 @@ from typing import Any
 
 import llguidance
 
-from slipform.providers.embedded.decoding.constrain import KEY, Constraint
-from slipform.providers.embedded.engine import Cancel, GenerationEvent
+from slipform.addons.local.decoding.constrain import KEY, Constraint
+from slipform.addons.local.engine import Cancel, GenerationEvent
 
 _LONGEST = 3_000
 

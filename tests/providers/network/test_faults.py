@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server import App
 from slipform.config import Settings, read_settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options, router_of
@@ -17,7 +18,6 @@ from slipform.providers.network.client import HttpTransport
 from slipform.providers.network.transport import TransportFault
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
-from slipform.proxy import App
 from tests.conftest import serving
 from tests.providers.chat import ChatCodec, ask
 from tests.providers.conftest import AsyncFace, SyncFace

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.local.weights import SMOLLM2, find
+from slipform.addons.transformers import TransformersProvider
 from slipform.errors import LocalModelError, UpstreamRequestError
 from slipform.ir import Message, ModelRequest, Sampling
-from slipform.providers.embedded.weights import SMOLLM2, find
-from slipform.providers.transformers import TransformersProvider
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat
 from tests.conftest import PERSON
 

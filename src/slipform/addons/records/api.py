@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, over
 
 from typing_extensions import TypeForm
 
+from slipform.addons.batch.scheduler import run_loop
 from slipform.addons.records.drive import CallJournal, Driver, ExtractionTally, Limits
 from slipform.addons.records.estimate import estimate
 from slipform.addons.records.merging import MergeOptions
@@ -25,7 +26,6 @@ from slipform.library.async_client import AsyncClient
 from slipform.library.client import Client
 from slipform.library.request import RawSchema
 from slipform.library.shortcuts import _client
-from slipform.runner.scheduler import run_loop
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipform.cli.batch import BatchEngine
+from slipform.addons.batch.command import BatchEngine
 from slipform.cli.terminal import ConfigOption, Exit
 
 if TYPE_CHECKING:  # a command imports what it needs when it runs: help and completion answer at once
@@ -53,11 +53,11 @@ def extract(
 
     After a stop at any moment, the same command resumes.
     """
+    from slipform.addons.batch.file_rows import list_files
     from slipform.addons.records.drive import Limits
     from slipform.addons.records.folders import FilesJob
     from slipform.addons.records.remote import ExtractorSpec
     from slipform.config import load_settings
-    from slipform.runner.file_rows import list_files
 
     spec = ExtractorSpec(
         schema,
@@ -88,9 +88,9 @@ def extract(
 
 def _run(job: FilesJob, remote: ExtractorSpec | None) -> FilesSummary:
     """Extract here, or with calls on a Ray cluster where `remote` says what its workers build."""
+    from slipform.addons.batch.scheduler import run_loop
     from slipform.addons.records.folders import extract_files
     from slipform.addons.records.remote import extract_on_ray
-    from slipform.runner.scheduler import run_loop
 
     display = _Display()
     try:
@@ -157,9 +157,9 @@ def _summary_text(job: FilesJob, summary: FilesSummary) -> str:
 
 
 def _estimate_text(job: FilesJob) -> str:
+    from slipform.addons.batch.call import resolved_models
     from slipform.addons.records.estimate import estimate
     from slipform.addons.records.source import document_of
-    from slipform.runner.call import resolved_models
 
     estimates = [estimate(job.extractor, document_of(path), job.limits.concurrency) for path in job.files]
     costs = [each.cost for each in estimates]

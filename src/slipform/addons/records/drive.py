@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 import msgspec
 
+from slipform.addons.batch.journal import Journal
+from slipform.addons.batch.scheduler import AdaptiveConcurrency, GiveUpPolicy, is_fatal, is_temporary
 from slipform.addons.records.calls import FinishedCall
 from slipform.addons.records.result import ExtractionReport, Progress
 from slipform.addons.records.segments import Question
 from slipform.addons.records.session import ExtractionSession, PieceAnswer
 from slipform.errors import ConfigError, RateLimitError, UpstreamError
 from slipform.ir import Usage
-from slipform.runner.journal import Journal
-from slipform.runner.scheduler import AdaptiveConcurrency, GiveUpPolicy, is_fatal, is_temporary
 
 _BYTES_PER_TOKEN = 4
 

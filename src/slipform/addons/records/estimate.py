@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from slipform.addons.batch.call import resolved_models
 from slipform.addons.records.lines import LineTable
 from slipform.addons.records.prompts import messages_for
 from slipform.addons.records.result import Estimate
@@ -16,7 +17,6 @@ from slipform.files.document import Document
 from slipform.ir import Usage
 from slipform.ir.response import guess_tokens
 from slipform.prices import cost_of
-from slipform.runner.call import resolved_models
 from slipform.schema.examples import example
 from slipform.schema.summary import summarize
 

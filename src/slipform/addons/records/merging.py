@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from slipform.addons.evidence.comparison import same_value
+from slipform.addons.evidence.occurrences import Lookup
+from slipform.addons.evidence.source_index import LookupBudget, SourceIndex
 from slipform.addons.records.coverage import between
 from slipform.addons.records.learning import RecordCandidate
 from slipform.addons.records.lines import LineTable
@@ -30,9 +33,6 @@ from slipform.addons.records.segments import Question
 from slipform.addons.records.session import ExtractionSession
 from slipform.addons.records.shapes import RecordShape
 from slipform.errors import SchemaViolationError
-from slipform.evidence.comparison import same_value
-from slipform.evidence.occurrences import Lookup
-from slipform.evidence.source_index import LookupBudget, SourceIndex
 from slipform.files.document import Document
 from slipform.ir.evidence import FieldEvidence, Span
 from slipform.schema import Schema

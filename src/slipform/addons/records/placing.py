@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from slipform.addons.evidence.occurrences import Lookup
+from slipform.addons.evidence.source_index import LookupBudget, SourceIndex
 from slipform.addons.records.learning import DEFAULT_HEIGHT, Placed, Places, RecordCandidate, RecordLeaf, RecordModel
 from slipform.addons.records.lines import LineTable, column_text, resembles
 from slipform.addons.records.segments import Context, Question
-from slipform.evidence.occurrences import Lookup
-from slipform.evidence.source_index import LookupBudget, SourceIndex
 from slipform.schema.document import join_pointer
 
 _MOST_PLACES = 400

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from slipform.addons.batch.call import runner_router
+from slipform.addons.batch.ray import ActorPool, actor_pool, portable_schema
 from slipform.addons.records.calls import FinishedCall
 from slipform.addons.records.folders import FilesJob, FilesSummary, extract_files
 from slipform.addons.records.merging import MergeOptions
@@ -21,8 +23,6 @@ from slipform.config import Settings
 from slipform.engine.setup import library_options
 from slipform.errors import SlipformError
 from slipform.named_schemas import schema_named
-from slipform.runner.call import runner_router
-from slipform.runner.ray import ActorPool, actor_pool, portable_schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from slipform.addons.batch.call import resolved_models
 from slipform.addons.records.calls import PieceCaller
 from slipform.addons.records.drive import Driver, QuestionFunction
 from slipform.addons.records.merging import ExtractedPart, MergeOptions, final_records, merge
@@ -17,7 +18,6 @@ from slipform.addons.records.source import digest_of
 from slipform.engine.setup import Options
 from slipform.files.document import Document
 from slipform.providers.router import Router
-from slipform.runner.call import resolved_models
 
 
 @dataclass(frozen=True, slots=True)

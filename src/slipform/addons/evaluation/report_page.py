@@ -1,0 +1,218 @@
+"""Write the report of an evaluation as one HTML file: a table, three pictures, and what was wrong."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+from slipform.addons.evaluation.page import OWN, whole_page
+from slipform.addons.evaluation.pictures import MOST_FIELDS, cost_picture, heat_map, run_name, score_picture, shade
+from slipform.addons.evaluation.run import Evaluation
+from slipform.addons.evaluation.scoring import RunScore, all_fields, separation
+from slipform.files.replacing import replacing
+from slipform.files.tables import as_json
+
+_SHOWN_MISTAKES = 100
+_LONGEST = 160
+_NONE = "–"
+_IN_SOURCE = {None: _NONE, True: "yes", False: "no"}
+_HEADER = """<header class="top"><span class="brand">slipform eval</span><span class="file">{name}</span>
+<span class="space"></span><button id="theme">light / dark</button></header><main id="main">"""
+
+
+def write_report(evaluation: Evaluation, page: Path) -> None:
+    """Write the page; it holds the figures as JSON too, in the element `report`."""
+    done = [run for run in evaluation.runs if run.rows]
+    values = max((run.values for run in done), default=0)
+    body = [
+        _HEADER.format(name=html.escape(evaluation.data.name)),
+        f"<h1>{html.escape(evaluation.data.name)}</h1><p>{_counts_text(evaluation, values)}</p>",
+        _summary(evaluation),
+    ]
+    if done:
+        picture, axis = cost_picture(done)
+        body += [
+            _card(_fields_title(len(all_fields(done))), heat_map(done, all_fields(done)), _FIELDS_NOTE),
+            _card(f"Accuracy against {axis}", picture),
+            _scores(done),
+            *(_mistakes(run) for run in done),
+        ]
+    body.append("</main>")
+    data = {"report": [as_json(evaluation.to_dict())]}
+    title = f"{evaluation.data.name} · slipform eval"
+    parts = whole_page(
+        title, "\n".join(body), styles=[f"{OWN}/page.css", f"{OWN}/report.css"], scripts=[f"{OWN}/theme.js"], data=data
+    )
+    with replacing(page) as file:
+        for part in parts:
+            file.write(part)
+
+
+_FIELDS_NOTE = (
+    "Worst fields first. A value counts as right if it is the expected one, however it is written (numbers, dates, "
+    "case, blanks, names); items of lists are paired by what they say. Values that are missing or too many are wrong, "
+    "and so are all values of a row without a valid answer."
+)
+_SCORE_NOTE = (
+    "Each bar: how many of the values with such a score were right; the wider, the more values. AUROC is the chance "
+    "that a right value has a higher score than a wrong one: 1 is perfect, 0.5 is chance. Its interval (95 %) takes "
+    "the values of a row together. A score is not a probability of being right."
+)
+
+
+def _counts_text(evaluation: Evaluation, values: int) -> str:
+    runs = len(evaluation.runs)
+    return f"{evaluation.rows:,} rows, {values:,} values, {runs} {'run' if runs == 1 else 'runs'}."
+
+
+def _fields_title(fields: int) -> str:
+    if fields <= MOST_FIELDS:
+        return "Accuracy of each field"
+    return f"Accuracy of the worst {MOST_FIELDS} of {fields} fields"
+
+
+def _card(title: str, inside: str, note: str = "") -> str:
+    paragraph = f'<p class="muted">{html.escape(note)}</p>' if note else ""
+    scroll = f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(title)}">{inside}</div>'
+    return f'<section class="card"><h2>{html.escape(title)}</h2>{scroll}{paragraph}</section>'
+
+
+_HEADS = (
+    "model",
+    "strategy",
+    "values right",
+    "rows right",
+    "valid",
+    "calls",
+    "tokens in / out",
+    "cost",
+    "p50",
+    "p95",
+    "AUROC (95 %)",
+)
+
+
+def _summary(evaluation: Evaluation) -> str:
+    best = max((run.accuracy for run in evaluation.runs if run.rows), default=None)
+    heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
+    rows = "".join(_summary_row(run, is_best=run.accuracy == best and run.rows > 0) for run in evaluation.runs)
+    return _card("Runs", f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>")
+
+
+def _summary_row(run: RunScore, *, is_best: bool) -> str:
+    names = f'<th scope="row">{html.escape(run.model)}{" ★" if is_best else ""}</th><td>{run.strategy}</td>'
+    if run.error:
+        return f'<tr>{names}<td colspan="9" class="bad">{html.escape(run.error)}</td></tr>'
+    score = separation(run.leaves)
+    auroc = _NONE
+    if score.auroc is not None:
+        interval = "" if score.low is None or score.high is None else f" ({score.low:.2f}–{score.high:.2f})"
+        auroc = f"{score.auroc:.2f}{interval}, n={score.right + score.wrong:,}"
+    fill, ink = shade(run.accuracy)
+    share = (
+        f'<svg class="share" viewBox="0 0 64 22" width="64" role="img" aria-label="{_percent(run.accuracy)}">'
+        f'<rect width="64" height="22" rx="4" fill="{fill}"></rect>'
+        f'<text x="32" y="15.5" text-anchor="middle" fill="{ink}" class="cell">{_percent(run.accuracy)}</text></svg>'
+    )
+    cells = (
+        share,
+        f"{run.exact:,} of {run.rows:,}",
+        _percent(run.valid / run.rows) if run.rows else _NONE,
+        f"{run.calls:,}",
+        f"{run.input_tokens:,} / {run.output_tokens:,}",
+        _NONE if run.cost is None else f"{run.cost:,.4g}",
+        _seconds(run.latency(0.5)),
+        _seconds(run.latency(0.95)),
+        auroc,
+    )
+    return f"<tr>{names}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return _NONE
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    return f"{seconds:.1f} s"
+
+
+def _scores(runs: list[RunScore]) -> str:
+    cards = []
+    for run in runs:
+        figures = run.to_dict()["score"]
+        if not figures["values"]:
+            reason = html.escape(figures["reason"] or "no value has a score")
+            cards.append(
+                f'<figure><figcaption>{html.escape(run_name(run))}</figcaption><p class="muted">{reason}</p></figure>'
+            )
+            continue
+        low, high = figures["interval"]
+        interval = "" if low is None else f" ({low:.2f} to {high:.2f})"
+        summary = (
+            "no AUROC: " + figures["reason"] if figures["auroc"] is None else f"AUROC {figures['auroc']:.2f}{interval}"
+        )
+        caption = (
+            f"{html.escape(run_name(run))}<br><strong>{html.escape(summary)}</strong>, {figures['values']:,} values"
+        )
+        cards.append(f"<figure><figcaption>{caption}</figcaption>{score_picture(run)}</figure>")
+    return _card("Score against rightness", f'<div class="figures-row">{"".join(cards)}</div>', _SCORE_NOTE)
+
+
+def _mistakes(run: RunScore) -> str:
+    if not run.mistakes:
+        return f'<section class="card"><h2>{html.escape(run_name(run))}: nothing was wrong</h2></section>'
+    shown = run.mistakes[:_SHOWN_MISTAKES]
+    more = f", the first {len(shown)} here" if run.mistaken > len(shown) else ""
+    heads = "".join(
+        f'<th scope="col">{head}</th>'
+        for head in ("row", "field", "verdict", "expected", "answered", "score", "in the source")
+    )
+    rows = "".join(_mistake_row(each) for each in shown)
+    title = html.escape(f"{run_name(run)}: {run.mistaken:,} wrong{more}")
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    label = html.escape(f"Mistakes of {run_name(run)}")
+    scroll = f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">{table}</div>'
+    return f'<details class="card"><summary>{title}</summary>{scroll}</details>'
+
+
+def _mistake_row(mistake: dict[str, Any]) -> str:
+    if "error" in mistake:
+        return f'<tr><td>{_text(mistake["key"])}</td><td colspan="6" class="bad">{_text(mistake["error"])}</td></tr>'
+    score = mistake.get("score")
+    source = mistake.get("in_source")
+    cells = (
+        _text(mistake["key"]),
+        f"<code>{_text(mistake['field'] or '(the value)')}</code>",
+        mistake["verdict"],
+        _NONE if mistake["verdict"] == "extra" else _json(mistake["expected"]),
+        _NONE if mistake["verdict"] == "missing" else _json(mistake["answered"]),
+        _NONE if score is None else f"{score:.2f}",
+        _IN_SOURCE[source],
+    )
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _json(value: Any) -> str:
+    return (
+        f"<code>{_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))}</code>"
+    )
+
+
+def _text(text: Any) -> str:
+    """Return text from the data as HTML: shortened, without characters that are invisible or change the direction."""
+    excerpt = str(text)
+    if len(excerpt) > _LONGEST:
+        excerpt = excerpt[:_LONGEST] + "…"
+    return html.escape("".join(each if each.isprintable() else _visible(each) for each in excerpt))
+
+
+def _visible(char: str) -> str:
+    if char.isspace():
+        return " "
+    return "\N{REPLACEMENT CHARACTER}"

@@ -1,0 +1,265 @@
+"""Score the answers of one model and strategy: which values are right, and how well their scores predicted it."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import quantiles
+from typing import Any, NamedTuple
+
+from slipform.addons.evidence.comparison import LeafMatch, compare
+
+BINS = 10
+"""Bars of the picture of scores: 0 to 0.1, to 0.2, …"""
+_MOST_MISTAKES = 200
+_Z = 1.959963984540054
+"""For intervals that hold the true figure 95 times in a hundred."""
+
+
+class ScoredLeaf(NamedTuple):
+    """A value with a score, and whether it was right; values of one row are not independent of each other."""
+
+    row: int
+    score: float
+    is_right: bool
+
+
+class Separation(NamedTuple):
+    """How well a score separates right values from wrong ones: 1 perfectly, 0.5 not at all."""
+
+    auroc: float | None
+    low: float | None
+    """The interval of 95 %, with the values of a row taken together."""
+    high: float | None
+    right: int
+    wrong: int
+    reason: str | None = None
+    """Why the figure is missing."""
+
+
+def separation(leaves: Sequence[ScoredLeaf]) -> Separation:
+    """The chance that a right value has a higher score than a wrong one, ties counted half.
+
+    The interval is Obuchowski's for clustered data, made one of Wilson's so that it stays between 0 and 1.
+
+    >>> leaves = [ScoredLeaf(row, row / 8, row > 3) for row in range(8)]
+    >>> separation(leaves).auroc
+    1.0
+    """
+    right = sorted(leaf.score for leaf in leaves if leaf.is_right)
+    wrong = sorted(leaf.score for leaf in leaves if not leaf.is_right)
+    m = len(right)
+    n = len(wrong)
+    if not m or not n:
+        return Separation(None, None, None, m, n, _why_no_separation(m, n))
+    theta = sum(_share_below(score, wrong) for score in right) / m
+    clusters = _sums_by_row(leaves, right, wrong, theta)
+    with_right = sum(sums[2] > 0 for sums in clusters)
+    with_wrong = sum(sums[3] > 0 for sums in clusters)
+    if with_right < 2 or with_wrong < 2:
+        return Separation(theta, None, None, m, n, "right or wrong values are of one row only: no interval")
+    k = len(clusters)
+    s10 = with_right / ((with_right - 1) * m) * sum(sums[0] ** 2 for sums in clusters)
+    s01 = with_wrong / ((with_wrong - 1) * n) * sum(sums[1] ** 2 for sums in clusters)
+    s11 = k / (k - 1) * sum(sums[0] * sums[1] for sums in clusters)
+    variance = max(0.0, s10 / m + s01 / n + 2 * s11 / (m * n))
+    size = theta * (1 - theta) / variance if variance and 0 < theta < 1 else min(with_right, with_wrong)
+    return Separation(theta, *wilson(theta, max(1.0, size)), m, n)
+
+
+def _why_no_separation(right: int, wrong: int) -> str:
+    if not right and not wrong:
+        return "no value has a score"
+    return f"all {right + wrong} values are {'right' if right else 'wrong'}"
+
+
+def _sums_by_row(
+    leaves: Sequence[ScoredLeaf], right: list[float], wrong: list[float], theta: float
+) -> list[list[float]]:
+    """For each row: deviations from `theta` of its right and of its wrong values, and the count of each."""
+    clusters: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0, 0, 0])
+    for leaf in leaves:
+        sums = clusters[leaf.row]
+        at = 0 if leaf.is_right else 1
+        sums[at] += (_share_below(leaf.score, wrong) if leaf.is_right else 1 - _share_below(leaf.score, right)) - theta
+        sums[at + 2] += 1
+    return list(clusters.values())
+
+
+def _share_below(score: float, others: Sequence[float]) -> float:
+    """The share of others that are lower, equal ones counted half."""
+    return (bisect_left(others, score) + bisect_right(others, score)) / 2 / len(others)
+
+
+def wilson(share: float, size: float) -> tuple[float, float]:
+    """The 95 % interval of a share.
+
+    >>> [round(each, 3) for each in wilson(0.9, 100)]
+    [0.826, 0.945]
+    """
+    if not size:
+        return 0.0, 1.0
+    centre = (share + _Z * _Z / (2 * size)) / (1 + _Z * _Z / size)
+    half = _Z / (1 + _Z * _Z / size) * math.sqrt(share * (1 - share) / size + _Z * _Z / (4 * size * size))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+@dataclass(slots=True)
+class FieldScore:
+    """How often one field was right."""
+
+    right: int = 0
+    total: int = 0
+
+    @property
+    def accuracy(self) -> float:
+        """The share that was right."""
+        return self.right / self.total if self.total else 1.0
+
+
+@dataclass(slots=True)
+class RunScore:
+    """What came of one model with one strategy, row by row."""
+
+    model: str
+    strategy: str
+    error: str | None = None
+    """Why it did not come to its end."""
+    rows: int = 0
+    valid: int = 0
+    """Rows with a valid answer."""
+    exact: int = 0
+    """Rows in which every value is right."""
+    fields: dict[str, FieldScore] = field(default_factory=dict)
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+    seconds: list[float] = field(default_factory=list)
+    leaves: list[ScoredLeaf] = field(default_factory=list)
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Why values have no score, and how many."""
+    mistakes: list[dict[str, Any]] = field(default_factory=list)
+    mistaken: int = 0
+
+    def add(self, number: int, key: str, expected: Any, result: Mapping[str, Any]) -> None:
+        """Count one row; `result` is its line of the results or of the failures."""
+        self.rows += 1
+        self._add_figures(result.get("figures") or {})
+        if "error" in result:
+            matches = [match for match in compare(expected, None) if match.verdict == "missing"]
+            self._mistake(number, key, None, {"error": result["error"].get("message")})
+        else:
+            self.valid += 1
+            matches = compare(expected, result["value"])
+        self.exact += "error" not in result and all(match.verdict == "right" for match in matches)
+        evidence = result.get("evidence") or {}
+        for match in matches:
+            score = self.fields.setdefault(match.field, FieldScore())
+            score.total += 1
+            score.right += match.verdict == "right"
+            field = evidence.get(match.answered_at) or {}
+            if field.get("confidence") is not None:
+                self.leaves.append(ScoredLeaf(number, field["confidence"], match.verdict == "right"))
+            elif field.get("reason"):
+                self.reasons[field["reason"]] = self.reasons.get(field["reason"], 0) + 1
+            if match.verdict != "right" and "error" not in result:
+                self._mistake(number, key, match, {"score": field.get("confidence"), "spans": field.get("spans")})
+
+    def _add_figures(self, figures: Mapping[str, Any]) -> None:
+        self.calls += figures.get("calls") or 0
+        self.input_tokens += figures.get("input") or 0
+        self.output_tokens += figures.get("output") or 0
+        if figures.get("cost") is not None:
+            self.cost = (self.cost or 0.0) + figures["cost"]
+        if figures.get("seconds") is not None:
+            self.seconds.append(figures["seconds"])
+
+    def _mistake(self, number: int, key: str, match: LeafMatch | None, details: Mapping[str, Any]) -> None:
+        self.mistaken += 1
+        if len(self.mistakes) >= _MOST_MISTAKES:
+            return
+        mistake: dict[str, Any] = {"row": number, "key": key, **{k: v for k, v in details.items() if v is not None}}
+        if match is not None:
+            spans = mistake.pop("spans", None)
+            mistake |= {"field": match.field, "verdict": match.verdict}
+            mistake |= {"expected": match.expected, "answered": match.answered}
+            if spans is not None and match.answered_at is not None:
+                mistake["in_source"] = bool(spans)
+        self.mistakes.append(mistake)
+
+    @property
+    def values(self) -> int:
+        """Values that were judged."""
+        return sum(score.total for score in self.fields.values())
+
+    @property
+    def accuracy(self) -> float:
+        """The share of values that are right; those of rows without an answer are not."""
+        if self.values:
+            return sum(score.right for score in self.fields.values()) / self.values
+        return 0.0
+
+    def latency(self, share: float) -> float | None:
+        """The seconds within which this share of rows was answered."""
+        if len(self.seconds) < 2:
+            return self.seconds[0] if self.seconds else None
+        return quantiles(self.seconds, n=100, method="inclusive")[round(share * 100) - 1]
+
+    def bins(self) -> list[FieldScore]:
+        """Scored values by their score, ten bins."""
+        bins = [FieldScore() for _ in range(BINS)]
+        for leaf in self.leaves:
+            each = bins[min(BINS - 1, int(leaf.score * BINS))]
+            each.total += 1
+            each.right += leaf.is_right
+        return bins
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        low, high = wilson(self.exact / self.rows, self.rows) if self.rows else (None, None)
+        separated = separation(self.leaves)
+        common_reason = (
+            max(self.reasons, key=lambda each: self.reasons[each]) if self.reasons and not self.leaves else None
+        )
+        reason = common_reason or separated.reason
+        return {
+            "model": self.model,
+            "strategy": self.strategy,
+            **({"error": self.error} if self.error else {}),
+            "rows": self.rows,
+            "valid": self.valid,
+            "validity": self.valid / self.rows if self.rows else None,
+            "values": self.values,
+            "accuracy": self.accuracy,
+            "exact": self.exact,
+            "exact_share": self.exact / self.rows if self.rows else None,
+            "exact_interval": [low, high],
+            "fields": {
+                name: {"accuracy": score.accuracy, "right": score.right, "values": score.total}
+                for name, score in self.fields.items()
+            },
+            "calls": self.calls,
+            "tokens": {"input": self.input_tokens, "output": self.output_tokens},
+            "cost": self.cost,
+            "seconds": {"p50": self.latency(0.5), "p95": self.latency(0.95)},
+            "score": {
+                "auroc": separated.auroc,
+                "interval": [separated.low, separated.high],
+                "values": separated.right + separated.wrong,
+                "right": separated.right,
+                "wrong": separated.wrong,
+                "reason": None if separated.auroc is not None and separated.low is not None else reason,
+                "bins": [{"right": each.right, "values": each.total} for each in self.bins()],
+            },
+            "mistakes": self.mistaken,
+            "examples": self.mistakes,
+        }
+
+
+def all_fields(runs: Iterable[RunScore]) -> list[str]:
+    """The fields of all runs, in the order they were met."""
+    return list(dict.fromkeys(name for run in runs for name in run.fields))

@@ -1,0 +1,1 @@
+"""Collect evidence for answers; `slipform.evidence` has the public names."""

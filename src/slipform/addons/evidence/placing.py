@@ -1,0 +1,422 @@
+"""Choose which of several places in a source each leaf of an answer was taken from.
+
+The clear leaves come first, because they show where their records are. What is computed of a place, or of equal leaves,
+is computed once, so the work grows with the leaves and not with leaves times places.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from slipform.addons.evidence.differences import NEGATIONS, has_negation, is_negated
+from slipform.addons.evidence.folding import fold, word_table
+from slipform.addons.evidence.source_index import LookupBudget, Occurrence, SourceIndex, Spot
+from slipform.ir.evidence import Span
+
+Labels: TypeAlias = tuple[tuple[str, ...], ...]
+"""Words that may be beside a value: of its key, then of the schema's titles and descriptions."""
+
+_MARGIN = 0.05
+"""How much better than the next a place has to be, to be the one."""
+_MOST_TIED = 20
+_MOST_WEIGHED = 100
+_MOST_RIVALS = 40
+_MOST_CENTRES = 64
+_LABEL_REACH = 60
+_HEAD_NEARNESS = 0.9
+"""Of the head of the column that a place is in: the word right before it has 1."""
+_HAS_DECIMALS = re.compile(r"[.,]\d{1,2}(?!\d)")
+_MINUS_BEFORE = re.compile(r"(?<![\w)%])-$")
+_MINUS_AT_END = re.compile(r"-(?![\w-])")
+_LABEL_WORD = re.compile(r"[^\W_]+")
+_LABEL_AFTER = re.compile(r"[^\W_]+(?![\w]*\s?[:=])")
+"""A word after a value may name it (3 rooms), unless it names what follows (3 rooms: 4)."""
+_TIME_WORDS = frozenset(word_table("keys")["times"])
+"""Words of keys whose values may be parts of what looks like a time of day."""
+_ABSENCE_WORDS = NEGATIONS | frozenset(word_table("keys")["absence"])
+"""Words of keys whose values may be what a text says is not so."""
+_DIGIT = re.compile(r"\d")
+_BESIDE = 0.6
+"""How near a key is at least whose word is right after a place, or right before it."""
+_WEIGHING_WORK = 20
+_READING_WORK = 200
+_NEAREST_WORK = 3_000
+_NEGATION_WORK = 20
+"""Units of work for a place that is weighed, for one whose surroundings are read, for those nearest to others, and for
+the words before one."""
+
+
+class AnswerLeaf:
+    """A value of the answer with its possible places; equal values share their list of places."""
+
+    __slots__ = ("chosen", "group", "labels", "own_scores", "path", "places", "record", "value", "weighed")
+    group: _Group
+    record: _Record
+    own_scores: list[float | None]
+    """How well each place fits by itself, where that is known; leaves that are alike share the list."""
+
+    def __init__(self, path: tuple[str | int, ...], value: Any, labels: Labels, places: list[Occurrence]) -> None:
+        self.path = path
+        self.value = value
+        self.labels = labels
+        self.places = places
+        self.chosen: list[Occurrence] = []
+        self.weighed: _Weighed | None = None
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The places that were chosen."""
+        is_tied = len(self.chosen) > 1
+        return tuple([Span(*place, is_tied) for place in self.chosen])
+
+
+class _Group:
+    """The leaves with the same possible places: equal values, 6 and 6.0 among them."""
+
+    __slots__ = ("free", "leaves", "spots", "starts")
+
+    def __init__(self, places: Sequence[Occurrence], source: SourceIndex) -> None:
+        self.leaves: list[AnswerLeaf] = []
+        self.starts = [place.start for place in places]
+        self.spots = [source.spot(start) for start in self.starts] if len(places) > 1 else []
+        """Where the places are, in lines and sentences."""
+        self.free = list(range(len(places)))
+        """The numbers of the places that no leaf has for itself."""
+
+    def take(self, start: int) -> None:
+        """Note that a leaf has the place that begins here."""
+        number = bisect_left(self.starts, start)
+        at = bisect_left(self.free, number)
+        if at < len(self.free) and self.free[at] == number:
+            del self.free[at]
+
+
+class _Record:
+    """The object that leaves are fields of: their labels, and the places of those whose place is clear."""
+
+    __slots__ = ("anchors", "labels")
+
+    def __init__(self) -> None:
+        self.anchors: list[Spot] = []
+        self.labels: tuple[Labels, ...] = ()
+        """One leaf's labels for each key: items of a list have the same."""
+
+
+class _Weighed:
+    """What weighing the places of a leaf has shown, and in which situation."""
+
+    __slots__ = ("lead", "place", "situation")
+
+    def __init__(self, situation: tuple[int, int], place: Occurrence, lead: float) -> None:
+        self.situation = situation
+        self.place = place
+        """The best of them."""
+        self.lead = lead
+        """How much better than the next it is."""
+
+
+def place_leaves(source: SourceIndex, leaves: Sequence[AnswerLeaf], budget: LookupBudget) -> None:
+    """Give every leaf its place, or all places that stay equally likely."""
+    chooser = _Chooser(source, budget)
+    chooser.prepare(leaves)
+    chooser.choose([leaf for leaf in leaves if leaf.places])
+
+
+class _Chooser:
+    def __init__(self, source: SourceIndex, budget: LookupBudget) -> None:
+        self._source = source
+        self._budget = budget
+        self._groups: dict[tuple[tuple[int, int], ...], _Group] = {}
+        self._surroundings: dict[tuple[int, int], _Surroundings] = {}
+        self._own_scores: dict[tuple[int, Labels, tuple[Labels, ...]], list[float | None]] = {}
+
+    def prepare(self, leaves: Sequence[AnswerLeaf]) -> None:
+        """Find the group and the record of every leaf, and leave out places that do not say its value."""
+        records: dict[tuple[str | int, ...], _Record] = {}
+        labels: dict[int, dict[tuple[str, ...], Labels]] = {}
+        grouped: dict[tuple[int, Labels], tuple[list[Occurrence], _Group]] = {}
+        kept_alive: list[list[Occurrence]] = []
+        for leaf in leaves:
+            leaf.record = records.setdefault(_record_path(leaf.path), _Record())
+            first = leaf.labels[0] if leaf.labels else ()
+            labels.setdefault(id(leaf.record), {}).setdefault(first, leaf.labels)
+            key = (id(leaf.places), leaf.labels)
+            if key not in grouped:
+                kept_alive.append(leaf.places)
+                places = self._eligible_places(leaf)
+                where = tuple([(place.start, place.end) for place in places])
+                if where not in self._groups:
+                    self._groups[where] = _Group(places, self._source)
+                grouped[key] = (places, self._groups[where])
+            leaf.places, leaf.group = grouped[key]
+            leaf.group.leaves.append(leaf)
+        for record in records.values():
+            record.labels = tuple(labels[id(record)].values())[:_MOST_RIVALS]
+        for leaf in leaves:
+            alike = (id(leaf.places), leaf.labels, leaf.record.labels)
+            if alike not in self._own_scores:
+                self._own_scores[alike] = [None] * len(leaf.places)
+            leaf.own_scores = self._own_scores[alike]
+
+    def choose(self, leaves: Sequence[AnswerLeaf]) -> None:
+        """Decide for every leaf that has a place."""
+        for leaf in leaves:
+            if len(leaf.places) == 1 and len(leaf.group.leaves) <= 1:
+                self._settle(leaf, leaf.places[0])
+        for least_label in (0.3, 0.0, 0.0):
+            for leaf in leaves:
+                if not leaf.chosen and not self._budget.is_spent:
+                    self._decide(leaf, least_label)
+        self._in_order()
+        for leaf in leaves:
+            if not leaf.chosen:
+                self._decide_last(leaf)
+
+    def _settle(self, leaf: AnswerLeaf, place: Occurrence) -> None:
+        leaf.chosen = [place]
+        leaf.group.take(place.start)
+        insort(leaf.record.anchors, self._source.spot(place.start))
+
+    # -- which places say the value
+
+    def _eligible_places(self, leaf: AnswerLeaf) -> list[Occurrence]:
+        """The places that may state a value: `true`, say, and 5 where the text has -5, need their key beside them."""
+        places = leaf.places
+        if isinstance(leaf.value, bool):
+            if len(places) <= 1:
+                return places
+            return [place for place in places if self._label(place, leaf.labels) > 0]
+        if not isinstance(leaf.value, int | float):
+            return self._asserted(leaf)
+        self._budget.spend(2 * len(places))
+        if any(map(self._source.is_in_time, places)):
+            places = [place for place in places if not self._source.is_in_time(place) or self._is_of_time(place, leaf)]
+        if leaf.value <= 0 or not any(map(self._is_negative, places)):
+            return places
+        return [place for place in places if not self._is_negative(place) or self._label(place, leaf.labels) > 0]
+
+    def _asserted(self, leaf: AnswerLeaf) -> list[Occurrence]:
+        """The places that no negation is right before; if all have one, they are `partial`: fever in "no fever"."""
+        if not leaf.places or _DIGIT.search(leaf.value) or has_negation(leaf.value):
+            return leaf.places
+        self._budget.spend(_NEGATION_WORK * len(leaf.places))
+        plain = [place for place in leaf.places if not is_negated(self._source, place.start)]
+        if plain or any(word in _ABSENCE_WORDS for label in leaf.labels for word in label):
+            return plain or leaf.places
+        return [place._replace(how="partial") for place in leaf.places]
+
+    def _is_of_time(self, place: Occurrence, leaf: AnswerLeaf) -> bool:
+        """Whether a leaf can be an hour or a minute, or the place a score (21:18): its key says so, or is beside it."""
+        if any(word in _TIME_WORDS for label in leaf.labels for word in label):
+            return True
+        return self._label(place, leaf.labels) >= _BESIDE
+
+    def _is_negative(self, place: Occurrence) -> bool:
+        plain = self._source.plain
+        if _MINUS_BEFORE.search(plain, max(0, place.start - 2), place.start):
+            return True
+        return bool(_MINUS_AT_END.match(plain, place.end)) and plain[place.end - 3 : place.end - 2] in (".", ",")
+
+    # -- which of several places
+
+    def _decide(self, leaf: AnswerLeaf, least_label: float) -> None:
+        free = leaf.group.free
+        is_only = len(free or leaf.places) == 1
+        if is_only and (not least_label or len(leaf.places) == 1):
+            self._settle(leaf, leaf.places[free[0] if free else 0])
+            return
+        situation = (len(leaf.record.anchors), len(free))
+        if leaf.weighed is None or leaf.weighed.situation != situation:
+            scored = self._scored(leaf)
+            lead = scored[0][0] - scored[1][0] if len(scored) > 1 else _MARGIN + 1
+            leaf.weighed = _Weighed(situation, scored[0][1], lead)
+        best = leaf.weighed
+        if least_label and self._label(best.place, leaf.labels) < least_label:
+            return
+        if best.lead > _MARGIN:
+            self._settle(leaf, best.place)
+
+    def _decide_last(self, leaf: AnswerLeaf) -> None:
+        """Choose the best place, or all that are as good; where the work is spent, some places as they come."""
+        free = leaf.group.free or range(len(leaf.places))
+        if len(free) == 1:
+            self._settle(leaf, leaf.places[free[0]])
+            return
+        if self._budget.is_spent:
+            leaf.chosen = [leaf.places[number] for number in free[:_MOST_TIED]]
+            return
+        scored = self._scored(leaf)
+        best = scored[0][0]
+        tied = [place for score, place in scored if best - score <= _MARGIN]
+        if len(tied) == 1:
+            self._settle(leaf, tied[0])
+        else:
+            leaf.chosen = sorted(tied)[:_MOST_TIED]
+
+    def _scored(self, leaf: AnswerLeaf) -> list[tuple[float, Occurrence]]:
+        """The places that a leaf may have, those around its record's other values if they are many, best first."""
+        group = leaf.group
+        anchors = leaf.record.anchors
+        own_scores = leaf.own_scores
+        numbers = group.free or range(len(leaf.places))
+        if len(numbers) > _MOST_WEIGHED:
+            numbers = _nearest(numbers, group.starts, anchors)
+            self._budget.spend(_NEAREST_WORK)
+        self._budget.spend(_WEIGHING_WORK * len(numbers))
+        scored: list[tuple[float, Occurrence]] = []
+        for number in numbers:
+            own = own_scores[number]
+            if own is None:
+                own = own_scores[number] = self._own_score(leaf.places[number], leaf)
+            score = own + _nearness(group.spots[number], anchors) if anchors else own
+            scored.append((score, leaf.places[number]))
+        return sorted(scored, key=_best_first)
+
+    def _own_score(self, place: Occurrence, leaf: AnswerLeaf) -> float:
+        """How well a place fits a leaf, wherever the other fields of its record are."""
+        score = self._label_score(place, leaf) + (0.2 if place.how == "exact" else 0.0)
+        if isinstance(leaf.value, int | float) and _HAS_DECIMALS.search(self._source.plain, place.start, place.end):
+            score += 0.2 if isinstance(leaf.value, float) else -0.2
+        return score
+
+    def _label_score(self, place: Occurrence, leaf: AnswerLeaf) -> float:
+        """How much more the words around a place name a leaf than the other fields of its record."""
+        own = leaf.labels[0] if leaf.labels else ()
+        rivals = [labels for labels in leaf.record.labels if labels[:1] != leaf.labels[:1]]
+        self._budget.spend(_WEIGHING_WORK * (1 + len(rivals)))
+        others = [self._label(place, labels, but=own) for labels in rivals]
+        return 2 * (self._label(place, leaf.labels) - max(others, default=0.0))
+
+    def _label(self, place: Occurrence, labels: Labels, *, but: tuple[str, ...] = ()) -> float:
+        """How much the words around a place name a leaf: the nearer the more, and those before it more than others."""
+        if not labels:
+            return 0.0
+        near = self._surroundings_of(place)
+        best = 0.0
+        for number, label in enumerate(labels[:3]):
+            words = [word for word in label if word not in but]
+            total = sum([near.to(word) for word in words])
+            best = max(best, total / (len(words) ** 0.5 or 1) * (1.0 if number == 0 else 0.7))
+        return best
+
+    def _surroundings_of(self, place: Occurrence) -> _Surroundings:
+        key = (place.start, place.end)
+        surroundings = self._surroundings.get(key)
+        if surroundings is None:
+            self._budget.spend(_READING_WORK)
+            surroundings = self._surroundings[key] = _Surroundings(_words_around(self._source, place))
+        return surroundings
+
+    def _in_order(self) -> None:
+        """Equal values that occur as often as in the answer: the first is the first."""
+        for group in self._groups.values():
+            undecided = [leaf for leaf in group.leaves if not leaf.chosen]
+            if undecided and len(undecided) == len(group.free):
+                for leaf, number in zip(undecided, list(group.free), strict=True):
+                    self._settle(leaf, leaf.places[number])
+
+
+class _Surroundings:
+    """The words beside a place with their nearness, from 1 for the word right before it."""
+
+    __slots__ = ("_by_key", "_words")
+
+    def __init__(self, words: list[tuple[str, float]]) -> None:
+        self._words = words
+        self._by_key: dict[str, float] = {}
+
+    def to(self, key: str) -> float:
+        """How near the nearest word is that is a word of a key; 0 without one."""
+        nearness = self._by_key.get(key)
+        if nearness is None:
+            nearness = max([near for word, near in self._words if _names(word, key)], default=0.0)
+            self._by_key[key] = nearness
+        return nearness
+
+
+def _words_around(source: SourceIndex, place: Occurrence) -> list[tuple[str, float]]:
+    text = source.text
+    start = place.start
+    line = source.line_of(start)
+    begin = source.line_starts[line]
+    if begin and source.content_start(line) >= start:
+        begin = source.line_starts[line - 1]
+    before = _LABEL_WORD.findall(text[max(begin, start - _LABEL_REACH) : start])
+    after = _LABEL_AFTER.findall(text, place.end, min(place.end + 25, source.line_end(place.end)))
+    near = [(fold(word), 1 / (1 + distance)) for distance, word in enumerate(reversed(before[-8:]))]
+    head = source.tables.head(line, start, place.end)
+    near += [(fold(word), _HEAD_NEARNESS) for word in _LABEL_WORD.findall(head)]
+    return near + [(fold(word), 0.6 / (1 + distance)) for distance, word in enumerate(after[:2])]
+
+
+def _best_first(scored: tuple[float, Occurrence]) -> tuple[float, int]:
+    return -scored[0], scored[1].start
+
+
+def _nearness(spot: Spot, anchors: Sequence[Spot]) -> float:
+    """How near a place is to the nearest of some sorted others, in lines, sentences and characters."""
+    at = bisect_left(anchors, spot)
+    start, line, sentence = spot
+    other = anchors[at] if at < len(anchors) else anchors[-1]
+    characters = abs(start - other[0])
+    lines = abs(line - other[1])
+    sentences = abs(sentence - other[2])
+    if 0 < at < len(anchors):
+        before = anchors[at - 1]
+        characters = min(characters, start - before[0])
+        lines = min(lines, line - before[1])
+        sentences = min(sentences, sentence - before[2])
+    return 1 / (1 + lines) + 0.8 / (1 + sentences) + 0.7 / (1 + characters / 40)
+
+
+def _nearest(numbers: Sequence[int], starts: Sequence[int], anchors: Sequence[Spot]) -> list[int]:
+    """The numbers of those places that are nearest to some sorted anchors, or to the beginning without any."""
+    if not anchors:
+        return list(numbers[:_MOST_WEIGHED])
+    centres = [anchor[0] for anchor in anchors]
+    if len(centres) > _MOST_CENTRES:
+        centres = [centres[len(centres) * part // _MOST_CENTRES] for part in range(_MOST_CENTRES)]
+    # From every centre outwards to both sides: the heap has the next place of each.
+    heap: list[tuple[int, int, int, int]] = []
+    for centre in centres:
+        first = bisect_left(numbers, centre, key=starts.__getitem__)
+        for at, step in ((first, 1), (first - 1, -1)):
+            if 0 <= at < len(numbers):
+                heap.append((abs(starts[numbers[at]] - centre), at, step, centre))
+    heapq.heapify(heap)
+    nearest: set[int] = set()
+    while heap and len(nearest) < _MOST_WEIGHED:
+        _, at, step, centre = heap[0]
+        nearest.add(at)
+        at += step
+        if 0 <= at < len(numbers):
+            heapq.heapreplace(heap, (abs(starts[numbers[at]] - centre), at, step, centre))
+        else:
+            heapq.heappop(heap)
+    return [numbers[at] for at in sorted(nearest)]
+
+
+def _record_path(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """The path of the object that a leaf is a field of."""
+    end = len(path)
+    while end and isinstance(path[end - 1], int):
+        end -= 1
+    return path[: max(end - 1, 0)]
+
+
+@lru_cache(maxsize=1 << 15)
+def _names(word: str, key: str) -> bool:
+    """Whether a word of the text is a word of a key: itself, in another form, or spelled out (`qty`, `quantity`)."""
+    if word == key:
+        return True
+    if len(key) >= 4 and len(word) >= 4:
+        return word.startswith(key[: max(4, len(key) - 2)]) or key.startswith(word[: max(4, len(word) - 2)])
+    if len(key) < 2 or len(word) <= len(key) or word[0] != key[0]:
+        return False
+    letters = iter(word)
+    return all(letter in letters for letter in key)

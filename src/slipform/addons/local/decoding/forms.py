@@ -1,0 +1,426 @@
+"""Expand a schema into plain alternatives, without `$ref`, `allOf`, choices, `not`, conditions or dependencies.
+
+The compiler takes neither `not` nor conditions nor most `oneOf`. What they say can be said without them: a condition is
+a choice between "it holds, and so does `then`" and "it does not, and `else` does"; `oneOf` is a choice in which each
+branch shuts out the others. Every value of an alternative is valid under the schema; not every valid value need have
+an alternative, so what has no plain spelling is simply left out.
+
+Each gives some of those values, not always all: "not these words" leaves every other text, "at least 3" leaves what is
+at most 2.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from slipform.addons.local.decoding.cost import types_of
+from slipform.addons.local.decoding.patterns import are_apart, pieces
+from slipform.schema.document import DEFINITIONS, DYNAMIC_REF, RECURSIVE_REF, REF, Json, lookup
+from slipform.schema.keywords import (
+    ANNOTATIONS,
+    NoNormalForm,
+    PlainSchema,
+    Unsatisfiable,
+    common_values,
+    intersection,
+    json_key,
+    json_type,
+    named_types,
+    property_schema,
+)
+
+_MOST_LETTERS = 120
+_NEGATED = frozenset(
+    {
+        *(REF, "allOf", "anyOf", "not", "type", "enum", "const"),
+        *("required", "properties", "additionalProperties", "minProperties", "maxProperties"),
+        *("minLength", "maxLength", "pattern", "minItems", "maxItems", "minimum", "maximum"),
+    }
+)
+"""What can be turned into its opposite without leaving out any value, in many forms."""
+_ALL = frozenset({"string", "number", "boolean", "null", "array", "object"})
+_ANY = r"[\s\S]"
+_REST = f"{_ANY}*"
+_NUMBERS = frozenset({"number", "integer"})
+
+
+def no_value_of(name: str) -> PlainSchema:
+    """An object without this property."""
+    return {"type": ["object"], "properties": {name: False}}
+
+
+def outside(form: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[PlainSchema]:
+    """Schemas that share no value with `other`, each for one of its keywords; to be held together with `form`.
+
+    >>> list(outside({"type": ["string", "null"]}, {"type": "string", "minLength": 3}))
+    [{'type': ['null']}, {'type': ['string'], 'maxLength': 2}]
+    """
+    if excluded := named_types(other):
+        kinds = _left(_kinds(form), excluded)
+        if kinds:
+            yield {"type": sorted(kinds)}
+    if "enum" in other or "const" in other:
+        yield from _other_values(form, other.get("enum", [other.get("const")]))
+    for name in other.get("required", ()):
+        yield no_value_of(name)
+    for keyword, (kind, opposite) in _OPPOSITES.items():
+        if keyword in other and not isinstance(other[keyword], bool):
+            yield from ({"type": [kind], **one} for one in opposite(other[keyword]))
+
+
+def can_negate(form: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether the ways out of `other` give every value within `form` of which it is not true."""
+    keywords = other.keys() - ANNOTATIONS
+    kinds = named_types(form)
+    if not keywords <= _NEGATED or (REF in keywords and len(keywords) > 1):
+        return False
+    if {"enum", "const"} & keywords and "enum" not in form and not (kinds and kinds <= {"string", "boolean", "null"}):
+        return False
+    if "type" in keywords and (
+        (form and not kinds) or ("number" in _kinds(form) and named_types(other) & _NUMBERS == {"integer"})
+    ):
+        return False
+    if {"minimum", "maximum"} & keywords and (not kinds or "number" in kinds):
+        return False
+    return "pattern" not in keywords
+
+
+def _kinds(form: Mapping[str, Any]) -> frozenset[str]:
+    return types_of(form) if form else _ALL
+
+
+def _left(kinds: frozenset[str], excluded: frozenset[str]) -> frozenset[str]:
+    # A number may be whole, and a whole number is a number.
+    return kinds - (excluded | _NUMBERS if excluded & _NUMBERS else excluded)
+
+
+def _other_values(form: Mapping[str, Any], values: list[Json]) -> Iterator[PlainSchema]:
+    if "enum" in form:
+        taken = {json_key(value) for value in values}
+        left = [value for value in form["enum"] if json_key(value) not in taken]
+        if left:
+            yield {"enum": left}
+        return
+    types = frozenset(json_type(value) for value in values)
+    kinds = _left(_kinds(form), types)
+    if kinds:
+        yield {"type": sorted(kinds)}
+    if words := [value for value in values if isinstance(value, str)]:
+        yield {"type": ["string"], "pattern": other_words(words)}
+    if numbers := [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]:
+        yield {"type": ["number"], "minimum": max(numbers) + 1}
+    if "boolean" in types:
+        yield {"enum": [value for value in (False, True) if value not in values]}
+
+
+def other_words(words: list[str]) -> str:
+    """A pattern of texts that are none of these words, or some of them where the words are many.
+
+    >>> other = re.compile(other_words(["ab", "a"]))
+    >>> [word for word in ("", "a", "b", "ab", "abc", "ba") if other.search(word)]
+    ['', 'b', 'abc', 'ba']
+    """
+    if sum(map(len, words)) > _MOST_LETTERS:
+        return f"^[^{_in_class({word[0] for word in words if word})}]{_REST}$"
+    prefixes = sorted({word[:end] for word in words for end in range(len(word) + 1)})
+    alternatives: list[str] = []
+    for start in prefixes:
+        following = {word[len(start)] for word in words if word.startswith(start) and len(word) > len(start)}
+        if start not in words:
+            alternatives.append(re.escape(start))
+        alternatives.append(re.escape(start) + (f"[^{_in_class(following)}]{_REST}" if following else f"{_ANY}{_REST}"))
+    return f"^({'|'.join(alternatives)})$"
+
+
+def _in_class(letters: set[str]) -> str:
+    return "".join("\\" + letter if letter in "\\]^-[" else letter for letter in sorted(letters))
+
+
+def _other_texts(pattern: str) -> list[PlainSchema]:
+    """Texts that do not match a pattern, where it says of which class all characters are, or one, or the first."""
+    parts = list(pieces(pattern))
+    if len(parts) == 4 and parts[0] == "^" and parts[2] in "+*" and parts[3] == "$" and (other := _negated(parts[1])):
+        return [{"pattern": other}]
+    if len(parts) == 1 and (other := _negated(parts[0])):
+        return [{"pattern": f"^{other}*$"}]
+    if len(parts) > 1 and parts[0] == "^" and (other := _begins_otherwise(parts[1:])):
+        return [{"pattern": f"^{other}"}]
+    return []
+
+
+def _begins_otherwise(parts: list[str]) -> str | None:
+    """A class without the first character of a pattern, where that is of one class and must be there."""
+    depth = 0
+    follows = parts[1:2]
+    for part in parts:
+        depth += part.startswith("(") - (part == ")")
+        if part == "|" and depth == 0:
+            return None
+    if follows and (follows[0] in "*?" or re.match(r"\{0", follows[0])):
+        return None
+    return _negated(parts[0])
+
+
+def _negated(part: str) -> str | None:
+    if part.startswith("["):
+        if part.startswith("[^"):
+            return "[" + part[2:]
+        return "[^" + part[1:]
+    if re.fullmatch(r"\\[dDsSwW]", part):
+        return part.swapcase()
+    if len(part) == 2 and part[0] == "\\" and not part[1].isalnum():
+        return f"[^{part}]"
+    return f"[^{_in_class({part})}]" if part.isalnum() or part in "-_ @#/:,;<>=!%&~" else None
+
+
+_OPPOSITES: Final[dict[str, tuple[str, Callable[[Any], list[PlainSchema]]]]] = {
+    "minLength": ("string", lambda least: [{"maxLength": least - 1}] if least > 0 else []),
+    "maxLength": ("string", lambda most: [{"minLength": most + 1}]),
+    "pattern": ("string", _other_texts),
+    "minItems": ("array", lambda least: [{"maxItems": least - 1}] if least > 0 else []),
+    "maxItems": ("array", lambda most: [{"minItems": most + 1}]),
+    "minProperties": ("object", lambda least: [{"maxProperties": least - 1}] if least > 0 else []),
+    "maxProperties": ("object", lambda most: [{"minProperties": most + 1}]),
+    "minimum": ("number", lambda least: [{"maximum": math.ceil(least) - 1}]),
+    "maximum": ("number", lambda most: [{"minimum": math.floor(most) + 1}]),
+    "exclusiveMinimum": ("number", lambda least: [{"maximum": least}]),
+    "exclusiveMaximum": ("number", lambda most: [{"minimum": most}]),
+}
+_MOST = 24
+_DEEPEST = 10
+_STEPS = 4_000
+CONDITIONS = frozenset({"not", "if", "then", "else", "dependencies", "dependentSchemas", "dependentRequired"})
+_COMBINES = frozenset({REF, "allOf", "anyOf", "oneOf", *CONDITIONS})
+_OPAQUE = frozenset({DYNAMIC_REF, RECURSIVE_REF, "unevaluatedProperties", "unevaluatedItems"})
+
+
+class DecodingForm:
+    """The alternatives of the values of one document; `narrower` once a valid value may have none.
+
+    `apart` says that the branches of every `oneOf` are known to have no value in common.
+    """
+
+    def __init__(self, root: Mapping[str, Any], *, apart: bool = False) -> None:
+        self.narrower = False
+        self._apart = apart
+        self._root = root
+        self._steps = 0
+
+    def of(self, sub: Json, depth: int = 0, within: list[PlainSchema] | None = None) -> list[PlainSchema]:
+        """The alternatives of a subschema, `within` given ones; none where it cannot be written plainly.
+
+        >>> either = {"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "type": "object"}
+        >>> DecodingForm({}).of(either)[0]["properties"]
+        {'a': {}}
+        """
+        forms = [{}] if within is None else within
+        if not isinstance(sub, Mapping):
+            return [] if sub is False else forms
+        target = lookup(self._root, sub[REF]) if REF in sub else True
+        if self._gives_up(depth) or target is None or not _OPAQUE.isdisjoint(sub):
+            self.narrower = True
+            return []
+        forms = self._all(forms, [_own(sub)], depth)
+        for part in (target, *sub.get("allOf", ())):
+            forms = self.of(part, depth + 1, forms)
+        if "anyOf" in sub:
+            forms = self._first([form for each in sub["anyOf"] for form in self.of(each, depth + 1, forms)])
+        if "oneOf" in sub:
+            forms = self._first([form for at in range(len(sub["oneOf"])) for form in self._only(forms, sub, at, depth)])
+        return self._first(self._conditions(forms, sub, depth))
+
+    def without(self, form: PlainSchema, other: Json, depth: int = 0) -> list[PlainSchema]:
+        """Alternatives within a form that have no value in common with another schema; the form itself if it has none.
+
+        >>> DecodingForm({}).without({"enum": ["a", "b"]}, {"const": "a"})
+        [{'enum': ['b']}]
+        """
+        if not isinstance(other, Mapping):
+            return [form] if other is False else []
+        if self._gives_up(depth):
+            self.narrower = True
+            return []
+        remaining: list[PlainSchema] = []
+        before = self.narrower
+        for left in self._ways_out(form, other, depth):
+            if left == [form]:
+                self.narrower = before
+                return left
+            remaining += [each for each in left if each not in remaining]
+        self.narrower = self.narrower or not can_negate(form, other)
+        return self._first(remaining)
+
+    def _gives_up(self, depth: int) -> bool:
+        self._steps += 1
+        return depth > _DEEPEST or self._steps > _STEPS
+
+    def _first(self, forms: list[PlainSchema]) -> list[PlainSchema]:
+        self.narrower = self.narrower or len(forms) > _MOST
+        return forms[:_MOST]
+
+    def _all(self, forms: list[PlainSchema], others: Iterable[PlainSchema], depth: int) -> list[PlainSchema]:
+        """What holds to one of the forms and to one of the others."""
+        made: list[PlainSchema] = []
+        rights = list(others)
+        for form in forms:
+            for other in rights:
+                try:
+                    made.append(self._sorted_out(intersection(form, other), depth))
+                except Unsatisfiable:
+                    continue
+                except NoNormalForm:
+                    self.narrower = True
+        return self._first(made)
+
+    def _sorted_out(self, form: PlainSchema, depth: int) -> PlainSchema:
+        """The form with properties that are said to be one of several values in more than one place."""
+        properties = form.get("properties", {})
+        several = [name for name, each in properties.items() if isinstance(each, Mapping) and each.keys() == {"allOf"}]
+        for name in several:
+            if any(self._is_literal(part) for part in properties[name]["allOf"]):
+                left = self.of(properties[name], depth + 1)
+                if not left:
+                    raise Unsatisfiable
+                properties = {**properties, name: choice(left)}
+        if several:
+            return {**form, "properties": properties}
+        return form
+
+    def _is_literal(self, part: Json) -> bool:
+        target = lookup(self._root, part[REF]) if isinstance(part, Mapping) and REF in part else part
+        return isinstance(target, Mapping) and ("enum" in target or "const" in target)
+
+    def _without_all(self, forms: list[PlainSchema], others: Iterable[Json], depth: int) -> list[PlainSchema]:
+        for other in others:
+            forms = self._first([each for form in forms for each in self.without(form, other, depth + 1)])
+        return forms
+
+    def _only(self, forms: list[PlainSchema], sub: Mapping[str, Any], number: int, depth: int) -> list[PlainSchema]:
+        """The alternatives of one branch of a `oneOf` that are in none of the others."""
+        branches = sub["oneOf"]
+        alternatives = self.of(branches[number], depth + 1, forms)
+        if self._apart:
+            return alternatives
+        return self._without_all(alternatives, [each for at, each in enumerate(branches) if at != number], depth)
+
+    def _conditions(self, forms: list[PlainSchema], sub: Mapping[str, Any], depth: int) -> list[PlainSchema]:
+        """Return the forms under `if`, dependencies and `not`, which split them in two."""
+        if "if" in sub:
+            meeting = self.of(sub["if"], depth + 1, forms)
+            others = self._without_all(forms, [sub["if"]], depth)
+            with_then = self.of(sub.get("then", True), depth + 1, meeting)
+            with_else = self.of(sub.get("else", True), depth + 1, others)
+            forms = with_then + with_else
+        for keyword in ("dependencies", "dependentSchemas", "dependentRequired"):
+            for name, dependency in sub.get(keyword, {}).items():
+                then: Json = {"required": dependency} if isinstance(dependency, list) else dependency
+                with_key = self._all(forms, [{"required": [name], "type": ["object"]}], depth)
+                without_key = self._all(forms, [no_value_of(name)], depth)
+                forms = self.of(then, depth + 1, with_key) + without_key
+        if "not" in sub:
+            forms = self._without_all(forms, [sub["not"]], depth)
+        return forms
+
+    def _ways_out(self, form: PlainSchema, other: Mapping[str, Any], depth: int) -> Iterable[list[PlainSchema]]:
+        """For each thing that the other schema says, the alternatives within the form of which it is not true."""
+        if REF in other:
+            target = lookup(self._root, other[REF])
+            yield [] if target is None else self.without(form, target, depth + 1)
+            return  # what stands beside a reference counts in some drafts only
+        for part in other.get("allOf", ()):
+            yield self.without(form, part, depth + 1)
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in other:
+                yield self._without_all([form], other[keyword], depth)
+        if "not" in other:
+            yield self.of(other["not"], depth + 1, [form])
+        if "pattern" in other and form.get("type") == ["string"] and "pattern" in form:
+            yield [form] if are_apart(form["pattern"], other["pattern"]) else []
+        for one in outside(form, other):
+            yield self._all([form], [one], depth)
+        yield from self._by_property(form, other, depth)
+        if isinstance(items := other.get("items"), Mapping) and "prefixItems" not in other:
+            yield self._by_items(form, items, depth)
+
+    def _by_property(self, form: PlainSchema, other: Mapping[str, Any], depth: int) -> Iterable[list[PlainSchema]]:
+        """With a property that the other schema does not take so, or not at all."""
+        if not {"properties", "additionalProperties", "patternProperties"} & other.keys():
+            return
+        required = form.get("required", [])
+        for name in dict.fromkeys([*other.get("properties", ()), *form.get("properties", ()), *required]):
+            try:
+                mine = property_schema(form, name)
+                there = property_schema(other, name)
+            except NoNormalForm:
+                self.narrower = True
+                continue
+            if there is True or there == {} or (name in other.get("required", ()) and _is_unlisted(name, form)):
+                continue
+            left = self._less(mine, there, depth)
+            if left is mine and name in required and form.get("type") == ["object"]:
+                yield [form]
+            elif left is not None and left is not False:
+                narrowed = {**form, "properties": {**form.get("properties", {}), name: left}}
+                yield self._all([narrowed], [{"type": ["object"], "required": [name]}], depth)
+
+    def _by_items(self, form: PlainSchema, items: Mapping[str, Any], depth: int) -> list[PlainSchema]:
+        """With items of which each is one that the other schema does not take."""
+        mine = form.get("items", True)
+        if isinstance(mine, list) or "prefixItems" in form:
+            return []
+        left = self._less(mine, items, depth)
+        if left is None or left is False:
+            return []
+        if left is mine and form.get("minItems", 0) > 0 and form.get("type") == ["array"]:
+            return [form]
+        return self._all([{**form, "items": left}], [{"type": ["array"], "minItems": 1}], depth)
+
+    def _less(self, mine: Json, other: Json, depth: int) -> Json:
+        """A part's schema without what another one takes: the same object if that is nothing, None if it is all."""
+        if other is False:
+            return mine
+        before = self.of(mine, depth + 1)
+        after = self._without_all(before, [other], depth)
+        if not after:
+            return None
+        return mine if before == after else choice(after)
+
+
+def _is_unlisted(name: str, form: PlainSchema) -> bool:
+    """Whether an object lists other keys but not this one, and so will not have it: decoding closes such objects."""
+    listed = {*form.get("properties", ()), *form.get("required", ())}
+    return bool(listed) and name not in listed
+
+
+def choice(forms: list[PlainSchema]) -> PlainSchema:
+    """One schema of several alternatives."""
+    return forms[0] if len(forms) == 1 else {"anyOf": forms}
+
+
+def merged(sub: Mapping[str, Any], root: Mapping[str, Any]) -> PlainSchema | None:
+    """What several schemas say of one value as a choice of plain alternatives; None where that leaves values out.
+
+    The compiler has taken the schema before, so the branches of its `oneOf` are apart.
+
+    >>> merged({"required": ["a"], "allOf": [{"properties": {"a": {"type": "null"}}}]}, {})
+    {'required': ['a'], 'properties': {'a': {'type': 'null'}}}
+    """
+    form = DecodingForm(root, apart=True)
+    alternatives = form.of(sub)
+    if form.narrower or not alternatives or "allOf" in choice(alternatives):
+        return None
+    return choice(alternatives)
+
+
+def _own(sub: Mapping[str, Any]) -> PlainSchema:
+    """What a schema says by itself, spelled in one way."""
+    own = {key: value for key, value in sub.items() if key not in _COMBINES | ANNOTATIONS | {*DEFINITIONS}}
+    if "const" in own:
+        literal = own.pop("const")
+        own["enum"] = common_values([literal], own.get("enum", [literal]))
+    if isinstance(own.get("type"), str):
+        own["type"] = [own["type"]]
+    return own

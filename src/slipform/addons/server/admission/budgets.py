@@ -1,0 +1,251 @@
+"""Define what a key may spend in which period, and compute how much remains.
+
+Money is counted in whole billionths (nanos) of the currency in which `prices` are given: a token costs thousandths of a
+millionth, and sums of integers do not drift. Periods are those of the calendar in UTC.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple, TypeAlias
+
+from slipform.addons.server.admission.refusals import Refused
+from slipform.addons.server.observability.call_record import Header
+from slipform.errors import ConfigError
+
+NANOS: Final = 1_000_000_000
+PERIODS: Final = ("hour", "day", "week", "month", "")
+"""The periods of budgets; the empty one is the key's whole life."""
+Bucket: TypeAlias = str
+"""One period of one kind: its kind and its first second, as in `day:1794873600`."""
+
+
+class BudgetExceeded(Refused):
+    """The key's budget does not hold what the call may cost."""
+
+    code = "budget_exceeded"
+    http_status = 429
+
+
+class NoPrice(Refused):
+    """The key has a budget of money, and the model has no price."""
+
+    code = "no_price"
+    http_status = 400
+
+
+class LedgerUnavailable(Refused):
+    """What the key has spent cannot be looked up or written down now."""
+
+    code = "ledger_unavailable"
+    http_status = 503
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBudget:
+    """What a key may spend in a period, where it is warned, and how many of its calls may be in progress."""
+
+    max_cost: float | None = None
+    max_tokens: int | None = None
+    period: str = ""
+    soft_cost: float | None = None
+    soft_tokens: int | None = None
+    max_concurrent: int | None = None
+
+    def check(self) -> None:
+        """Raise `ValueError` for what makes no sense."""
+        if self.period not in PERIODS:
+            raise ValueError(f"{self.period!r} is not a period of a budget")
+        for limit in (self.max_cost, self.max_tokens, self.soft_cost, self.soft_tokens, self.max_concurrent):
+            if limit is not None and not (isinstance(limit, int | float) and 0 <= limit < math.inf):
+                raise ValueError(f"{limit!r} is not a limit of a budget")
+
+    @property
+    def is_of_money(self) -> bool:
+        """Whether models without a price cannot be used."""
+        return self.max_cost is not None or self.soft_cost is not None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether money or tokens can run out."""
+        return self.max_cost is not None or self.max_tokens is not None
+
+    @property
+    def nanos(self) -> int | None:
+        """The budget of money, in nanos."""
+        if self.max_cost is None:
+            return None
+        return round(self.max_cost * NANOS)
+
+
+class Standing(NamedTuple):
+    """What a key has spent in a period, what is held for its calls in progress, and how many those are."""
+
+    requests: int = 0
+    tokens: int = 0
+    cost: int = 0
+    held_tokens: int = 0
+    held_cost: int = 0
+    live: int = 0
+
+    def refusal(self, budget: KeyBudget, tokens: int, cost: int, *, further: bool = False) -> str | None:
+        """Which limit leaves no room for a hold of so much: `concurrent`, `tokens` or `cost`; None if all do.
+
+        `further` is a hold for another attempt of a call that is counted already.
+        """
+        if budget.max_concurrent is not None and not further and self.live >= budget.max_concurrent:
+            return "concurrent"
+        if budget.max_tokens is not None and self.tokens + self.held_tokens + tokens > budget.max_tokens:
+            return "tokens"
+        nanos = budget.nanos
+        if nanos is not None and self.cost + self.held_cost + cost > nanos:
+            return "cost"
+        return None
+
+    def has_room_later(self, budget: KeyBudget, tokens: int, cost: int) -> bool:
+        """Whether a call that takes so much in all would fit if no other were in progress."""
+        alone = self._replace(held_tokens=0, held_cost=0)
+        return alone.refusal(budget, tokens, cost, further=True) is None
+
+    def with_hold(self, tokens: int, cost: int, *, further: bool = False) -> Standing:
+        """The same after a hold of so much."""
+        live = self.live if further else self.live + 1
+        return self._replace(held_tokens=self.held_tokens + tokens, held_cost=self.held_cost + cost, live=live)
+
+
+def period_start(kind: str, now: float) -> datetime:
+    """The first moment of the period that a moment is in.
+
+    >>> period_start("week", 1_794_900_000).isoformat()
+    '2026-11-16T00:00:00+00:00'
+    """
+    moment = datetime.fromtimestamp(now, UTC)
+    if kind == "hour":
+        return moment.replace(minute=0, second=0, microsecond=0)
+    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    if kind == "day":
+        return day
+    if kind == "week":
+        return day - timedelta(days=day.weekday())
+    if kind == "month":
+        return day.replace(day=1)
+    return datetime.fromtimestamp(0, UTC)
+
+
+def period_end(kind: str, now: float) -> datetime | None:
+    """The first moment of the next period; None where there is none.
+
+    >>> period_end("month", 1_794_900_000).isoformat()
+    '2026-12-01T00:00:00+00:00'
+    """
+    start = period_start(kind, now)
+    if kind == "month":
+        return (start + timedelta(days=32)).replace(day=1)
+    spans = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
+    return start + spans[kind] if kind in spans else None
+
+
+def bucket_of(kind: str, now: float) -> Bucket:
+    """The name under which a period's sums are kept.
+
+    >>> bucket_of("day", 1_794_900_000), bucket_of("", 0)
+    ('day:1794873600', 'all')
+    """
+    if kind:
+        return f"{kind}:{period_start(kind, now).timestamp():.0f}"
+    return "all"
+
+
+def money(nanos: int) -> str:
+    """An amount as it is written in headers and messages.
+
+    >>> money(1_500_000_000), money(20), money(0)
+    ('1.5', '0.00000002', '0')
+    """
+    sign = "-" if nanos < 0 else ""
+    whole = abs(nanos) // NANOS
+    part = abs(nanos) % NANOS
+    return f"{sign}{whole}.{part:09d}".rstrip("0").rstrip(".")
+
+
+def remaining_headers(budget: KeyBudget, standing: Standing) -> list[Header]:
+    """What is left of a budget, and whether its soft limit is passed, as response headers.
+
+    >>> remaining_headers(KeyBudget(max_cost=2, soft_cost=1), Standing(cost=1_500_000_000))
+    [(b'x-slipform-budget-remaining', b'0.5'), (b'x-slipform-budget-soft', b'exceeded')]
+    """
+    headers: list[Header] = []
+    if budget.nanos is not None:
+        left = max(0, budget.nanos - standing.cost - standing.held_cost)
+        headers.append((b"x-slipform-budget-remaining", money(left).encode()))
+    if budget.max_tokens is not None:
+        left = max(0, budget.max_tokens - standing.tokens - standing.held_tokens)
+        headers.append((b"x-slipform-tokens-remaining", b"%d" % left))
+    if is_over_soft(budget, standing):
+        headers.append((b"x-slipform-budget-soft", b"exceeded"))
+    return headers
+
+
+def is_over_soft(budget: KeyBudget, standing: Standing) -> bool:
+    """Whether what is spent has reached a soft limit."""
+    over_cost = budget.soft_cost is not None and standing.cost >= budget.soft_cost * NANOS
+    return over_cost or (budget.soft_tokens is not None and standing.tokens >= budget.soft_tokens)
+
+
+class CallNeed(NamedTuple):
+    """What a call of the key with this name has to reserve in all."""
+
+    name: str
+    tokens: int
+    cost: int
+
+
+def budget_refusal(limit: str, budget: KeyBudget, standing: Standing, need: CallNeed, now: float) -> BudgetExceeded:
+    """The error for a call whose reservation does not fit; it may be repeated where only others' are in its way."""
+    span = f"this {budget.period}" if budget.period else "in all"
+    if limit == "tokens":
+        most = f"{budget.max_tokens} tokens"
+        spent = str(standing.tokens)
+        needed = f"{need.tokens} tokens"
+        reserved = str(standing.held_tokens)
+    else:
+        most = money(budget.nanos or 0)
+        spent = money(standing.cost)
+        needed = money(need.cost)
+        reserved = money(standing.held_cost)
+    message = (
+        f"The budget of the API key {need.name!r} is {most} {span}: {spent} is spent, {reserved} is reserved for calls "
+        f"under way, and this call may take {needed}"
+    )
+    headers = remaining_headers(budget, standing)
+    if standing.has_room_later(budget, need.tokens, need.cost):
+        hint = "Try again in a moment: what calls under way do not use is released when they end."
+        return BudgetExceeded(message, hint=hint, retry_after=1, headers=headers)
+    end = period_end(budget.period, now)
+    when = ""
+    if end is not None:
+        when = f"The next {budget.period} begins at {end:%Y-%m-%dT%H:%MZ}. "
+    return BudgetExceeded(
+        message,
+        hint=f"{when}Allow fewer tokens (`max_tokens`), or ask who runs this server for a larger budget.",
+        retry_after=max(1.0, end.timestamp() - now) if end is not None else None,
+        headers=[*headers, (b"x-should-retry", b"false")],
+    )
+
+
+def parse_limit(text: str, where: str) -> float:
+    """Read a number of money or tokens: `20`, `1.5`, `200k`, `3M`.
+
+    >>> parse_limit("200k", "--tokens")
+    200000.0
+    """
+    scale = {"k": 1_000, "m": 1_000_000}.get(text[-1:].lower(), 1)
+    try:
+        value = float(text[:-1] if scale > 1 else text) * scale
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ConfigError(f"{text!r} is not a limit", where=where, hint="Write 20, 1.5, 200k or 3M.")
+    return value

@@ -1,0 +1,283 @@
+"""Cache responses to identical requests.
+
+Redis is not believed: others may write there. What comes from it is read strictly and judged like a model's answer, by
+the schema of the request at hand; what does not pass is a miss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, TypeAlias
+
+import msgspec
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from slipform.addons.server.admission.shared_state import SharedState
+from slipform.addons.server.calls.inbound import Inbound
+from slipform.addons.server.calls.signed_turns import parts_of, turn_text
+from slipform.addons.server.http_server.asgi import Send, send_bytes, send_start
+from slipform.bounded import BoundedCache
+from slipform.config import Settings
+from slipform.enforce.judging import judge
+from slipform.engine.planning import plan_for
+from slipform.engine.setup import Options
+from slipform.errors import SlipformError
+from slipform.ir import ModelRequest, ModelResponse, Text, ToolCall, Usage
+from slipform.ir.messages import PlainTurns
+from slipform.ir.request import is_heavy
+from slipform.ir.response import FinishReason
+from slipform.providers.base import as_chunks
+from slipform.providers.concurrency import off_loop
+from slipform.providers.router import Router
+from slipform.schema import OutputStrategy, is_large
+
+_log = logging.getLogger("slipform.server")
+_VERSION = 4
+"""Of what is kept and how a question is told from another; a new number makes the old answers unknown."""
+_CLOCKS_APART = 60.0
+"""How many seconds the clocks of two machines may differ."""
+_Tokens: TypeAlias = Annotated[int, Field(ge=0)] | None
+
+
+class _Answer(BaseModel):
+    """An answer as it is kept, and by whom it was given; `until` is when it is too old, in seconds since 1970."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    until: float
+    text: str
+    calls: list[tuple[str, str, str]]
+    reasoning: str
+    turn: str
+    """What stands between and beside text and calls, as `signed_turns` writes it; empty where nothing does."""
+    finish: FinishReason
+    usage: tuple[_Tokens, _Tokens, _Tokens, _Tokens, _Tokens]
+    model: str | None
+    strategy: OutputStrategy = Field(strict=False)
+    provider: str
+    upstream_model: str
+
+    def response(self) -> ModelResponse:
+        calls = tuple([ToolCall(*each) for each in self.calls])
+        parts = parts_of(self.turn.encode(), self.text, calls) if self.turn else ()
+        return ModelResponse(
+            text=self.text,
+            tool_calls=tuple([part for part in parts if isinstance(part, ToolCall)]) if parts else calls,
+            reasoning=self.reasoning,
+            parts=parts,
+            finish=self.finish,
+            usage=Usage(*self.usage),
+            model=self.model,
+        )
+
+
+class AnswerCache:
+    """Answers enforced requests that were answered before. Only valid answers are kept, and for each key its own.
+
+    Identical requests that come while one is being answered wait for it, instead of asking the model as well. With
+    `cache.shared` all keys share what is kept; then a hit tells a caller that the same was asked before.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        router: Router,
+        options: Options,
+        shared: SharedState | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._answers = BoundedCache[str, _Answer](
+            "answers", entries=settings.cache.max_entries, max_bytes=settings.cache.max_bytes
+        )
+        self._longest = settings.cache.max_bytes
+        self._for_all = settings.cache.shared
+        self._router = router
+        self._options = options
+        self._clock = clock
+        self._seconds = settings.cache.ttl_seconds
+        self._shared = shared
+        self._policy = orjson.dumps(settings.enforcement.model_dump(), option=orjson.OPT_SORT_KEYS)
+        self._running: dict[str, asyncio.Future[None]] = {}
+        self._writing: set[asyncio.Task[None]] = set()
+
+    async def answer(
+        self,
+        call: Inbound,
+        models: Sequence[str],
+        caller: str,
+        control: bytes,
+        work: Callable[[], Awaitable[None]],
+        send: Send,
+    ) -> None:
+        """Answer from what is kept, or let `work` answer and keep that.
+
+        `caller` is the id of the caller's key. `control` is the request's `cache-control`: `no-cache` asks afresh,
+        `no-store` also keeps nothing.
+        """
+        control = control.lower()
+        skipped = (
+            not call.record.enforced
+            or b"no-store" in control
+            or (call.served.stream and call.stream_mode == "reject")
+            or call.switches.evidence is not None  # it comes with the model's tokens, which are not kept
+        )
+        key = None
+        if not skipped:
+            owner = "" if self._for_all else caller
+            key = self._key(call, models, owner)
+        if key is None:
+            await work()
+            return
+        if b"no-cache" not in control:
+            cached = await self._lookup(key, call, models[0])
+            if cached is not None:
+                await _replay(call, cached, send)
+                return
+        await self._run_and_share(key, call, work)
+
+    async def close(self) -> None:
+        """Wait for what is still being written to Redis."""
+        await asyncio.gather(*self._writing, return_exceptions=True)
+
+    async def _lookup(self, key: str, call: Inbound, model: str) -> _Answer | None:
+        cached = self._local_entry(key)
+        if cached is None and (running := self._running.get(key)) is not None:
+            await asyncio.wait((running,))
+            cached = self._local_entry(key)
+        if cached is None and self._shared is not None:
+            data = await self._shared.get(key, self._longest)
+            if data is not None:
+                request = call.served.request.replace(model=model)
+                judged = (data, request)
+                heavy = is_large(data) or is_heavy(request)
+                cached = await off_loop(self._validated_entry, *judged) if heavy else self._validated_entry(*judged)
+                if cached is not None:
+                    self._answers.put(key, cached, _size(data))
+        return cached
+
+    def _local_entry(self, key: str) -> _Answer | None:
+        cached = self._answers.use(key)
+        if cached is not None and self._clock() < cached.until:
+            return cached
+        return None
+
+    def _validated_entry(self, data: bytes, request: ModelRequest) -> _Answer | None:
+        """An answer that Redis has, if it could be one of ours and fits the request as it stands."""
+        try:
+            answer = _Answer.model_validate_json(data)
+        except ValidationError:
+            _log.warning("cache: entry ignored, it cannot be read")
+            return None
+        now = self._clock()
+        router = self._router
+        if not now < answer.until <= now + self._seconds + _CLOCKS_APART or answer.provider not in router.providers:
+            return None
+        response = answer.response()
+        try:
+            verdict = judge(response, plan_for(router, request, self._options).standard)
+        except SlipformError:
+            return None
+        whole = verdict.tool_calls == response.tool_calls if response.tool_calls else verdict.candidate == answer.text
+        if not verdict.ok or verdict.repairs or verdict.patched is not None or not whole:
+            _log.warning("cache: entry ignored, it does not match the request")
+            return None
+        return answer
+
+    async def _run_and_share(self, key: str, call: Inbound, work: Callable[[], Awaitable[None]]) -> None:
+        ours = asyncio.get_running_loop().create_future()
+        self._running.setdefault(key, ours)
+        try:
+            await work()
+            if (value := _worth_keeping(call, self._clock() + self._seconds)) is not None:
+                data = value.model_dump_json().encode()
+                self._answers.put(key, value, _size(data))
+                if self._shared is not None:
+                    writing = asyncio.create_task(self._shared.put(key, data, self._seconds))
+                    self._writing.add(writing)
+                    writing.add_done_callback(self._writing.discard)
+        finally:
+            ours.set_result(None)
+            if self._running.get(key) is ours:
+                del self._running[key]
+
+    def _key(self, call: Inbound, models: Sequence[str], caller: str) -> str | None:
+        """What makes two requests the same question of the same caller; None for one that cannot be written down."""
+        names = [self._router.full_name(model) for model in models]
+        defaults = self._router.default_fields(call.models)
+        request = call.served.request.replace(model="", metadata={})
+        question = (_VERSION, caller, names, defaults, request, call.switches.cache_key())
+        try:
+            text = orjson.dumps(question, default=_plain, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+        except TypeError:
+            return None
+        return hashlib.sha256(self._policy + text).hexdigest()
+
+
+def _size(data: bytes) -> int:
+    return 1_000 + 2 * len(data)
+
+
+def _worth_keeping(call: Inbound, until: float) -> _Answer | None:
+    """The answer as it is kept; None for one that was let through although it is not valid."""
+    record = call.record
+    answer = record.answer
+    report = record.report
+    if answer is None or report is None or not report.attempts or report.attempts[-1].outcome != "ok":
+        return None
+    if sum(isinstance(part, Text) for part in answer.parts) > 1:
+        return None  # what was said about each of them would be lost
+    usage = answer.usage
+    return _Answer(
+        until=until,
+        text=answer.text,
+        calls=[(each.id, each.name, each.arguments) for each in answer.tool_calls],
+        reasoning=answer.reasoning,
+        turn=turn_text(answer.parts).decode(),
+        finish=answer.finish,
+        usage=(usage.input, usage.output, usage.cached, usage.reasoning, usage.total),
+        model=answer.model,
+        strategy=report.attempts[-1].strategy,
+        provider=record.provider,
+        upstream_model=record.upstream_model,
+    )
+
+
+async def _replay(call: Inbound, cached: _Answer, send: Send) -> None:
+    response = cached.response()
+    record = call.record
+    record.cached = True
+    record.status = 200
+    record.strategy = cached.strategy.value
+    record.provider = cached.provider
+    record.upstream_model = cached.upstream_model
+    if not call.served.stream:
+        extra = {"slipform": {"cached": True}} if call.switches.report else None
+        body = call.api.encode_response(response, call.served, extra=extra)
+        body = body if call.id_markers is None else call.id_markers.whole(body)
+        if call.stored is not None:
+            await call.stored.keep(body)
+        await send_bytes(send, 200, body, record.headers())
+        return
+    encoder = call.api.encode_stream(call.served)
+    body = b"".join([*(encoder.feed(chunk) for chunk in as_chunks(response)), encoder.finish()])
+    if call.stored is not None:
+        await call.stored.keep(body)
+    await send_start(send, 200, call.api.content_type_stream.encode(), record.headers())
+    await send({"type": "http.response.body", "body": body})
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
+    if isinstance(value, PlainTurns):
+        return value.messages
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, bytes):
+        return hashlib.sha256(value).hexdigest()
+    raise TypeError

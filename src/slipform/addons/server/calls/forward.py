@@ -1,0 +1,406 @@
+"""Forward calls as bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache, partial
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import orjson
+
+from slipform.addons.server.calls.parsed_body import write_body
+from slipform.addons.server.http_server.asgi import RecordingSend, Send, send_whole
+from slipform.addons.server.observability.call_record import CallRecord, Header, cost_text
+from slipform.codecs import SPOKEN_BY, ServedRequest
+from slipform.codecs.gemini.serve_decode import named_in_path
+from slipform.codecs.usage import UsageTail, usage_in, usage_place
+from slipform.engine.planning import model_price
+from slipform.errors import SlipformError, UpstreamError
+from slipform.ir import ModelRequest, Usage
+from slipform.ir.request import CallCount
+from slipform.prices import AnyPrice, Price
+from slipform.providers.forward import Forwarded, Route
+from slipform.providers.http import HttpProvider
+from slipform.providers.network.transport import Upload
+from slipform.providers.router import Router
+
+_MOST_KEPT = 64 * 1024
+
+
+def find_usage(look: Callable[[], Usage | None], size: int) -> Usage | Callable[[], Usage | None] | None:
+    """What looks for tokens, or what it finds where too much would have to be kept until then."""
+    return look if size <= _MOST_KEPT else look()
+
+
+def _with_cost(api: str, cost: Callable[[Usage], float | None], piece: bytes, tail: UsageTail) -> bytes:
+    """A piece of a stream, with what the tokens cost that it tells of; one whose usage is split stays unchanged."""
+    at = usage_place(api, piece)
+    if at < 0 or _LAST_USAGE.get(api, b"") not in piece:
+        return piece
+    usage = tail.usage(api)
+    if usage is None or usage.input is None or usage.output is None or (price := cost(usage)) is None:
+        return piece
+    opening = piece.index(b"{", at) + 1
+    return b'%b"cost":%b,%b' % (piece[:opening], cost_text(price), piece[opening:])
+
+
+_LAST_USAGE = {"anthropic": b'"message_delta"'}
+"""What an event has whose usage is the last, where others come before it."""
+
+
+Annotate: TypeAlias = Callable[[bytes, UsageTail], bytes]
+"""Adds something to a piece of a stream, given the pieces so far."""
+
+
+class ByteRelay:
+    """Takes pieces where they arrive and writes them at once; the task is woken only for what has to be waited for."""
+
+    __slots__ = (
+        "_annotate", "_between_events", "_is_finished", "_length", "_push", "_rewrite", "_send", "_sent", "_waiting",
+        "tail",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        send: Send,
+        length: int | None,
+        annotate: Annotate | None = None,
+        rewrite: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        self._send = send
+        self._annotate = annotate if length is None else None
+        self._push = send.push if isinstance(send, RecordingSend) else None
+        self._length = length
+        """How long the answer is, where that was said."""
+        self._rewrite = rewrite
+        self._sent = 0
+        self._between_events = True
+        self._waiting = b""
+        """A piece that could not be written at once."""
+        self._is_finished = False
+        self.tail = UsageTail()
+        """The last pieces."""
+
+    def __call__(self, data: bytes) -> bool:
+        """The next piece, none at the end; whether more can be taken now."""
+        if not data:
+            self._is_finished = True
+            if self._rewrite is not None:
+                self._waiting = self._rewrite(b"")
+            return False
+        if self._rewrite is not None and not (data := self._rewrite(data)):
+            return True
+        self._sent += len(data)
+        self.tail.add(data)
+        if self._annotate is not None:
+            data = self._annotate(data, self.tail)
+        self._between_events = data.endswith((b"\n\n", b"\r\n\r\n"))
+        if self._sent != self._length and self._push is not None and self._push(data):
+            return True
+        self._waiting = data
+        return False
+
+    async def run(self, answer: Forwarded, first: bytes, fail: Callable[[SlipformError], bytes] | None) -> str:
+        """Hand on all that comes after `first`; "ok", or an error's code. `fail` is for answers that are events."""
+        self(first)
+        try:
+            while True:
+                if self._waiting:
+                    data = self._waiting
+                    self._waiting = b""
+                    await self._body(data, more=self._sent != self._length)
+                if self._is_finished and not self._waiting:
+                    break
+                if not self._is_finished:
+                    await answer.on_body(self)
+        except UpstreamError as error:
+            if fail is not None and self._between_events:
+                await self._body(fail(error), more=False)
+            # Elsewhere what broke off stays unfinished for the caller too: the server closes the connection.
+            return error.code
+        if self._sent != self._length:
+            await self._body(b"", more=False)
+        return "ok"
+
+    async def _body(self, data: bytes, *, more: bool) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+_NAME = b'"model"'
+_MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
+_ASKED_HEADERS = frozenset({b"anthropic-beta", b"anthropic-version", b"openai-beta"})
+"""What a caller may say to the vendor besides the body. Their credentials are for slipform, not for the vendor."""
+_NOTHING_SAID: Mapping[str, str] = MappingProxyType({})
+_KEPT_HEADERS = frozenset(
+    {
+        "retry-after",
+        "retry-after-ms",
+        "x-should-retry",
+        "request-id",
+        "openai-version",
+        "openai-processing-ms",
+        "content-disposition",
+    }
+)
+_KEPT_BEGINNINGS = ("x-ratelimit-", "anthropic-ratelimit-")
+_NO_BUFFERING = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+"""Headers of streams: no proxy between may buffer them."""
+_ERROR_BODY = 1 << 20
+_MAX_ROUTES = 256
+
+
+_PATHS = {"openai-completions": "/completions", "ollama-generate": "/api/generate"}
+"""Where the vendors of `SPOKEN_BY` have these APIs."""
+
+
+class ForwardedCall(NamedTuple):
+    """A call that goes through: in which API, to whom, what is sent, and which of the caller's headers go along."""
+
+    api: str
+    """The one in whose form the answer tells of tokens; empty where it tells of none."""
+    provider: HttpProvider
+    route: Route
+    body: bytes | Upload
+    headers: Mapping[str, str]
+    price: AnyPrice | None = None
+    """What its tokens cost, where that is known."""
+
+
+class ForwardTarget(NamedTuple):
+    """Where the calls for one model go that go through, and what their tokens cost."""
+
+    provider: HttpProvider
+    route: Route
+    price: AnyPrice | None
+
+
+class ForwardResult(NamedTuple):
+    """How it went: the status, "ok" or the code of the error, and the tokens that the answer tells of.
+
+    They are looked for on demand: in batches that is faster, and no caller waits for it.
+    """
+
+    status: int
+    outcome: str
+    usage: Usage | Callable[[], Usage | None] | None = None
+
+
+class ForwardRoutes:
+    """Which calls go through, and where to; for each model it is computed once.
+
+    >>> ForwardRoutes(Router({}), {}).find("openai-chat", {"model": 1}, b"", path="", headers={}) is None
+    True
+    """
+
+    def __init__(self, router: Router, prices: Mapping[str, Price]) -> None:
+        self._router = router
+        self._prices = prices
+        self._targets: dict[tuple[str, str, bool], ForwardTarget | None] = {}
+
+    def find(
+        self,
+        api: str,
+        data: Mapping[str, Any],
+        body: bytes,
+        *,
+        path: str,
+        headers: Mapping[bytes, bytes],
+        is_named_plainly: bool = False,
+    ) -> tuple[ServedRequest, ForwardedCall] | None:
+        """A call without a shape as one that goes through; None where several models or another API's provider answer.
+
+        `body` is what `data` was read from; where they differ `data` counts. `is_named_plainly`: see inbound.py.
+        """
+        if api == "gemini":
+            model: Any = named_in_path(path)
+            streamed = path.endswith(":streamGenerateContent")
+        else:
+            model = data.get("model")
+            streamed = data.get("stream") is not False if api.startswith("ollama") else data.get("stream") is True
+        if not isinstance(model, str) or not model:
+            return None
+        target = self.resolve(api, model, streamed=streamed)
+        if target is None:
+            return None
+        provider, route, price = target
+        sent = renamed(body, data, route.model, plainly=is_named_plainly) if route.in_body else body
+        forwarded = ForwardedCall(api, provider, route, sent, vendor_headers(headers), price)
+        return _model_and_stream(model, streamed), forwarded
+
+    def resolve(self, api: str, model: str, *, streamed: bool) -> ForwardTarget | None:
+        """Who answers, and where their bodies go, when that is one provider that speaks this API."""
+        key = (api, model, streamed)
+        if key in self._targets:
+            return self._targets[key]
+        target = None
+        if len(self._router.candidates(model)) == 1 and not self._router.has_defaults(model):
+            provider, upstream = self._router.resolve(model)
+            path = _PATHS.get(api)
+            if isinstance(provider, HttpProvider) and provider.api == SPOKEN_BY.get(api, api):
+                route = provider.route(upstream, streamed=streamed)
+                if route is not None and path is not None:
+                    route = replace(route, path=path)
+                if route is not None:
+                    target = ForwardTarget(provider, route, model_price(self._prices, provider, upstream))
+        if len(self._targets) >= _MAX_ROUTES:
+            self._targets.clear()
+        self._targets[key] = target
+        return target
+
+
+@lru_cache(maxsize=256)
+def _model_and_stream(model: str, streamed: bool) -> ServedRequest:
+    """All that is said of such a request: who is asked, and how."""
+    return ServedRequest(ModelRequest(model, ()), stream=streamed)
+
+
+def vendor_headers(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
+    """Return what a caller says to the vendor besides the body."""
+    names = _ASKED_HEADERS.intersection(headers)
+    if names:
+        return {name.decode(): headers[name].decode("latin-1") for name in sorted(names)}
+    return _NOTHING_SAID
+
+
+def renamed(body: bytes, data: Mapping[str, Any], upstream: str, *, plainly: bool) -> bytes:
+    """Return the body with the upstream's name for the model; for a `data` without a model it is added.
+
+    Byte for byte the same otherwise where that can be had. `body` is what `data` was read from, and names the model
+    at most once; `plainly`: in plain letters, see `is_named_plainly`.
+
+    >>> renamed(b'{"model": "fast"}', {"model": "fast"}, "m", plainly=True), renamed(b"{}", {}, "m", plainly=False)
+    (b'{"model": "m"}', b'{"model":"m"}')
+    """
+    model = data.get("model")
+    if model == upstream:
+        return body
+    if plainly and isinstance(model, str):
+        for current, sent in _spellings(model, upstream):
+            if current in body:
+                return body.replace(current, sent, 1)
+        if (match := _MODEL.search(body)) is not None:
+            return b'%b"model":%b%b' % (body[: match.start()], _quoted(upstream), body[match.end() :])
+    return write_body({**data, "model": upstream})
+
+
+@lru_cache(maxsize=512)
+def _spellings(model: str, upstream: str) -> tuple[tuple[bytes, bytes], ...]:
+    """How most clients write the model, and the same with the upstream's name for it."""
+    names = _quoted(model), _quoted(upstream)
+    return tuple([(_NAME + between + names[0], _NAME + between + names[1]) for between in (b":", b": ")])
+
+
+@lru_cache(maxsize=512)
+def _quoted(name: str) -> bytes:
+    return orjson.dumps(name)
+
+
+Change: TypeAlias = Callable[[int, bytes], Awaitable[bytes]]
+"""What is done to the body of a whole answer, given its status."""
+
+
+async def pass_through(
+    call: ForwardedCall,
+    calls: CallCount,
+    send: Send,
+    record: CallRecord,
+    fail: Callable[[SlipformError], bytes] | None,
+    cost: Callable[[Usage], float | None] | None = None,
+    change: Change | None = None,
+    rewrite: Callable[[bytes], bytes] | None = None,
+) -> ForwardResult:
+    """Send the call on and its answer back; what that takes is counted in `calls`.
+
+    Where `cost` says what tokens cost, the answer tells it: in a header, or in the usage of a stream. `change` is for
+    whole answers, `rewrite` for the pieces of a stream, with nothing at its end.
+
+    An error before the answer's first byte is raised; `fail` spells one that comes in the middle of a stream.
+    """
+    answer = await call.provider.forward_async(call.route, call.body, call.headers, calls)
+    try:
+        status = answer.status
+        response_headers = answer.headers
+        if status < 400 and not call.route.streamed:
+            return await _pass_whole(call, answer, send, record, cost, change)
+        head = [*_forwarded_headers(response_headers), *record.headers()]
+        if status >= 400:
+            await _send_error_response(answer, status, send, head)
+            return ForwardResult(status, "upstream_error")
+        length = response_headers.get("content-length", "")
+        is_unchanged = "content-encoding" not in response_headers and rewrite is None
+        known_length = None
+        if length.isdigit() and is_unchanged:
+            known_length = int(length)
+        head += _NO_BUFFERING if known_length is None else ((b"content-length", length.encode()),)
+        data = await answer.read()
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        events = "text/event-stream" in response_headers.get("content-type", "")
+        annotate = None
+        if cost is not None and events and call.api:
+            annotate = partial(_with_cost, call.api, cost)
+        relay = ByteRelay(send, known_length, annotate, rewrite)
+        outcome = await relay.run(answer, data, fail if events else None)
+        usage = None
+        if call.api:
+            usage = find_usage(partial(relay.tail.usage, call.api), relay.tail.size)
+        return ForwardResult(status, outcome, usage)
+    finally:
+        if not answer.is_closed:
+            await answer.close()
+
+
+async def _pass_whole(
+    call: ForwardedCall,
+    answer: Forwarded,
+    send: Send,
+    record: CallRecord,
+    cost: Callable[[Usage], float | None] | None,
+    change: Change | None,
+) -> ForwardResult:
+    """Send a whole answer on; it is read to its end before its status, so that none is sent that breaks on the way."""
+    status = answer.status
+    data = answer.take_whole() or await answer.read_whole()
+    if change is not None:
+        data = await change(status, data)
+    head = _forwarded_headers(answer.headers)
+    usage: Usage | Callable[[], Usage | None] | None = None
+    if cost is not None and call.api:
+        usage = spent = usage_in(call.api, data)
+        if spent is not None:
+            cost(spent)
+    elif call.api:
+        usage = find_usage(partial(usage_in, call.api, data), len(data))
+    if not (isinstance(send, RecordingSend) and send.answer(status, head, data, record.lines())):
+        length = (b"content-length", b"%d" % len(data))
+        await send_whole(send, status, [*head, length, *record.headers()], data)
+    return ForwardResult(status, "ok", usage)
+
+
+def _forwarded_headers(response_headers: Mapping[str, str]) -> list[Header]:
+    forwarded = [(b"content-type", response_headers.get("content-type", "application/json").encode("latin-1"))]
+    for name, value in response_headers.items():
+        if (encoded_name := _forwarded_name(name)) is not None:
+            forwarded.append((encoded_name, value.encode("latin-1")))
+    return forwarded
+
+
+@lru_cache(maxsize=512)
+def _forwarded_name(name: str) -> bytes | None:
+    """A vendor's header as the caller gets to see it; None for those that are not theirs to see."""
+    if name in _KEPT_HEADERS or name.startswith(_KEPT_BEGINNINGS):
+        return name.encode("latin-1")
+    return None
+
+
+async def _send_error_response(answer: Forwarded, status: int, send: Send, head: list[Header]) -> None:
+    body = bytearray()
+    try:
+        while len(body) < _ERROR_BODY and (data := await answer.read()):
+            body += data
+    except UpstreamError:
+        pass  # the status says enough
+    head.append((b"content-length", str(len(body)).encode()))
+    await send_whole(send, status, head, bytes(body))

@@ -1,0 +1,678 @@
+"""Parse the bytes of a call: the models it names, its switches, its request, or that it is forwarded unchanged.
+
+The names of models come first (`model_names`): they are checked before one is looked up, cached, counted or logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from slipform.addons.server.admission.admission import Caller
+from slipform.addons.server.admission.output_limits import with_one_limit
+from slipform.addons.server.calls.forward import ForwardedCall, ForwardRoutes
+from slipform.addons.server.calls.frames import (
+    BoundCall,
+    CallFrame,
+    ForwardTemplate,
+    Frames,
+    SplitBody,
+    keep_frame,
+    split_around,
+    split_body,
+    split_fields,
+)
+from slipform.addons.server.calls.honoured import (
+    RESPONSES,
+    provider_names,
+    refuse_unsupported,
+    response_stores_of,
+    state_fields,
+)
+from slipform.addons.server.calls.model_names import check_fields, is_named_plainly, requested_models
+from slipform.addons.server.calls.parsed_body import BodyChecks, ParsedBody, check_depth, parse_body_async, write_body
+from slipform.addons.server.calls.references import Ownership, Reference, marks_of
+from slipform.addons.server.calls.replaced_ids import named_ids, with_vendor_ids
+from slipform.addons.server.calls.request_switches import (
+    FIELD,
+    NOTHING,
+    RequestSwitches,
+    StreamMode,
+    has_switches,
+    switches_of,
+)
+from slipform.addons.server.calls.resources import AnswerMarks, CreationNotes, ResourceStore, ResponseMarks
+from slipform.addons.server.calls.shapes import asks_for_shape
+from slipform.addons.server.calls.signed_turns import CallerTurns, SignedTurns
+from slipform.addons.server.calls.stored_responses import ResponseStore, StoredCall, open_call
+from slipform.addons.server.observability.call_record import CallRecord
+from slipform.codecs import ServedApi, ServedRequest
+from slipform.codecs.foreign_fields import ForeignReading, read_foreign
+from slipform.codecs.model_name import shown
+from slipform.codecs.openai_responses.encode import LOADING_ITEM
+from slipform.codecs.openai_responses.serve_encode import UNIQUE_CALL_IDS
+from slipform.codecs.request_fields import dumps
+from slipform.config import ModelAlias, ServerSettings, Settings
+from slipform.enforce import Wording
+from slipform.enforce.adoption import Adopted, AdoptionMode, find_schema, may_hold_schema
+from slipform.enforce.prompts import first_request
+from slipform.engine.planning import is_enforced
+from slipform.errors import ConfigError, RequestError
+from slipform.ir import Message, ModelRequest, ModelWarning
+from slipform.ir.request import RequestFrame, is_heavy
+from slipform.providers.concurrency import off_loop
+from slipform.providers.router import Router
+from slipform.schema import OutputStrategy, Registry, ResponseFormat
+from slipform.schema.limits import LARGE_BYTES, LIGHT_BYTES, check_size
+from slipform.schema.python_types import cached_format
+
+_OPENAI = frozenset({"openai-chat", "openai-responses", "openai-completions"})
+"""The APIs that other servers imitate with fields of their own."""
+
+
+class Inbound(msgspec.Struct, frozen=True):
+    """A call on its way: in which API it came, what was decoded, and what is known of it."""
+
+    api: ServedApi
+    served: ServedRequest
+    record: CallRecord
+    models: tuple[str, ...]
+    """Those it names, as its caller wrote them: one, or several to be asked one after the other."""
+    switches: RequestSwitches = NOTHING
+    stream_mode: StreamMode = "auto"
+    """As it was asked for, else as the configuration says."""
+    warnings: tuple[ModelWarning, ...] = ()
+    """What was lost or understood otherwise while it was read."""
+    forwarded: ForwardedCall | None = None
+    """Set when the call goes through untouched; `served` then holds no more than the model's name."""
+    id_markers: AnswerMarks | None = None
+    """Set when a provider that keeps something answers: what marks its ids, and remembers whose they are."""
+    adopted: Adopted | None = None
+    """Set when the schema was found in the prompt; its caller did not ask for more than the text."""
+    turns: CallerTurns | None = None
+    """Where what vendors signed in the caller's turns is kept."""
+    stored: StoredCall | None = None
+    """Set when slipform stores the answer for later requests, as its vendor does not."""
+    bound: BoundCall | None = None
+    """Set when one model answers, and nothing else is to be decided; `served` then has the request to send to it."""
+
+
+class CallContext(msgspec.Struct, frozen=True):
+    """What a call is read against: who calls, by which path and headers, and the configuration that answers."""
+
+    path: str
+    """As the API's own clients write it."""
+    headers: Mapping[bytes, bytes]
+    caller: Caller
+    router: Router
+    forward_routes: ForwardRoutes
+    settings: Settings
+    schemas: NamedSchemas
+    frames: Frames
+    turns: CallerTurns
+    bind: Callable[[ServedRequest, tuple[str, ...]], BoundCall | None]
+    """Decides once who answers all calls of a frame."""
+    responses: ResponseStore | None = None
+    """The caller's stored responses; None where slipform stores none."""
+    store: ResourceStore | None = None
+    """Whose resources are whose; None without keys."""
+    model: str | None = None
+    """The model that the path names in an API whose body does (Azure's deployments); it counts."""
+    provider: str | None = None
+    """The provider that the path or a header names; the model is one of its own."""
+
+
+class NamedSchemas:
+    """The schemas that a request may name, and those that belong to an alias."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._registry = Registry.load(settings.schemas)
+        self._by_alias: dict[str, str] = {}
+        for alias, target in settings.model_aliases.items():
+            if isinstance(target, ModelAlias) and target.response_schema is not None:
+                if target.response_schema not in self._registry.schemas:
+                    raise ConfigError(
+                        f"Unknown schema {target.response_schema!r}",
+                        where=f"model_aliases.{alias}.schema",
+                        hint=f"The names are: {', '.join(sorted(self._registry.schemas))}.",
+                    )
+                self._by_alias[alias] = target.response_schema
+
+    @property
+    def documents(self) -> dict[str, Mapping[str, Any]]:
+        """The schemas by name."""
+        return {name: schema.document for name, schema in self._registry.schemas.items()}
+
+    def find(self, switches: RequestSwitches, models: tuple[str, ...]) -> ResponseFormat | None:
+        """The schema that the request names, else that of the alias it asks; raises `RequestError` for a wrong name."""
+        name = switches.schema
+        if name is None and self._by_alias and models:
+            name = self._by_alias.get(models[0])
+        if name is None:
+            return None
+        schema = self._registry.get(name)
+        return cached_format(name, dict(schema.document), strict=False)
+
+
+WarmReading: TypeAlias = tuple[Inbound | None, SplitBody | None]
+"""A call that was read by the frame of an earlier one, or its body, split for the frame that it may leave."""
+_NOT_WARM: WarmReading = (None, None)
+
+
+def read_warm(
+    api: ServedApi,
+    body: bytes,
+    record: CallRecord,
+    headers: Mapping[bytes, bytes],
+    caller: Caller,
+    place: WarmPlace,
+) -> WarmReading:
+    """Read a call whose fields, but for its conversation, are those of an earlier one that its caller may make."""
+    if caller.is_limited or has_switches(headers):
+        return _NOT_WARM
+    split = split_body(api, body, limits_models=caller.models is not None)
+    frame = None if split is None else place.frames.get(split.key)
+    if split is None or frame is None:
+        return None, split
+    models = frame.models
+    if caller.models is not None:
+        record.model = models[0] if models else ""
+        caller.check(models, place.router)
+    served = frame.served
+    record.model = served.request.model
+    record.stream = served.stream
+    record.timeout = place.timeout
+    template = frame.forward
+    if template is not None:
+        if caller.budget is not None or not split.has_unique_keys:
+            return None, split
+        forwarded = template.call(api.name, split, headers)
+        record.provider = forwarded.provider.name
+        record.upstream_model = forwarded.route.model
+        return Inbound(api, served, record, models, NOTHING, frame.stream_mode, (), forwarded), split
+    record.enforced = frame.enforced
+    record.schema = frame.schema
+    bound = frame.bound
+    request = served.request.replace(messages=split.messages) if bound is None else bound.with_turns(split.messages)
+    served = ServedRequest(request, served.stream, served.options)
+    turns = CallerTurns(place.turns, caller.id)
+    call = Inbound(api, served, record, models, NOTHING, frame.stream_mode, (), None, None, None, turns, None, bound)
+    return call, split
+
+
+class WarmPlace(NamedTuple):
+    """What calls by the usual paths are read against, where earlier ones with the same fields were read."""
+
+    router: Router
+    frames: Frames
+    turns: SignedTurns
+    timeout: float
+
+
+async def read_call(
+    api: ServedApi, body: bytes, record: CallRecord, context: CallContext, warm: WarmReading | None = None
+) -> Inbound:
+    """The call, checked; a large one is read, and large schemas are looked at, off the event loop.
+
+    Nothing is looked up or kept for a name before it is known that the caller may use it. `warm` is what `read_warm`
+    has made of it, where it was asked before.
+    """
+    if warm is None and not (context.model or context.provider):
+        place = WarmPlace(context.router, context.frames, context.turns.turns, context.settings.server.request_seconds)
+        warm = read_warm(api, body, record, context.headers, context.caller, place)
+    call, split = warm or _NOT_WARM
+    return call or await _read_parsed(api, body, record, context, split)
+
+
+async def _read_parsed(
+    api: ServedApi, body: bytes, record: CallRecord, context: CallContext, split: SplitBody | None
+) -> Inbound:
+    """The call, parsed; the next one with the same fields begins with its frame, which `split` is kept for too."""
+    caller = context.caller
+    router = context.router
+    large = len(body) >= LARGE_BYTES
+    has_keys = context.store is not None or caller.models is not None
+    checks = BodyChecks(api.name != "gemini", has_keys, api.name == RESPONSES)  # Gemini names the model in the path
+    data, body, references = await parse_body_async(body, checks)
+    if context.model is not None or context.provider is not None:
+        data, body, path = _with_model(api.name, data, body, context)
+        context = msgspec.structs.replace(context, path=path)
+    if caller.is_limited:  # what is sent is rewritten: every reader sees the limit that is reserved
+        check_depth(data, body)
+        data = with_one_limit(api.name, data)
+        body = await asyncio.to_thread(dumps, data) if large else dumps(data)
+    models = requested_models(api.name, data, context.path)
+    if models:
+        record.model = models[0]
+    if caller.models is not None:
+        caller.check(models, router)
+        check_fields(data, names_model=api.name != "gemini")
+    if api.name == RESPONSES:
+        data, body, references = await _with_vendor_ids(ParsedBody(data, body, references), context.turns)
+    parsed = ParsedBody(data, body, references)
+    if api.name != RESPONSES or context.responses is None:
+        return await _read_owned(api, parsed, record, models, context, split)
+    parsed, options, stored = await open_call(parsed, context.responses, _ownership(models, context))
+    call = await _read_owned(api, parsed, record, models, context, split)
+    if not options:
+        return call
+    served = msgspec.structs.replace(call.served, options={**call.served.options, **options})
+    turns = msgspec.structs.replace(context.turns, unique_ids=options.get(UNIQUE_CALL_IDS))
+    return msgspec.structs.replace(call, served=served, stored=stored, turns=turns)
+
+
+async def _read_owned(
+    api: ServedApi,
+    parsed: ParsedBody,
+    record: CallRecord,
+    models: tuple[str, ...],
+    context: CallContext,
+    split: SplitBody | None,
+) -> Inbound:
+    """Read a call once its caller owns what it refers to."""
+    data, body, references = parsed
+    if references:
+        await _ownership(models, context).check(references)
+        split = None
+    switches = switches_of(data.get(FIELD), context.headers, context.settings.enforcement.max_attempts)
+    if switches is not NOTHING or len(body) >= LARGE_BYTES or not _may_have_frame(api, data, context):
+        call = await _read_anew(api, parsed, record, models, switches, context)
+        if split is not None and (frame := _forward_frame(call, split, context)) is not None:
+            keep_frame(context.frames, split.key, len(body), frame)
+        return call
+    fields = split_fields(api, data, context.path)
+    frame = context.frames.get(fields.key)
+    if frame is not None:
+        check_depth(data, body)
+        messages = () if api.turns is None else api.turns(fields.turns)
+        call = _with_turns(api, frame, messages, record, context)
+    else:
+        call = await _read_anew(api, parsed, record, models, switches, context)
+        if api.name not in _OPENAI or read_foreign(api.name, data) is None:
+            frame = _reusable_frame(fields.turns, call, context)
+        if frame is not None:
+            keep_frame(context.frames, fields.key, fields.text_bytes, frame)
+    if frame is not None and split is not None and split.messages == call.served.request.messages:
+        keep_frame(context.frames, split.key, len(body), frame)
+    return call
+
+
+async def _with_vendor_ids(parsed: ParsedBody, turns: CallerTurns) -> ParsedBody:
+    """The request with the ids that its vendor keeps, where the caller saw others in a stream."""
+    data, _, references = parsed
+    ids = named_ids(data)
+    vendor_ids = await turns.replaced_ids.vendor_ids(ids) if ids else {}
+    if not vendor_ids:
+        return parsed
+    data = with_vendor_ids(data, vendor_ids)
+    vendor_references = [each._replace(identity=vendor_ids.get(each.identity, each.identity)) for each in references]
+    return ParsedBody(data, dumps(data), vendor_references)
+
+
+class _ServedState(NamedTuple):
+    """What marks the ids of an answer and remembers whose they are, and what the answer says of the state."""
+
+    id_markers: AnswerMarks | None = None
+    options: Mapping[str, Any] = {}
+
+
+_NO_STATE = _ServedState()
+
+
+class _CallFields(NamedTuple):
+    """The fields of a call that is read again, without slipform's own and with those of other servers translated."""
+
+    api: ServedApi
+    data: Mapping[str, Any]
+    body: bytes
+    models: tuple[str, ...]
+    switches: RequestSwitches
+    foreign: ForeignReading | None
+    state: _ServedState
+    schema: ResponseFormat | None
+    """The one that the request, or its alias, names."""
+
+    @property
+    def warnings(self) -> tuple[ModelWarning, ...]:
+        """What was understood otherwise."""
+        if self.foreign is None:
+            return ()
+        return self.foreign.warnings
+
+
+async def _read_anew(
+    api: ServedApi,
+    parsed: ParsedBody,
+    record: CallRecord,
+    models: tuple[str, ...],
+    switches: RequestSwitches,
+    context: CallContext,
+) -> Inbound:
+    """Read all fields of a call."""
+    data, body, references = parsed
+    if FIELD in data:
+        check_depth(data, body)
+        data = {name: value for name, value in data.items() if name != FIELD}
+        body = dumps(data)
+    foreign = read_foreign(api.name, data) if api.name in _OPENAI else None
+    if foreign is not None:
+        check_depth(foreign.data, body)
+        data = foreign.data
+        body = dumps(foreign.data)
+        record.warnings = len(foreign.warnings)
+    refuse_unsupported(api.name, data, models, context.router)
+    state = _resolve_state(api.name, data, references, models, context)
+    schema = context.schemas.find(switches, models)
+    fields = _CallFields(api, data, body, models, switches, foreign, state, schema)
+    call = await _forwarded(fields, record, context) or await _enforced(fields, record, context)
+    record.model = call.served.request.model
+    record.stream = call.served.stream
+    record.timeout = context.settings.server.request_seconds
+    return call
+
+
+def _is_shaped(fields: _CallFields, settings: Settings) -> bool:
+    """Whether the answer has a schema, which the fields of the request show."""
+    data = fields.data
+    if fields.schema is not None or settings.output.require_json or asks_for_shape(fields.api.name, data):
+        return True
+    if settings.enforcement.tools == "enforce" and data.get("tools"):
+        return True
+    return fields.foreign is not None and bool(fields.foreign.options)
+
+
+def _adoption_mode(fields: _CallFields, settings: Settings) -> AdoptionMode:
+    return fields.switches.adopt or settings.enforcement.adopt_schemas
+
+
+def _stream_mode(fields: _CallFields, settings: Settings) -> StreamMode:
+    return fields.switches.stream_mode or settings.enforcement.stream_mode
+
+
+async def _forwarded(fields: _CallFields, record: CallRecord, context: CallContext) -> Inbound | None:
+    """The call, where it goes to its vendor as it is; None where its answer is to be read."""
+    api, data, body, models, switches, _, state, _ = fields
+    settings = context.settings
+    is_shaped = _is_shaped(fields, settings)
+    _check_evidence(switches, is_shaped=is_shaped)
+    if is_shaped or (context.caller.budget is not None and _hides_usage(api, data)):
+        return None
+    mode = _adoption_mode(fields, settings)
+    if mode == "all" and may_hold_schema(body):
+        decoded = await _decoded(api, data, body, context.path, models)
+        if find_schema(decoded.request, mode) is not None:
+            return None
+    plain = is_named_plainly(body)
+    through = context.forward_routes.find(
+        api.name, data, body, path=context.path, headers=context.headers, is_named_plainly=plain
+    )
+    if through is None:
+        return None
+    served, forwarded = through
+    record.provider = forwarded.provider.name
+    record.upstream_model = forwarded.route.model
+    stream_mode = _stream_mode(fields, settings)
+    return Inbound(api, served, record, models, switches, stream_mode, forwarded=forwarded, id_markers=state.id_markers)
+
+
+async def _enforced(fields: _CallFields, record: CallRecord, context: CallContext) -> Inbound:
+    """The call whose answer is read, and mostly validated."""
+    api, data, body, models, switches, foreign, state, schema = fields
+    settings = context.settings
+    served = await _decoded(api, data, body, context.path, models, schema)
+    served, adopted = _adopt(served, _adoption_mode(fields, settings), settings.server)
+    if settings.output.require_json:
+        served = _as_json(served)
+    if is_heavy(served.request):
+        await off_loop(_check_schemas, served.request, settings.server)
+    else:
+        _check_schemas(served.request, settings.server)
+    served = _switched(served, switches, foreign)
+    if state.options:
+        served = msgspec.structs.replace(served, options={**served.options, **state.options})
+    record.schema_from = "" if adopted is None else adopted.library
+    record.enforced = is_enforced(served.request, tools=settings.enforcement.tools == "enforce")
+    if served.request.response_format is not None:
+        record.schema = served.request.response_format.json_schema.name
+    stream_mode = _stream_mode(fields, settings)
+    return Inbound(
+        api, served, record, models, switches, stream_mode, fields.warnings, adopted=adopted,
+        id_markers=state.id_markers, turns=context.turns,
+    )  # fmt: skip
+
+
+def _may_have_frame(api: ServedApi, data: Mapping[str, Any], context: CallContext) -> bool:
+    """Whether a call has a shape, and no state at a vendor."""
+    if api.turns is None or FIELD in data or not (asks_for_shape(api.name, data) or data.get("tools")):
+        return False
+    if context.store is not None and _creates(api.name, data):
+        return False
+    return api.name != RESPONSES or (next(state_fields(data), None) is None and not _loads_tools(data))
+
+
+def _loads_tools(data: Mapping[str, Any]) -> bool:
+    """Whether the conversation of a Responses request holds tools, so that its other fields do not say them all."""
+    items = data.get("input")
+    return isinstance(items, list) and any(type(item) is dict and item.get("type") == LOADING_ITEM for item in items)
+
+
+def _reusable_frame(turns: Mapping[str, Any], call: Inbound, context: CallContext) -> CallFrame | None:
+    """Return what was read of the call's other fields, for later calls with the same fields and another conversation.
+
+    None where the conversation and the other fields depend on each other, so that they cannot be read apart.
+    """
+    read_turns = call.api.turns
+    request = call.served.request
+    if read_turns is None or request.json_mode:
+        return None
+    if call.forwarded or call.adopted or call.id_markers or call.warnings:
+        return None
+    if read_turns(turns) != request.messages:
+        return None
+    without_messages = request.replace(messages=(), frame=RequestFrame())
+    served = msgspec.structs.replace(call.served, request=without_messages)
+    bound = context.bind(served, call.models) if call.record.enforced else None
+    return CallFrame(served, call.stream_mode, call.record.enforced, call.record.schema, call.models, bound=bound)
+
+
+def _forward_frame(call: Inbound, split: SplitBody, context: CallContext) -> CallFrame | None:
+    """Return the frame of a call that goes through unchanged; None where not its fields alone decide that."""
+    forwarded = call.forwarded
+    if forwarded is None or not isinstance(forwarded.body, bytes) or call.id_markers is not None:
+        return None
+    is_decided_by_fields = call.switches is NOTHING and not call.record.warnings and context.caller.budget is None
+    if not is_decided_by_fields or context.settings.enforcement.adopt_schemas == "all":
+        return None
+    around = split_around(forwarded.body, split.text)
+    if around is None:
+        return None
+    template = ForwardTemplate(forwarded.provider, forwarded.route, forwarded.price, *around)
+    return CallFrame(call.served, call.stream_mode, enforced=False, schema="", models=call.models, forward=template)
+
+
+def _with_turns(
+    api: ServedApi,
+    frame: CallFrame,
+    messages: Sequence[Message],
+    record: CallRecord,
+    context: CallContext,
+) -> Inbound:
+    """A call whose fields are known, with its own conversation."""
+    if not messages:
+        raise _no_messages()
+    before = frame.served
+    request = before.request.replace(messages=messages)
+    record.enforced = frame.enforced
+    record.schema = frame.schema
+    record.model = request.model
+    record.stream = before.stream
+    record.timeout = context.settings.server.request_seconds
+    served = ServedRequest(request, before.stream, before.options)
+    return Inbound(api, served, record, frame.models, stream_mode=frame.stream_mode, turns=context.turns)
+
+
+def _no_messages() -> RequestError:
+    """The error for a call without a conversation."""
+    return RequestError("The request has no messages", where="messages", hint="Send at least one.")
+
+
+def _check_evidence(switches: RequestSwitches, *, is_shaped: bool) -> None:
+    if switches.evidence is not None and not is_shaped:
+        raise RequestError(
+            "There is evidence for the values of JSON only", where=f"{FIELD}.evidence", hint="Send a schema with it."
+        )
+
+
+def _as_json(served: ServedRequest) -> ServedRequest:
+    """Return the request in JSON mode, with that in its prompt, unless it has a response format."""
+    request = served.request
+    if request.response_format is not None or request.json_mode:
+        return served
+    prompted = first_request(request.replace(json_mode=True), OutputStrategy.PROMPTED, Wording()).request
+    return msgspec.structs.replace(served, request=prompted)
+
+
+def _ownership(models: tuple[str, ...], context: CallContext) -> Ownership:
+    providers = provider_names(models, context.router)
+    return Ownership(context.store, context.caller.id, providers, response_stores_of(providers, context.router))
+
+
+def _resolve_state(
+    api: str, data: Mapping[str, Any], references: Sequence[Reference], models: tuple[str, ...], context: CallContext
+) -> _ServedState:
+    """Resolve which provider stores the answer to a call, or the resource that it creates."""
+    if api != RESPONSES and not (context.store is not None and _creates(api, data)):
+        return _NO_STATE
+    _, key, providers, keepers = _ownership(models, context)
+    if len(providers) != 1:
+        return _NO_STATE
+    (provider,) = providers
+    if api != RESPONSES:
+        if context.store is None:
+            return _NO_STATE
+        return _ServedState(CreationNotes(provider, context.store, key))
+    if not keepers:
+        return _NO_STATE
+    marked_ids = marks_of(references)
+    before = data.get("previous_response_id")
+    if isinstance(before, str):
+        before = marked_ids.get(before, before)
+    options = {"store": data.get("store") is not False, "previous_response_id": before}
+    return _ServedState(ResponseMarks(provider, marked_ids, context.store, key), options)
+
+
+def _creates(api: str, data: Mapping[str, Any]) -> bool:
+    """Whether the answer may name something new that the vendor keeps, and that a later request can name."""
+    if api == "openai-chat":
+        return data.get("audio") is not None
+    if api != "anthropic":
+        return False
+    tools = data.get("tools")
+    kinds = (each.get("type") for each in tools if isinstance(each, dict)) if isinstance(tools, list) else ()
+    return data.get("container") is not None or any(str(kind).startswith("code_execution") for kind in kinds)
+
+
+def _with_model(api: str, data: dict[str, Any], body: bytes, context: CallContext) -> tuple[dict[str, Any], bytes, str]:
+    """The call with the model that its path names, or with its provider's name before the model's."""
+    model = context.model or data.get("model")
+    path = context.path
+    if api == "gemini":
+        head, _, rest = path.partition("/models/")
+        return (
+            data,
+            body,
+            path if rest.startswith(f"{context.provider}/") else f"{head}/models/{context.provider}/{rest}",
+        )
+    if not isinstance(model, str):
+        return data, body, path
+    if context.provider is not None and not model.startswith(f"{context.provider}/"):
+        model = f"{context.provider}/{model}"
+    if data.get("model") != model:
+        data = {**data, "model": model}
+        body = write_body(data)
+    return data, body, path
+
+
+def _switched(served: ServedRequest, switches: RequestSwitches, foreign: ForeignReading | None) -> ServedRequest:
+    if foreign is not None and foreign.options:
+        served = msgspec.structs.replace(served, options={**served.options, **foreign.options})
+    response_format = served.request.response_format
+    if switches.strategy is None or response_format is None:
+        return served
+    request = served.request.replace(response_format=response_format.with_strategy(switches.strategy))
+    return ServedRequest(request, served.stream, served.options)
+
+
+def _hides_usage(api: ServedApi, data: Mapping[str, Any]) -> bool:
+    """Whether a streamed answer would not tell its tokens: OpenAI's chat API does only on demand."""
+    if api.name != "openai-chat" or data.get("stream") is not True:
+        return False
+    options = data.get("stream_options")
+    return not (isinstance(options, Mapping) and options.get("include_usage") is True)
+
+
+async def _decoded(
+    api: ServedApi,
+    data: Mapping[str, Any],
+    body: bytes,
+    path: str,
+    models: tuple[str, ...],
+    named: ResponseFormat | None = None,
+) -> ServedRequest:
+    if models and isinstance(data.get("model"), list):  # no vendor's API has it: its reader gets the first
+        data = {**data, "model": models[0]}
+    if len(body) >= LARGE_BYTES:
+        return await asyncio.to_thread(_decode, api, data, body, path, named)
+    return _decode(api, data, body, path, named)
+
+
+def _decode(
+    api: ServedApi, data: Mapping[str, Any], body: bytes, path: str, named: ResponseFormat | None
+) -> ServedRequest:
+    check_depth(data, body)
+    served = api.decode_request(data, path=path)
+    request = served.request
+    if named is not None:
+        own = request.response_format
+        if own is not None and own.json_schema.schema != named.json_schema.schema:
+            raise RequestError(
+                f"The request has a schema, and another is named: {shown(named.json_schema.name)}",
+                where="slipform.schema",
+                hint="Send one of the two.",
+            )
+        request = request.replace(response_format=own or named, json_mode=False)
+        served = msgspec.structs.replace(served, request=request)
+    if not request.messages:
+        raise _no_messages()
+    return served
+
+
+def _adopt(served: ServedRequest, mode: AdoptionMode, limits: ServerSettings) -> tuple[ServedRequest, Adopted | None]:
+    """The request with the schema that a library wrote into its prompt, if it did and the schema is within limits."""
+    if mode == "off" or (mode == "json_mode" and not served.request.json_mode):
+        return served, None
+    adopted = find_schema(served.request, mode)
+    if adopted is None:
+        return served, None
+    request = served.request.replace(response_format=adopted.format, json_mode=False)
+    try:
+        _check_schemas(request, limits)
+    except RequestError:
+        return served, None
+    return ServedRequest(request, served.stream, served.options), adopted
+
+
+def _check_schemas(request: ModelRequest, limits: ServerSettings) -> None:
+    """Refuse a request (413) whose schemas together are over the limits; nothing has been made of them yet."""
+    response_format = request.response_format
+    is_light = not request.tools and (response_format is None or response_format.json_schema.is_light)
+    if is_light and min(limits.max_schema_bytes, limits.max_schema_nodes) >= LIGHT_BYTES:
+        return
+    schemas = {f"tools[{at}]": tool.parameters for at, tool in enumerate(request.tools)}
+    if request.response_format is not None:
+        schemas["response_format"] = request.response_format.json_schema.schema
+    if schemas:
+        check_size(schemas, limits.max_schema_bytes, limits.max_schema_nodes)

@@ -1,0 +1,237 @@
+"""Keep what a vendor signed in a turn with tool calls, and put it back when the caller sends that turn again.
+
+Thinking models want their thinking back, signed, with the results of the tools they called. Callers who speak the
+vendor's own API carry it themselves; other APIs have no place for it. So it is kept here by the ids of the calls, for
+each caller's key apart. A turn that has expired goes without: the codecs then leave thinking out and say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from slipform.addons.server.calls.replaced_ids import ReplacedIds
+from slipform.addons.server.calls.signature_stores import SignatureStore
+from slipform.codecs.openai_responses.serve_encode import UniqueCallIds
+from slipform.ir import Message, ModelRequest, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall
+
+_LONGEST_ID = 200
+
+
+class KeptReasoning(msgspec.Struct, tag="reasoning", tag_field="kind", forbid_unknown_fields=True):
+    """A thought with what its vendor wants back."""
+
+    text: str
+    opaque: dict[str, dict[str, Any]]
+
+
+class KeptOpaque(msgspec.Struct, tag="opaque", tag_field="kind", forbid_unknown_fields=True):
+    """A part that only its vendor knows."""
+
+    vendor: str
+    data: dict[str, Any]
+
+
+class KeptText(msgspec.Struct, tag="text", tag_field="kind", forbid_unknown_fields=True):
+    """Where the text stood, which the caller has, and what the vendor said about it."""
+
+    extra: dict[str, dict[str, Any]]
+
+
+class KeptCall(msgspec.Struct, tag="call", tag_field="kind", forbid_unknown_fields=True):
+    """Where a call stood, which the caller has, and what the vendor said about it."""
+
+    id: str
+    extra: dict[str, dict[str, Any]]
+
+
+KeptPart: TypeAlias = KeptReasoning | KeptOpaque | KeptText | KeptCall
+
+
+class KeptTurn(msgspec.Struct, forbid_unknown_fields=True):
+    """A turn, kept under its first call; under its other calls stands only which one that is."""
+
+    parts: list[KeptPart] = []
+    first: str = ""
+
+
+_decode = msgspec.json.Decoder(KeptTurn).decode
+
+
+class SignedTurns:
+    """The turns of all callers, in a store."""
+
+    def __init__(self, store: SignatureStore) -> None:
+        self._store = store
+
+    def replaced_ids(self, caller: str) -> ReplacedIds:
+        """The ids of a caller's answers that differ from those that it saw; they are kept in the same store."""
+        return ReplacedIds(self._store, caller)
+
+    async def keep(self, caller: str, answer: ModelResponse) -> None:
+        """Keep what the caller's next request may lack, if the answer has calls and something was signed."""
+        turn = _turn_of(answer.parts) if answer.tool_calls else None
+        if turn is None:
+            return
+        first, *others = (call.id for call in answer.tool_calls)
+        entries = {first: msgspec.json.encode(turn)}
+        entries.update({each: msgspec.json.encode(KeptTurn(first=first)) for each in others})
+        await self._store.put(caller, {key: data for key, data in entries.items() if len(key) <= _LONGEST_ID})
+
+    async def restored(self, caller: str, request: ModelRequest) -> ModelRequest:
+        """The request with its turns as their vendor wrote them, as far as they are known."""
+        turns_with_calls = (message for message in request.messages if message.role == "assistant")
+        call_ids = [
+            call.id for message in turns_with_calls for call in message.tool_calls if len(call.id) <= _LONGEST_ID
+        ]
+        if not call_ids:
+            return request
+        turns = _read(await self._store.get(caller, call_ids))
+        missing = [turn.first for turn in turns.values() if turn.first and turn.first not in turns]
+        if missing:
+            turns |= _read(await self._store.get(caller, missing))
+        if not turns:
+            return request
+        used: set[str] = set()
+        messages = tuple([_restore_turn(message, turns, used, request.extra_for) for message in request.messages])
+        return request.replace(messages=messages)
+
+
+class CallerTurns(msgspec.Struct, frozen=True):
+    """The turns of one caller."""
+
+    turns: SignedTurns
+    caller: str
+    unique_ids: UniqueCallIds | None = None
+    """Set where the caller may see other ids of calls than their vendor gave."""
+
+    async def keep(self, answer: ModelResponse) -> None:
+        """See `SignedTurns.keep`."""
+        if answer.tool_calls:
+            await self.turns.keep(self.caller, self._as_shown(answer))
+
+    def _as_shown(self, answer: ModelResponse) -> ModelResponse:
+        """The answer with the ids of its calls that the caller sees."""
+        unique_ids = self.unique_ids
+        if unique_ids is None or unique_ids.taken.isdisjoint([call.id for call in answer.tool_calls]):
+            return answer
+
+        def shown(call: ToolCall) -> ToolCall:
+            return ToolCall(unique_ids.of_call(call.id), call.name, call.arguments, call.extra)
+
+        calls = tuple([shown(call) for call in answer.tool_calls])
+        parts = tuple([shown(part) if isinstance(part, ToolCall) else part for part in answer.parts])
+        return answer.replace(tool_calls=calls, parts=parts)
+
+    @property
+    def replaced_ids(self) -> ReplacedIds:
+        """See `SignedTurns.replaced_ids`."""
+        return self.turns.replaced_ids(self.caller)
+
+    async def restored(self, request: ModelRequest) -> ModelRequest:
+        """See `SignedTurns.restored`."""
+        return await self.turns.restored(self.caller, request)
+
+
+def _read(entries: Mapping[str, bytes]) -> dict[str, KeptTurn]:
+    """What the store has, without what is not of our making: Redis may be written by others."""
+    turns: dict[str, KeptTurn] = {}
+    for key, data in entries.items():
+        try:
+            turns[key] = _decode(data)
+        except msgspec.DecodeError:
+            continue
+    return turns
+
+
+def _turn_of(parts: Sequence[Part]) -> KeptTurn | None:
+    """What has to be kept of a turn; None where the caller has all of it."""
+    kept_parts: list[KeptPart] = []
+    for part in parts:
+        if isinstance(part, Reasoning) and part.opaque:
+            kept_parts.append(KeptReasoning(part.text, _plain(part.opaque)))
+        elif isinstance(part, Opaque):
+            kept_parts.append(KeptOpaque(part.vendor, dict(part.data)))
+        elif isinstance(part, Text):
+            kept_parts.append(KeptText(_plain(part.extra)))
+        elif isinstance(part, ToolCall):
+            kept_parts.append(KeptCall(part.id, _plain(part.extra)))
+    signed = any(isinstance(part, (KeptReasoning, KeptOpaque)) or part.extra for part in kept_parts)
+    return KeptTurn(kept_parts) if signed else None
+
+
+def turn_text(parts: Sequence[Part]) -> bytes:
+    """An answer's parts without its text and its calls, as JSON; empty where there is nothing else."""
+    turn = _turn_of(parts)
+    return b"" if turn is None else msgspec.json.encode(turn)
+
+
+def parts_of(data: bytes, text: str, calls: Sequence[ToolCall]) -> tuple[Part, ...]:
+    """The parts of an answer from what `turn_text` has kept, its text and its calls; none where that cannot be read."""
+    turn = _read({"": data}).get("")
+    message = Message("assistant", (*((Text(text),) if text else ()), *calls))
+    if turn is None:
+        return ()
+    return _merge_turn(message, turn.parts, with_turn=True).parts
+
+
+def _plain(extra: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {codec: dict(fields) for codec, fields in extra.items()}
+
+
+def _restore_turn(message: Message, turns: Mapping[str, KeptTurn], used: set[str], api: str | None) -> Message:
+    calls = {call.id: call for call in message.tool_calls}
+    turn = next((turns[each] for each in calls if each in turns), None)
+    if message.role != "assistant" or turn is None:
+        return message
+    first = turn.first or next(each for each in calls if each in turns)
+    kept_parts = turns.get(turn.first, turn).parts
+    if _is_carried_by(kept_parts, api):
+        return message
+    merged = _merge_turn(message, kept_parts, with_turn=first not in used)
+    used.add(first)
+    return merged
+
+
+def _merge_turn(message: Message, kept_parts: Sequence[KeptPart], *, with_turn: bool) -> Message:
+    """The turn with what was kept of it; without `with_turn` only its calls: another message has the rest."""
+    calls = {call.id: call for call in message.tool_calls}
+    parts: list[Part] = []
+    texts = [part for part in message.parts if not isinstance(part, (ToolCall, Reasoning))]
+    thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
+    for part in kept_parts:
+        if isinstance(part, KeptCall):
+            if part.id in calls:
+                call = calls.pop(part.id)
+                parts.append(ToolCall(call.id, call.name, call.arguments, {**part.extra, **call.extra}))
+        elif not with_turn:
+            continue
+        elif isinstance(part, KeptReasoning):
+            parts.append(Reasoning(part.text, part.opaque))
+            thoughts.clear()  # the same in words, or made of it for an API that has no signatures
+        elif isinstance(part, KeptOpaque):
+            parts.append(Opaque(part.vendor, part.data))
+        else:
+            parts += _with_extra(texts, part.extra)
+            texts = []
+    at = next((at for at, part in enumerate(parts) if isinstance(part, ToolCall)), len(parts))
+    return message.replace(parts=(*thoughts, *parts[:at], *texts, *parts[at:], *calls.values()))
+
+
+def _is_carried_by(kept_parts: Sequence[KeptPart], api: str | None) -> bool:
+    """Whether the caller's API has a place for it: then they send it back, or leave it out on purpose.
+
+    Chat Completions has many vendors, whose own fields most clients do not know.
+    """
+    codecs = {codec for part in kept_parts if isinstance(part, KeptReasoning) for codec in part.opaque}
+    codecs |= {codec for part in kept_parts if isinstance(part, (KeptText, KeptCall)) for codec in part.extra}
+    return api != "openai-chat" and api in codecs
+
+
+def _with_extra(texts: Sequence[Part], extra: Mapping[str, Any]) -> list[Part]:
+    """The caller's words, with what the vendor said about its own where there is one text in either."""
+    if not extra or len(texts) != 1 or not isinstance(texts[0], Text):
+        return list(texts)
+    return [Text(texts[0].text, {**extra, **texts[0].extra})]

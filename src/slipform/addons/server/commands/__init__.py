@@ -1,0 +1,1 @@
+"""Define the commands `serve`, `console`, `keys` and `spend`."""

@@ -1,0 +1,577 @@
+"""Serve the console's page, JSON and events to holders of a session, for all workers together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from slipform import __version__
+from slipform.addons.server.admission.admission import ANYBODY, Caller, is_loopback
+from slipform.addons.server.calls.endpoints import UnknownPathError
+from slipform.addons.server.calls.pages import WrongMethodError, openapi_bytes, spend
+from slipform.addons.server.console.access import ConsoleAccess, console_secret
+from slipform.addons.server.console.archive import CallArchive
+from slipform.addons.server.console.history import MOST_PINNED, CallHistory
+from slipform.addons.server.console.other_workers import LAST_EVENT, OtherWorkers
+from slipform.addons.server.console.rows import FIELDS, matches, narrowest, parse_query
+from slipform.addons.server.console.static_files import ROOT, SECURITY_HEADERS, serve_page
+from slipform.addons.server.deployment import Deployment
+from slipform.addons.server.http_server.asgi import (
+    Receive,
+    Scope,
+    Send,
+    client_address,
+    read_body,
+    read_query,
+    send_page,
+)
+from slipform.addons.server.observability.call_record import CallRecord, CallTrace, Header
+from slipform.addons.server.observability.metrics import WorkerAddress
+from slipform.build_info import build_in_use
+from slipform.config import ServerSettings
+from slipform.errors import RequestError
+from slipform.providers.call import VENDOR_RETRIED
+from slipform.schema.limits import LARGE_BYTES
+
+_log = logging.getLogger("slipform.server")
+API = f"{ROOT}/api/v1/"
+_MAX_BODY = 16 * 1024 * 1024
+_MAX_ROWS = 200
+_BATCH_SECONDS = 0.1
+_BYTES_PER_SECOND = 256 * 1024
+"""The most that one open page is sent; slower clients get a gap."""
+_EVENT_ID = re.compile(r"[\w.,]{0,8192}", re.ASCII)
+_LONGEST_TRACING = 60.0
+_MOST_TRACED = 1000.0
+_SHARED = frozenset({"requests", "stats", "schemas", "providers", "keys", "me"})
+"""Views that all workers answer together."""
+_TALLIES = frozenset({"stats", "schemas", "providers"})
+_CHANGES = frozenset({"tracing", "requests", "lessons"})
+"""What is changed in all workers."""
+_FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
+"""Headers of calls that came through another server: their callers may be on other machines."""
+_ABSENT = {
+    "off": "Prompts and answers were not recorded when the call was made (`server.traces`).",
+    "opted_out": "The caller asked not to be recorded (`x-slipform-trace: off` or `cache-control: no-store`).",
+    "failures": "Prompts and answers are recorded only of calls that fail (`server.traces: failures`).",
+    "kept": "Its prompt and answer made way for newer ones.",
+}
+"""Why the words of a call are not here, by what its row says of them."""
+
+
+ServeCall = Callable[[str, Scope, Receive, Send, Caller], Awaitable[None]]
+"""Answers a call of the API at a path, for an authenticated caller."""
+
+
+@dataclass(slots=True)
+class Tracing:
+    """Keep the words of calls for a while: of so many, of one model or key where it says so."""
+
+    until: float = 0.0
+    left: int = 0
+    model: str = ""
+    key: str = ""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it still lasts."""
+        return self.left > 0 and time.time() < self.until
+
+    def wants(self, record: CallRecord) -> bool:
+        """Whether the words of a call that is over are to be kept; counts it."""
+        fits = self.is_on and self.model in ("", record.model) and self.key in ("", record.caller)
+        self.left -= fits
+        return fits
+
+    def as_json(self) -> dict[str, Any] | None:
+        """What the page shows of it."""
+        if not self.is_on:
+            return None
+        return {"until": self.until, "left": self.left, "model": self.model or None, "key": self.key or None}
+
+
+def _has_failed(record: CallRecord) -> bool:
+    return record.outcome != "ok"
+
+
+class Console:
+    """The console of one worker, over all its configurations."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        bound: str | None,
+        deployment: Callable[[], Deployment],
+        serve_call: ServeCall,
+        worker: WorkerAddress | None = None,
+    ) -> None:
+        archive = None
+        if settings.history:
+            days = settings.history_days
+            words = settings.history_text_days
+            archive = CallArchive(Path(settings.history).expanduser(), days, words, settings.history_bytes)
+        self.history = CallHistory(settings.console_bytes, settings.trace_bytes, archive)
+        self.workers = OtherWorkers(worker, console_secret)
+        self._bound = bound
+        self._deployment = deployment
+        self._serve_call = serve_call
+        self._started = time.time()
+        self._tracing = Tracing()
+        self._is_recording = True
+        """Whether `traces: auto` keeps words; the page has a switch."""
+        self._privacy: tuple[ServerSettings | None, bool] = (None, False)
+        """Whether only the user of this machine can call, under these settings."""
+        self._draining = False
+
+    # -- what the application tells ---------------------------------------------------------------
+
+    def trace(
+        self, record: CallRecord, headers: Mapping[bytes, bytes], settings: ServerSettings, *, own: bool = False
+    ) -> CallTrace | None:
+        """What keeps the words of a call that begins, if they are to be kept."""
+        mode = self._trace_mode(settings)
+        if settings.traces == "auto" and not settings.debug_traces and not _FORWARDED.isdisjoint(headers):
+            mode = "off"
+        if mode == "off" and not own and not self._tracing.until:
+            return None
+        if headers.get(b"x-slipform-trace") == b"off" or b"no-store" in headers.get(b"cache-control", b""):
+            record.words = "opted_out"
+        elif own or mode == "on":
+            return CallTrace(is_archived=own or settings.traces != "auto" or settings.debug_traces)
+        elif self._tracing.is_on:
+            return CallTrace(self._tracing.wants)
+        elif mode == "failures":
+            record.words = "failures"
+            return CallTrace(_has_failed)
+        return None
+
+    def _trace_mode(self, settings: ServerSettings) -> str:
+        """Return whether words are kept: `off`, `failures` or `on`."""
+        if settings.debug_traces:
+            return "on"
+        if settings.traces != "auto":
+            return settings.traces
+        if not self._is_recording:
+            return "off"
+        if self._privacy[0] is not settings:
+            self._privacy = (settings, self._is_private(settings))
+        return "on" if self._privacy[1] else "off"
+
+    def _is_private(self, settings: ServerSettings) -> bool:
+        """Return whether only the user of this machine can call: `bound` is None where another program serves."""
+        if self._bound is None or not is_loopback(self._bound) or settings.allowed_hosts:
+            return False
+        return not self._deployment().gate.guard.requires_key
+
+    def drain(self) -> None:
+        """Announce that the server stops, and end the event streams, which would keep it waiting."""
+        self._draining = True
+        self.history.tell("draining", b"{}")
+
+    def close(self) -> None:
+        """Write what waits to be written."""
+        if self.history.archive is not None:
+            self.history.archive.close()
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def _access(self) -> ConsoleAccess:
+        deployment = self._deployment()
+        return ConsoleAccess(deployment.settings.server, deployment.gate.guard, self._bound, console_secret)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a console in this configuration."""
+        return self._access().is_on
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request under /console."""
+        access = self._access()
+        headers = dict(scope["headers"])
+        method = scope["method"]
+        path = scope["path"]
+        if not access.is_on:
+            raise UnknownPathError(f"Unknown path: {method} {path}", hint="`server.console: on` serves a console.")
+        query = read_query(scope)
+        name, _, rest = path.removeprefix(API).partition("/")
+        if self.workers.is_request_of_worker(headers):
+            await self._answer(method, name, rest, query, ANYBODY, scope, receive, send, alone=True)
+            return
+        access.check_host(headers)
+        if not path.startswith(API):
+            await serve_page(method, path, headers, send)
+            return
+        if method not in ("GET", "HEAD"):
+            access.check_change(headers)
+        if name == "session":
+            await self._session(method, access, scope, receive, send)
+            return
+        caller = access.operator(headers)
+        await self._answer(method, name, rest, query, caller, scope, receive, send, alone=False)
+
+    async def _answer(
+        self,
+        method: str,
+        name: str,
+        rest: str,
+        query: Mapping[str, str],
+        caller: Caller,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        alone: bool,
+    ) -> None:
+        """Answer what is asked of the data; `alone` when another worker asks, for this one's share."""
+        if (method, name) == ("GET", "events"):
+            after = query.get("after") or dict(scope["headers"]).get(LAST_EVENT.encode(), b"").decode("latin-1")
+            after = after if _EVENT_ID.fullmatch(after) else "unknown"
+            await self._events(query.get("watch", ""), after, receive, send, alone=alone)
+        elif (method, name) == ("POST", "play"):
+            await self._serve_call(query.get("path") or "/v1/chat/completions", scope, receive, send, caller)
+        elif method == "GET":
+            target = path_of(scope)
+            others = [] if alone or name not in _SHARED else await self.workers.ask("GET", target)
+            await _send(send, await self._read(name, rest, query, caller, others, alone=alone))
+        else:
+            payload = _parsed(await read_body(receive, _MAX_BODY))
+            if not alone and name in _CHANGES:
+                _log.info("console: %s %s by %s", method, scope["path"][:200], caller.name or "who has the link")
+                await self.workers.ask(method, path_of(scope), payload)
+            await _send(send, await self._change(method, name, rest, payload, alone=alone))
+
+    async def _session(self, method: str, access: ConsoleAccess, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        if method == "DELETE":
+            await _send(send, {"ok": True}, [(b"set-cookie", access.ended(headers).encode())])
+            return
+        if method != "POST":
+            raise WrongMethodError("A session is made with POST and ended with DELETE")
+        payload = _parsed(await read_body(receive, 4096))
+        token = str(payload.get("token") or "")
+        key = str(payload.get("key") or "")
+        cookie = await access.sign_in(token, key, headers, client_address(scope))
+        if scope.get("scheme") == "https":
+            cookie += "; Secure"
+        await _send(send, {"ok": True}, [(b"set-cookie", cookie.encode())])
+
+    # -- what is read -----------------------------------------------------------------------------
+
+    async def _read(
+        self, name: str, rest: str, query: Mapping[str, str], caller: Caller, others: list[Any], *, alone: bool
+    ) -> Any:
+        from slipform.addons.server.console import views
+
+        deployment = self._deployment()
+        router = deployment.client.router
+        if rest and name not in ("requests", "schemas"):
+            raise UnknownPathError(f"Unknown path: GET {API}{name}/{rest[:64]}")
+        if name == "requests":
+            return await self._request(rest, others) if rest else await self._rows(query, others)
+        if name in _TALLIES:
+            window = min(max(_number(query.get("window"), 900.0), 10.0), 30 * 86400.0)
+            now = time.time()
+            share = views.tally_of(name, self._recent(now - window), window, now, router)
+            if alone:
+                return share
+            whole = reduce(views.added, others, share)
+            if name == "stats":
+                return views.stats(whole, window, now)
+            if name == "schemas":
+                documents = deployment.gate.schemas.documents
+                if rest:
+                    whole = {rest: whole[rest]} if rest in whole else {}
+                return {name: views.schema_health(whole), "named": list(documents), "document": documents.get(rest)}
+            return {name: views.provider_health(router, whole)}
+        if name == "me":
+            return await self._me(caller, others)
+        if name == "models":
+            names = [each for each in router.names() if caller.may_use(each, router)]
+            return {"models": names, "default": deployment.settings.first_model}
+        if name == "keys":
+            return {"keys": await self._keys(deployment, others)} if not alone else self._last_use()
+        if name == "openapi":
+            return orjson.loads(openapi_bytes())
+        raise UnknownPathError(f"Unknown path: {API}{name}")
+
+    def _recent(self, since: float) -> Iterator[Mapping[str, Any]]:
+        """Rows since a time, and older ones from disk where there is an archive and it belongs to this user."""
+        oldest = time.time()
+        for row in self.history.rows():
+            oldest = min(oldest, row["at"])
+            yield row
+        # Workers share the archive: only when there is one worker is it known which of its rows are counted here.
+        if self.history.archive is not None and self.workers.count == 1:
+            yield from self.history.archive.rows(oldest, since)
+
+    async def _me(self, caller: Caller, others: list[Any]) -> dict[str, Any]:
+        deployment = self._deployment()
+        archive = self.history.archive
+        server = deployment.settings.server
+        sizes = reduce(_sum, (each["kept"] for each in others), self.history.sizes())
+        return {
+            "version": __version__,
+            "build": str(build_in_use()),
+            "operator": caller.name,
+            "keys": deployment.gate.guard.requires_key,
+            "generation": deployment.generation,
+            "started": self._started,
+            "workers": {"count": self.workers.count, "reached": 1 + len(others)},
+            "traces": {
+                "mode": self._trace_mode(server),
+                "switch": server.traces == "auto" and self._is_private(server),
+                "tracing": self._tracing.as_json(),
+            },
+            "kept": sizes,
+            "limits": {"bytes": server.console_bytes, "trace_bytes": server.trace_bytes, "pinned": MOST_PINNED},
+            "history": None if archive is None else await asyncio.to_thread(archive.sizes),
+            "models": deployment.settings.first_model,
+            "draining": self._draining,
+        }
+
+    def _last_use(self) -> dict[str, float]:
+        used: dict[str, float] = {}
+        for row in self.history.rows():
+            used.setdefault(row["caller"], row["at"])
+        return used
+
+    async def _keys(self, deployment: Deployment, others: list[Any]) -> list[dict[str, Any]]:
+        """The keys, when each was last used, and what it has spent."""
+        used = self._last_use()
+        for each in others:
+            used |= {name: max(at, used.get(name, 0.0)) for name, at in each.items()}
+        listed = []
+        for key, budget in deployment.gate.guard.listed_keys():
+            spent = None
+            if deployment.gate.spending is not None:
+                standing = await deployment.gate.spending.standing(key["id"], budget)
+                spent = spend(key["name"], budget, standing, time.time())
+            listed.append({**key, "last_used": used.get(key["name"]), "spend": spent})
+        return listed
+
+    async def _rows(self, query: Mapping[str, str], others: list[Any]) -> dict[str, Any]:
+        words = parse_query(query.get("q", ""))
+        limit = int(min(max(_number(query.get("limit"), 100.0), 1.0), _MAX_ROWS))
+        before = _number(query.get("before"), math.inf)
+        recent = (_without_detail(row) for row in self.history.rows() if row["at"] <= before and matches(row, words))
+        rows = list(islice(recent, limit + 1))
+        archive = self.history.archive
+        if archive is not None and len(rows) <= limit:
+            rows += await asyncio.to_thread(_archived, archive, before, words, limit + 1)
+        unique = {row["id"]: row for row in (*rows, *_from_all(others, "rows"))}
+        rows = sorted(unique.values(), key=lambda row: -row["at"])
+        more = len(rows) > limit or any(each["more"] for each in others)
+        under_way = [row for row in self.history.under_way() if matches(row, words)] if before == math.inf else []
+        return {
+            "rows": rows[:limit],
+            "under_way": [*under_way, *_from_all(others, "under_way")],
+            "pinned": [*map(_without_detail, self.history.pinned()), *_from_all(others, "pinned")],
+            "more": more,
+            "kept": reduce(_sum, (each["kept"] for each in others), self.history.sizes()),
+            "narrowest": narrowest(self.history.rows, words) if words and not rows else None,
+            "unreachable": self.workers.count - 1 - len(others) if query.get("worker") != "self" else 0,
+        }
+
+    async def _request(self, rest: str, others: list[Any]) -> dict[str, Any]:
+        identity, _, part = rest.partition("/")
+        row = self.history.find(identity) or next(iter(others), None)
+        if row is None and self.history.archive is not None:
+            row = await asyncio.to_thread(self.history.find_archived, identity)
+        if row is None or part not in ("", "export"):
+            oldest = next(self.history.rows(newest_first=False), None)
+            since = "" if oldest is None else f" The oldest call kept is of {time.ctime(oldest['at'])}."
+            raise UnknownPathError(
+                f"Unknown call {identity[:64]!r}",
+                hint=f"It made way for newer ones, or an earlier run of the server had it.{since}",
+            )
+        row["absent"] = self._why_absent(row)
+        return row
+
+    def _why_absent(self, row: Mapping[str, Any]) -> str | None:
+        """Why the words of a call are not here."""
+        if row["trace"] is not None:
+            return None
+        archive = self.history.archive
+        if row["words"] == "kept" and archive is not None and row["at"] < time.time() - archive.text_days * 86400:
+            return f"Its words expired: they are kept for {archive.text_days:g} days."
+        return _ABSENT[row["words"]]
+
+    async def _change(self, method: str, name: str, rest: str, payload: Mapping[str, Any], *, alone: bool) -> Any:
+        from slipform.addons.server.console import views
+
+        if (method, name, rest) == ("POST", "schemas", "check"):
+            return await _check_schema(payload)
+        if (method, name) == ("POST", "rejudge"):
+            return await _judge_again(payload)
+        if name == "tracing" and method in ("POST", "DELETE"):
+            return self._trace_for_a_while(payload if method == "POST" else None)
+        if (method, name, rest) == ("DELETE", "requests", ""):
+            self.history.clear()
+            if self.history.archive is not None:  # what the page reads next is to be without them
+                await asyncio.to_thread(self.history.archive.flush)
+            return {"ok": True}
+        if (method, name) == ("DELETE", "lessons"):
+            key = str(payload.get("key") or "")
+            downgrade = str(payload.get("lesson") or "")
+            if not views.forget_downgrade(self._deployment().client.router, key, downgrade) and not alone:
+                raise UnknownPathError("That is not among what was learnt", hint="It may have expired.")
+            return {"ok": True}
+        identity, _, part = rest.rpartition("/")
+        if (method, name, part) == ("POST", "providers", "check"):
+            return await self._check_provider(identity)
+        identity, _, part = rest.partition("/")
+        if name == "requests" and part == "pin" and method in ("PUT", "DELETE"):
+            return await self._pin(identity, pinned=method == "PUT", alone=alone)
+        raise UnknownPathError(f"Unknown path: {method} {API}{name}")
+
+    async def _check_provider(self, name: str) -> dict[str, Any]:
+        from slipform.providers.probe import probe
+
+        provider = self._deployment().client.router.providers.get(name)
+        if provider is None:
+            raise UnknownPathError(f"Unknown provider {name[:64]!r}")
+        report = await asyncio.to_thread(probe, provider)
+        return {"ok": report.ok, "text": report.text, "ms": round(report.seconds * 1000, 1)}
+
+    def _trace_for_a_while(self, payload: Mapping[str, Any] | None) -> dict[str, Any]:
+        self._is_recording = payload is not None
+        if payload is None or payload.get("recording") is True:
+            self._tracing = Tracing()
+        else:
+            minutes = min(max(_number(payload.get("minutes"), 10.0), 0.0), _LONGEST_TRACING)
+            calls = int(min(max(_number(payload.get("count"), _MOST_TRACED), 1.0), _MOST_TRACED))
+            model = str(payload.get("model") or "")[:256]
+            key = str(payload.get("key") or "")[:256]
+            self._tracing = Tracing(time.time() + 60 * minutes, calls, model, key)
+        state = {"tracing": self._tracing.as_json()}
+        self.history.tell("tracing", orjson.dumps(state))
+        return state
+
+    async def _pin(self, identity: str, *, pinned: bool, alone: bool) -> dict[str, Any]:
+        if not pinned:
+            self.history.unpin(identity)
+            return {"pinned": False}
+        done = self.history.pin(identity)
+        if done is False:
+            raise RequestError(f"{MOST_PINNED} calls are pinned", hint="Unpin one first.")
+        if done is None and not alone and self.workers.count == 1:
+            raise UnknownPathError(f"Unknown call {identity[:64]!r}")
+        return {"pinned": True}
+
+    # -- events -----------------------------------------------------------------------------------
+
+    async def _events(self, watched: str, after: str, receive: Receive, send: Send, *, alone: bool) -> None:
+        """What happens, as server-sent events, in batches; a sign of life every few seconds."""
+        subscriber = self.history.subscribe(watched, after)
+        relays = [] if alone else self.workers.relay(f"{API}events?watch={quote(watched)}", subscriber, after)
+        head = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *SECURITY_HEADERS]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        gone = asyncio.ensure_future(_until_gone(receive))
+        try:
+            hello = orjson.dumps({"fields": FIELDS, "tracing": self._tracing.as_json(), "draining": self._draining})
+            missed = self.history.take(subscriber)
+            start = b"event: hello\ndata: %s\n\n%s" % (hello, missed)
+            # The id of the last event is that of all before it.
+            body = start if missed else subscriber.mark() + start
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            while not gone.done():
+                waiting = asyncio.ensure_future(subscriber.wake.wait())
+                await asyncio.wait([waiting, gone], timeout=10, return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+                body = self.history.take(subscriber) or b": alive\n\n"
+                if not gone.done():
+                    await send({"type": "http.response.body", "body": body, "more_body": not self._draining})
+                if self._draining:
+                    return
+                await asyncio.wait([gone], timeout=max(_BATCH_SECONDS, len(body) / _BYTES_PER_SECOND))
+        finally:
+            gone.cancel()
+            for relay in relays:
+                relay.cancel()
+            self.history.unsubscribe(subscriber)
+
+
+async def _check_schema(payload: Mapping[str, Any]) -> Any:
+    from slipform.addons.server.console import views
+
+    document = payload.get("schema")
+    if len(orjson.dumps(document, default=str)) > LARGE_BYTES:
+        return await asyncio.to_thread(views.check_schema, document)
+    return views.check_schema(document)
+
+
+async def _judge_again(payload: Mapping[str, Any]) -> Any:
+    from slipform.addons.server.console import views
+
+    text = payload.get("text")
+    document = payload.get("schema")
+    if not isinstance(text, str) or not isinstance(document, dict):
+        raise RequestError("`text` and `schema` are needed", where="text")
+    return await asyncio.to_thread(views.judge_again, text, document)
+
+
+def _from_all(workers: list[Any], name: str) -> list[dict[str, Any]]:
+    return [row for worker in workers for row in worker[name]]
+
+
+def path_of(scope: Scope) -> str:
+    """The path and query of a request, as another worker is to be asked."""
+    query = scope.get("query_string", b"").decode("latin-1")
+    return f"{quote(scope['path'])}?{query}&worker=self" if query else f"{quote(scope['path'])}?worker=self"
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: count + other.get(name, 0) for name, count in one.items()}
+
+
+def _without_detail(row: dict[str, Any]) -> dict[str, Any]:
+    detail = row.pop("detail", None) or {}
+    if VENDOR_RETRIED in detail.get("notes", ()):
+        row["waited"] = True
+    return row
+
+
+def _archived(archive: CallArchive, before: float, words: list[tuple[str, str]], limit: int) -> list[dict[str, Any]]:
+    rows = (_without_detail(row) for row in archive.rows(min(before, time.time() + 60)) if matches(row, words))
+    return list(islice(rows, limit))
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send(send: Send, content: Any, headers: list[Header] | None = None) -> None:
+    await send_page(
+        send, 200, orjson.dumps(content, default=str), b"application/json", (*SECURITY_HEADERS, *(headers or ()))
+    )
+
+
+def _parsed(body: bytes) -> Mapping[str, Any]:
+    try:
+        payload = orjson.loads(body or b"{}")
+    except orjson.JSONDecodeError as error:
+        raise RequestError(f"The body is not JSON: {error}") from None
+    if not isinstance(payload, dict):
+        raise RequestError("The body is not a JSON object")
+    return payload
+
+
+def _number(value: Any, default: float) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return default
+    return number if math.isfinite(number) else default

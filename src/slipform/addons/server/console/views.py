@@ -1,0 +1,328 @@
+"""Compute what the console's pages show: figures over time, schemas and their weak fields, providers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from slipform.addons.local import LocalProvider
+from slipform.enforce import loads_report
+from slipform.errors import SlipformError
+from slipform.providers.base import Provider
+from slipform.providers.concurrency import ThrottledTransport
+from slipform.providers.http import HttpProvider
+from slipform.providers.probe import address
+from slipform.providers.retry import PER_SCHEMA, MemoryDowngrades, describe_downgrade, model_key
+from slipform.providers.router import Router
+from slipform.schema import Schema, strict_findings
+from slipform.schema.examples import example
+from slipform.schema.lowering.lowered import lower
+
+DIALECTS = ("openai", "anthropic", "gemini", "mistral")
+_STAGES = ("first", "repaired", "reasked", "failed", "passed", "cached")
+_MOST_LISTED = 200
+_BUCKET = math.log(1.04)
+
+
+def tally(rows: Iterable[Mapping[str, Any]], window: float, now: float, steps: int = 60) -> dict[str, Any]:
+    """Counts of the last `window` seconds in so many steps, which can be added to those of other workers."""
+    start = now - window
+    size = window / steps
+    series: list[dict[str, Any]] = [{"stages": {}, "ms": {}, "answer": 0, "reask": 0} for _ in range(steps)]
+    counts: dict[str, Any] = {
+        "stages": {}, "models": {}, "ms": {}, "first": {}, "overhead": {}, "tokens": {}, "errors": {}, "cost": 0.0,
+        "priced": 0, "series": series,
+    }  # fmt: skip
+    for row in rows:
+        if not start <= row["at"] <= now:
+            continue
+        step = series[min(steps - 1, int((row["at"] - start) / size))]
+        stage = row["stage"]
+        _count(step["stages"], stage)
+        _count(counts["stages"], stage)
+        _count(counts["models"].setdefault(row["model"] or "–", {}), stage)
+        for name, field in (("ms", "ms"), ("first", "first_ms"), ("overhead", "overhead_ms")):
+            if row[field] is not None:
+                _count(counts[name], bucket_of(row[field]))
+        _count(step["ms"], bucket_of(row["ms"]))
+        again = sum(each["output"] or 0 for each in ((row["detail"] or {}).get("attempts") or ())[1:])
+        step["answer"] += max(0, (row["output"] or 0) - again)
+        step["reask"] += again
+        for kind in ("input", "output"):
+            _count(counts["tokens"], kind, row[kind] or 0)
+        if row["cost"] is not None:
+            counts["cost"] += row["cost"]
+            counts["priced"] += 1
+        if row["upstream_status"] is not None:
+            _count(counts["errors"].setdefault(row["provider"] or "–", {}), str(row["upstream_status"] or "no answer"))
+    return counts
+
+
+def stats(counts: Mapping[str, Any], window: float, now: float) -> dict[str, Any]:
+    """The figures of a tally."""
+    stages = counts["stages"]
+    series = counts["series"]
+    calls = sum(stages.values())
+    enforced = sum(stages.get(stage, 0) for stage in ("first", "repaired", "reasked", "failed"))
+    size = window / len(series)
+    return {
+        "window": window,
+        "calls": calls,
+        "per_second": round(calls / window, 3),
+        "stages": stages,
+        "valid": round(1 - stages.get("failed", 0) / enforced, 4) if enforced else None,
+        "p50": percentile(counts["ms"], 50),
+        "p95": percentile(counts["ms"], 95),
+        "first_p50": percentile(counts["first"], 50),
+        "overhead_p50": percentile(counts["overhead"], 50),
+        "tokens": counts["tokens"],
+        "cost": round(counts["cost"], 6) if counts["priced"] else None,
+        "series": [
+            {
+                "at": round(now - window + number * size, 1),
+                **{stage: step["stages"].get(stage, 0) for stage in _STAGES},
+                "calls": sum(step["stages"].values()),
+                "p50": percentile(step["ms"], 50),
+                "p95": percentile(step["ms"], 95),
+                "answer": step["answer"],
+                "reask": step["reask"],
+            }
+            for number, step in enumerate(series)
+        ],
+        "models": dict(list(counts["models"].items())[:50]),
+        "errors": counts["errors"],
+    }
+
+
+def added(one: Any, other: Any) -> Any:
+    """The sum of two tallies: numbers are added, objects key by key, lists item by item.
+
+    >>> added({"a": 1, "b": [1, 2]}, {"a": 2, "b": [3, 4], "c": 5})
+    {'a': 3, 'b': [4, 6], 'c': 5}
+    """
+    if isinstance(one, dict):
+        shared = {key: added(value, other[key]) for key, value in one.items() if key in other}
+        return {**one, **other, **shared}
+    if isinstance(one, list):
+        return [added(mine, theirs) for mine, theirs in zip(one, other, strict=True)]
+    if isinstance(one, int | float):
+        return one + other
+    return one
+
+
+def _count(counts: dict[str, Any], name: str, by: int = 1) -> None:
+    counts[name] = counts.get(name, 0) + by
+
+
+def bucket_of(value: float) -> str:
+    """The bucket of a time: buckets are 4 % wide, so that times of several workers can be added up."""
+    return str(round(math.log(max(value, 0.001)) / _BUCKET))
+
+
+def percentile(buckets: Mapping[str, int], percent: float) -> float | None:
+    """The value below which so many of a hundred lie, to about 2 %; None without values.
+
+    >>> round(percentile({bucket_of(1): 2, bucket_of(100): 2}, 50))
+    1
+    """
+    left = math.ceil(sum(buckets.values()) * percent / 100)
+    for bucket in sorted(buckets, key=int):
+        left -= buckets[bucket]
+        if left <= 0:
+            return float(f"{math.exp(int(bucket) * _BUCKET):.3g}")
+    return None
+
+
+def schema_tally(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counts for every schema that was asked for: stages, models, and which fields were violated, by model.
+
+    `call` is the newest whose words are kept: it has the schema itself, of which rows know no more than the name.
+    """
+    entries: dict[str, Any] = {}
+    for row in rows:
+        if not (name := row["schema"]):
+            continue
+        entry = entries.setdefault(name, {"calls": 0, "stages": {}, "models": {}, "fields": {}})
+        entry["calls"] += 1
+        _count(entry["stages"], row["stage"])
+        _count(entry["models"], row["model"])
+        if row["words"] == "kept":
+            entry.setdefault("call", row["id"])
+        attempts = (row.get("detail") or {}).get("attempts", ())
+        violated = {violation["schema_path"] for attempt in attempts for violation in attempt.get("violations", ())}
+        for schema_path in violated:
+            _count(entry["fields"].setdefault(schema_path, {}), row["model"])
+    return entries
+
+
+def schema_health(entries: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every schema: how its answers became valid, and which of its fields were violated most, by which models."""
+    listed = []
+    for name, entry in sorted(entries.items(), key=lambda each: -each[1]["calls"])[:_MOST_LISTED]:
+        fields = [{"schema_path": at, "count": sum(by.values()), "models": by} for at, by in entry["fields"].items()]
+        listed.append({"schema": name, **entry, "fields": sorted(fields, key=lambda each: -each["count"])[:20]})
+    return listed
+
+
+def provider_tally(rows: Iterable[Mapping[str, Any]], router: Router) -> dict[str, Any]:
+    """Counts for every provider that there is or that was asked, and how busy this worker's share of it is."""
+    entries: dict[str, Any] = {}
+    for name, provider in router.providers.items():
+        entries[name] = {**_no_calls(), **_busy(provider)}
+    for row in rows:
+        entry = entries.setdefault(row["provider"], _no_calls())
+        entry["calls"] += 1
+        _count(entry["ms"], bucket_of(row["ms"]))
+        if row["outcome"] not in ("ok", "client_gone"):
+            _count(entry["errors"], str(row["upstream_status"] or row["outcome"]))
+        elif row["output"]:
+            entry["tokens"] += row["output"]
+            entry["seconds"] += row["ms"] / 1000
+    return entries
+
+
+def _no_calls() -> dict[str, Any]:
+    return {"calls": 0, "ms": {}, "errors": {}, "tokens": 0, "seconds": 0.0}
+
+
+def _busy(provider: Provider) -> dict[str, Any]:
+    """Slots that are used and waited for, and of the embedded model what is loaded, where a provider has such."""
+    if isinstance(provider, HttpProvider) and isinstance(provider.transport, ThrottledTransport):
+        slots = provider.transport.slots
+        if slots is None:
+            return {}
+        return {"slots": dict(zip(("limit", "used", "waiting"), slots, strict=True))}
+    if not isinstance(provider, LocalProvider):
+        return {}
+    loaded = provider.loaded_models()
+    limit = sum(each.slots or 0 for each in loaded)
+    running = sum(each.running or 0 for each in loaded)
+    slots_of = None
+    if limit:
+        slots_of = {"limit": limit, "used": min(limit, running), "waiting": max(0, running - limit)}
+    memory = {each.name: each.memory or 0 for each in loaded}
+    return {"loaded": memory, **({"slots": slots_of} if slots_of else {})}
+
+
+def provider_health(router: Router, entries: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every provider: its recent calls, and its downgrades."""
+    listed = []
+    for name, provider in router.providers.items():
+        entry = entries.get(name) or _no_calls()
+        has_key = provider.has_key if isinstance(provider, HttpProvider) else None
+        failed = sum(entry["errors"].values())
+        if has_key is False:
+            state = "no key"
+        elif failed and failed * 2 > entry["calls"]:
+            state = "throttled" if "429" in entry["errors"] else "failing"
+        else:
+            state = "ok" if entry["calls"] else "not asked"
+        listed.append(
+            {
+                "name": name,
+                "models": list(provider.models())[:50],
+                "calls": entry["calls"],
+                "state": state,
+                "p50": percentile(entry["ms"], 50),
+                "errors": entry["errors"],
+                "key": has_key,
+                "address": address(provider),
+                "slots": entry.get("slots"),
+                "loaded": entry.get("loaded"),
+                "tokens_per_second": round(entry["tokens"] / entry["seconds"], 1) if entry["seconds"] else None,
+                "downgrades": downgrades_of(provider),
+            }
+        )
+    return listed
+
+
+def downgrades_of(provider: Provider) -> list[dict[str, Any]]:
+    """Return the downgrades of a provider in words, and for how long each counts."""
+    if not isinstance(provider, HttpProvider) or not isinstance(provider.downgrades, MemoryDowngrades):
+        return []
+    prefix = model_key(provider.base_url, "")
+    listed = []
+    for key, downgrade, seconds in provider.downgrades.active():
+        model, _, schema = key.removeprefix(prefix).partition(" ")
+        # Providers may share a store; an entry that only leads to other downgrades is not for readers.
+        if downgrade != PER_SCHEMA and key.startswith(prefix):
+            text = describe_downgrade(downgrade, of_schema=bool(schema))
+            listed.append({"key": key, "lesson": downgrade, "model": model, "text": text, "seconds": round(seconds)})
+    return listed[:50]
+
+
+def forget_downgrade(router: Router, key: str, downgrade: str) -> bool:
+    """Drop a downgrade, so that the vendor is asked for it again; return whether there was one."""
+    stores = [each.downgrades for each in router.providers.values() if isinstance(each, HttpProvider)]
+    return sum(store.forget(key, downgrade) for store in stores if isinstance(store, MemoryDowngrades)) > 0
+
+
+def tally_of(name: str, rows: Iterable[Mapping[str, Any]], window: float, now: float, router: Router) -> dict[str, Any]:
+    """One worker's share of a page: of `stats`, `schemas` or `providers`."""
+    if name == "stats":
+        return tally(rows, window, now)
+    if name == "schemas":
+        return schema_tally(rows)
+    return provider_tally(rows, router)
+
+
+def check_schema(document: Any, dialects: Sequence[str] = DIALECTS) -> dict[str, Any]:
+    """What is wrong with a schema, what each dialect makes of it, and a small valid example."""
+    try:
+        if not isinstance(document, dict):
+            return _problem("A schema is a JSON object", "")
+        shape = Schema.of(document)
+    except SlipformError as error:
+        return _problem(error.message, error.where or "")
+    losses: dict[str, Any] = {}
+    for name in dialects:
+        try:
+            report = lower(document, name, open_objects="closed").report
+        except SlipformError as error:
+            losses[name] = {"error": error.message}
+        else:
+            losses[name] = {
+                "rows": [{"pointer": loss.pointer, "action": loss.action, "by": loss.enforced_by} for loss in report][
+                    :_MOST_LISTED
+                ]
+            }
+    try:
+        sample = example(shape.document)
+    except SlipformError:
+        sample = None
+    return {
+        "problems": [],
+        "strict": [str(each) for each in strict_findings(shape.document)][:50],
+        "losses": losses,
+        "example": sample.value if sample is not None else None,
+    }
+
+
+def _problem(message: str, pointer: str) -> dict[str, Any]:
+    return {"problems": [{"message": message, "pointer": pointer}], "strict": [], "losses": {}, "example": None}
+
+
+def judge_again(text: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Validate a recorded text under any schema, without calling a model."""
+    try:
+        report = loads_report(text, schema=dict(document))
+    except SlipformError as error:
+        return {"ok": False, "error": error.message, "code": error.code, "details": _plain(error.details)}
+    return {
+        "ok": True,
+        "value": report.value,
+        "edits": [edit._asdict() for edit in report.edits],
+        "patches": [{"op": edit.op, "reason": edit.reason, "risk": edit.risk} for edit in report.patched.edits]
+        if report.patched
+        else [],
+        "warnings": [{"kind": warning.kind, "message": warning.message} for warning in report.warnings],
+        "start": report.start,
+        "end": report.end,
+    }
+
+
+def _plain(details: Mapping[str, Any]) -> Any:
+    return orjson.loads(orjson.dumps(details, default=str))

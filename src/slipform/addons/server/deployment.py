@@ -1,0 +1,187 @@
+"""Hold the deployment that serves requests, and replace it without dropping any or weakening its protection.
+
+A reload does what the new file says, and takes nothing away that the file has merely lost. It is refused as a whole,
+and the old generation continues, when
+
+* there was a file, and now there is none, or it cannot be read or understood, or it says nothing, or its last line has
+  lost its end;
+* one of the blocks that protect (`server`, `redis`, `ledger`, `output`, `enforcement`) was there and is not: writing it
+  with nothing in it (`server: {}`) says that its defaults are meant;
+* keys were asked for and no longer are, unless the new file itself says `server.allow_anonymous: true`, which the old
+  one did not;
+* the keys' file is gone or cannot be read;
+* other machines can reach the socket that is really bound, whatever the new file says of the host, and neither keys
+  nor `allow_anonymous` (`--insecure`) are there.
+
+Values are the operator's to change: limits may be raised, origins opened. A restart is not judged against what was
+before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slipform.addons.server.admission.admission import check_exposed
+from slipform.addons.server.calls.routes import CallRouter
+from slipform.config import ConfigReading, Settings, load_config
+from slipform.engine.setup import options_of, router_of
+from slipform.errors import ConfigError
+from slipform.library.async_client import AsyncClient
+from slipform.providers.downgrade_file import downgrade_file, remembered_downgrades
+
+_log = logging.getLogger("slipform.server")
+REFUSED = "the new configuration is refused, generation %d goes on: %s"
+_PROTECTING = ("server", "redis", "ledger", "output", "enforcement")
+"""Blocks without which calls are less bounded, or answers less strictly validated."""
+
+
+@dataclass(eq=False, slots=True)
+class Deployment:
+    """One reading of the configuration and all that was made from it; never changed, only replaced as a whole."""
+
+    reading: ConfigReading
+    client: AsyncClient
+    gate: CallRouter
+    generation: int = 1
+    users: int = 0
+    """Requests in progress."""
+    settings: Settings = field(init=False)
+    """What was read."""
+
+    def __post_init__(self) -> None:
+        self.settings = self.reading.settings
+
+    async def close(self) -> None:
+        """Close connections and models."""
+        await self.gate.close()
+        await self.client.close()
+
+
+Load = Callable[[Deployment], Deployment]
+"""Makes the deployment that replaces this one; raises `ConfigError` when the configuration is bad, or weaker."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The configuration that is served by, and how attempts to replace it went: where a replaced worker begins.
+
+    >>> InForce(ConfigReading(Settings())).generation
+    1
+    """
+
+    reading: ConfigReading
+    generation: int = 1
+    refused: int = 0
+    """Reloads that were refused since the server started."""
+    last_refused: bool = False
+
+
+def load(
+    path: Path | None = None,
+    bound: str | None = None,
+    *,
+    replacing: ConfigReading | None = None,
+    generation: int = 1,
+) -> Deployment:
+    """Read and check the configuration as a whole, also against the one it replaces, and make what it describes.
+
+    `bound` is the host that is really listened on; the settings' own counts where nothing listens yet.
+    """
+    reading = load_config(path)
+    if replacing is not None:
+        check_not_weaker(replacing, reading)
+    with reading.locating_mistakes():
+        return deploy(client_of(reading.settings), reading, generation, bound)
+
+
+def client_of(settings: Settings) -> AsyncClient:
+    """The client that these settings describe."""
+    downgrades = None
+    if settings.runtime.remember_downgrades:
+        downgrades = remembered_downgrades(downgrade_file())
+    return AsyncClient(options=options_of(settings), router=router_of(settings, downgrades=downgrades))
+
+
+def deploy(client: AsyncClient, reading: ConfigReading, generation: int = 1, bound: str | None = None) -> Deployment:
+    """A deployment of these settings, in which callers reach no file and start no download.
+
+    >>> deploy(AsyncClient(), ConfigReading(Settings())).generation
+    1
+    """
+    check_exposed(reading.settings, bound)
+    further = (client.options.formatter,) if client.options.formatter else ()
+    restricted = AsyncClient(client.model, options=client.options, router=client.router.for_callers(*further))
+    return Deployment(
+        reading, restricted, CallRouter(restricted.router, restricted.options, reading.settings), generation
+    )
+
+
+def check_not_weaker(old: ConfigReading, new: ConfigReading) -> None:
+    """Raise where a new configuration lost what protects callers and the operator: the rule is this module's.
+
+    >>> check_not_weaker(ConfigReading(Settings(), names=frozenset({"server"})), ConfigReading(Settings()))
+    Traceback (most recent call last):
+    slipform.errors.ConfigError: The new config says nothing. Put it back as it was, or restart if you mean it.
+    """
+    where = None
+    if new.path or old.path:
+        where = str(new.path or old.path)
+    undo = "Put it back as it was, or restart if you mean it."
+    if old.path is not None and new.path is None:
+        raise ConfigError("The config is gone", where=where, hint=undo)
+    if old.names and not new.names:
+        raise ConfigError("The new config says nothing", where=where, hint=undo)
+    if old.ends_in_newline and not new.ends_in_newline:
+        raise ConfigError("The new config's last line has no end, so it may be cut off", where=where, hint=_NEWLINE)
+    for name in _PROTECTING:
+        if name in old.names and name not in new.names:
+            hint = f"Put it back. If its defaults are meant, write `{name}: {'null' if name == 'redis' else '{}'}`."
+            raise ConfigError(f"`{name}` was set and is gone", where=where, hint=hint)
+    if old.settings.server.keys_file and not new.settings.server.keys_file and _anonymous(old) >= _anonymous(new):
+        raise ConfigError(
+            "`server.keys_file` was set and is missing now; refusing to serve without keys", where=where, hint=_KEYS
+        )
+
+
+_NEWLINE = "Write it again, and end it with a line break."
+_KEYS = "Put it back. To serve without keys, restart, or let the new file be the first to say `allow_anonymous: true`."
+
+
+def _anonymous(reading: ConfigReading) -> bool:
+    """Whether the file itself, not `--insecure` or the environment, lets any client call."""
+    return reading.settings.server.allow_anonymous and "server.allow_anonymous" in reading.names
+
+
+class Deployments:
+    """The current deployment, and the ones before it that still have requests in progress.
+
+    Code that serves a request counts among the deployment's `users`; an old one is closed when its last request is
+    over.
+    """
+
+    def __init__(self, first: Deployment) -> None:
+        self.current = first
+        self.retired: list[Deployment] = []
+
+    async def replace(self, new: Deployment) -> None:
+        """Serve from `new` from now on; requests in progress finish where they began."""
+        self.retired.append(self.current)
+        self.current = new
+        await self.close_unused()
+
+    async def close(self) -> None:
+        """Close everything, whether in use or not."""
+        last = [*self.retired, self.current]
+        self.retired.clear()
+        for deployment in last:
+            await deployment.close()
+
+    async def close_unused(self) -> None:
+        """Close old deployments without calls."""
+        for deployment in [each for each in self.retired if not each.users]:
+            self.retired.remove(deployment)
+            await deployment.close()
+            _log.info("config: old generation closed, generation=%d", deployment.generation)

@@ -1,0 +1,198 @@
+"""Run several processes that serve one address."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from slipform.addons.server.console.access import console_secret
+from slipform.addons.server.deployment import REFUSED, Deployment, InForce, client_of, deploy, load
+from slipform.addons.server.heartbeats import Heartbeats
+from slipform.addons.server.observability.metrics import WorkerAddress
+from slipform.addons.server.serve import bound_host, serve_on
+from slipform.errors import SlipformError
+from slipform.reload_signal import defer_reload
+
+_log = logging.getLogger("slipform.server")
+_TICK = 0.1
+_SHORT_LIFE = 2.0
+"""A worker that dies younger is started again only after as long."""
+_AFTER_DRAIN = 10.0
+_LATE_TICK = 2.0
+"""A tick of the supervisor that comes so late says that the whole machine stood still, not that a worker hangs."""
+
+
+def supervise(
+    sockets: list[socket.socket], settings_path: Path | None, in_force: InForce, announce: Callable[[], None]
+) -> None:
+    """One worker for each socket, until a signal says stop.
+
+    SIGHUP, SIGTERM and SIGINT are passed on, and a second one too. A worker that dies is replaced, takes over the
+    connections that wait at its socket, and begins with the configuration in force, not with the file: that may have
+    been refused. `announce` is called when the settings turned out to be good.
+    """
+    with in_force.reading.locating_mistakes():
+        _let_go(deploy(client_of(in_force.reading.settings), in_force.reading, bound=bound_host(sockets[0])))
+    announce()
+    console_secret()  # made before the fork: where it cannot be written to a file, each worker would make its own
+    folder = Path(tempfile.mkdtemp(prefix="slipform-"))
+    crew = _WorkerPool(sockets, settings_path, folder, in_force)
+    try:
+        crew.run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _let_go(checked: Deployment) -> None:
+    checked.client.router.close()
+
+
+class _WorkerPool:
+    def __init__(
+        self, sockets: list[socket.socket], settings_path: Path | None, folder: Path, in_force: InForce
+    ) -> None:
+        self._sockets = sockets
+        self._settings_path = settings_path
+        self._bound = bound_host(sockets[0])
+        self._folder = folder
+        self._in_force = in_force
+        settings = in_force.reading.settings.server
+        self._drain_seconds = settings.drain_seconds + settings.notice_seconds
+        self._signals: deque[int] = deque()
+        self._alive: dict[int, int] = {}
+        """Which worker a process is."""
+        self._born: dict[int, float] = {}
+        self._due: dict[int, float] = {}
+        """When a worker is to be started."""
+        self._deadline: float | None = None
+        self._heartbeats = Heartbeats(len(sockets))
+
+    def run(self) -> None:
+        early = defer_reload()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda got, _: self._signals.append(got))
+        if early.is_requested:
+            self._signals.append(signal.SIGHUP)
+        self._due = dict.fromkeys(range(len(self._sockets)), 0.0)
+        last_tick = time.monotonic()
+        while self._alive or self._deadline is None:
+            self._start_due()
+            while self._signals:
+                self._on_signal(self._signals.popleft())
+            self._reap()
+            self._kill_hung()
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                self._tell(signal.SIGKILL)
+            time.sleep(_TICK)
+            now = time.monotonic()
+            if now - last_tick > _LATE_TICK:
+                self._heartbeats.postpone(now - last_tick)
+            last_tick = now
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        for index in [index for index, when in self._due.items() if when <= now]:
+            del self._due[index]
+            if self._deadline is None:
+                self._start(index)
+
+    def _start(self, index: int) -> None:
+        self._heartbeats.start(index, time.monotonic())
+        supervisor = os.getpid()  # asked here: the child may come to life when it is gone already
+        child = os.fork()
+        if child == 0:
+            self._be_worker(index, supervisor)
+        self._alive[child] = index
+        self._born[index] = time.monotonic()
+
+    def _be_worker(self, index: int, supervisor: int) -> None:
+        """The child's life; it never returns into the supervisor's code."""
+        status = 1
+        try:
+            os.setpgid(0, 0)  # Ctrl-C is the supervisor's to hear
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            defer_reload()
+            for other, each in enumerate(self._sockets):
+                if other != index and each is not self._sockets[index]:
+                    each.close()
+            report_alive = partial(self._heartbeats.beat, index)
+            worker = WorkerAddress(index, len(self._sockets), self._folder, supervisor, report_alive)
+            serve_on(self._sockets[index], self._settings_path, self._in_force, worker)
+            status = 0
+        except SlipformError as error:
+            _log.error("worker %d: %s", index, error)
+        except BaseException:  # noqa: BLE001 — whatever it is, the process ends here
+            _log.exception("worker %d", index)
+        finally:
+            os._exit(status)
+
+    def _reap(self) -> None:
+        while self._alive:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if child == 0:
+                return
+            index = self._alive.pop(child, None)
+            if index is None or self._deadline is not None:
+                continue
+            _log.error("worker %d: ended, starting another, process=%d, reason=%s", index, child, _exit_reason(status))
+            lived = time.monotonic() - self._born[index]
+            self._due[index] = time.monotonic() + (0 if lived > _SHORT_LIFE else _SHORT_LIFE)
+
+    def _kill_hung(self) -> None:
+        """Kill workers whose event loop has stopped; `_reap` replaces them. While they drain they may take longer."""
+        if self._deadline is not None:
+            return
+        now = time.monotonic()
+        for child, index in self._alive.items():
+            if self._heartbeats.is_hung(index, now):
+                _log.error("worker %d: does not answer its supervisor, killing it, process=%d", index, child)
+                self._heartbeats.start(index, now)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+
+    def _on_signal(self, number: int) -> None:
+        if number != signal.SIGHUP:
+            if self._deadline is None:
+                self._deadline = time.monotonic() + self._drain_seconds + _AFTER_DRAIN
+                for each in self._sockets:
+                    each.close()
+            self._tell(signal.SIGTERM)
+            return
+        self._reload()
+        self._tell(signal.SIGHUP)
+
+    def _reload(self) -> None:
+        """Judge the new configuration for workers to come; those there judge for themselves, and tell and count it."""
+        was = self._in_force
+        try:
+            new = load(self._settings_path, self._bound, replacing=was.reading, generation=was.generation + 1)
+            _let_go(new)
+        except Exception as error:  # noqa: BLE001 — whatever it is, the old one continues
+            self._in_force = dataclasses.replace(was, refused=was.refused + 1, last_refused=True)
+            _log.error(REFUSED, was.generation, error, exc_info=not isinstance(error, SlipformError))
+        else:
+            self._in_force = InForce(new.reading, new.generation, was.refused)
+
+    def _tell(self, number: int) -> None:
+        for child in list(self._alive):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)
+
+
+def _exit_reason(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        return f"signal {-code}"
+    return f"exit code {code}"
