@@ -38,6 +38,7 @@ _MAX_SENTENCE: Final = 400
 _IN_SENTENCE: Final = re.compile(
     r"(?<!\bis)(?<!\bare)(?<!\bbe)(?<!\banswer)(?<!\bjson)(?<=[a-z])[ \t]+`?\Z", re.IGNORECASE
 )
+"""The blanks between the last word before the JSON and the JSON."""
 _SENTENCE_GOES_ON: Final = re.compile(r"`?[ \t]+[a-z]")
 _SAYS_NOTHING: Final = re.compile(
     r"\b(?:could(?: not|n['’]t)|can(?:not|['’]t| not)|(?:un|not )able to|do(?:es)?(?: not|n['’]t) have"
@@ -79,7 +80,7 @@ def _no_answer(text: str, loaded: Loaded) -> LoadWarning | None:
     if not _SENTENCE_GOES_ON.match(text, loaded.end):
         return None
     before = text[max(0, loaded.start - _MAX_SENTENCE) : loaded.start]
-    if not _IN_SENTENCE.search(before):
+    if not _IN_SENTENCE.match(before, len(before.rstrip(" \t`"))):
         return None
     after = text[loaded.end : loaded.end + _MAX_SENTENCE]
     if not _SAYS_NOTHING.search(before) and not _SAYS_NOTHING.search(after):
