@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from slipform.codecs import CODECS, Capabilities, EncodedRequest, make_codec
-from slipform.codecs.vendor_errors import fault_error, retry_after
+from slipform.codecs.vendor_errors import fault_error, openai_error, retry_after
 from slipform.errors import AuthenticationError, RateLimitError, UpstreamError, UpstreamRequestError, UpstreamTimeout
 
 # status, body, category, class
@@ -133,3 +133,20 @@ def test_an_error_inside_a_200_answer_is_raised() -> None:
         codec.decode_response(b'{"choices":null}', EncodedRequest("", b""))
     with pytest.raises(UpstreamError, match="not JSON"):
         codec.decode_response(b"<html>", EncodedRequest("", b""))
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "vendor_code", "code"),
+    [
+        (400, "prompt is too long: 250000 tokens > 200000 maximum", "", "context_length_exceeded"),
+        (429, "You exceeded your current quota", "insufficient_quota", "insufficient_quota"),
+        (404, "The model `m` does not exist", "", "model_not_found"),
+    ],
+)
+def test_openai_clients_get_the_codes_that_programs_look_for(
+    status: int, message: str, vendor_code: str, code: str
+) -> None:
+    error = fault_error({"error": {"message": message, "code": vendor_code or None}}, status=status)
+    fields = openai_error(error)["error"]
+    assert fields["code"] == code
+    assert fields["details"]["error_code"] == error.code

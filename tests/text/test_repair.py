@@ -69,6 +69,7 @@ def test_corpus_is_large_and_covers_every_kind_of_edit() -> None:
         "escaped",
         "extra_bracket",
         "extra_comma",
+        "guessed_comma",
         "html_entity",
         "invisible",
         "literal",
@@ -102,6 +103,10 @@ def test_corpus_is_large_and_covers_every_kind_of_edit() -> None:
         ('{"a": 1', [RepairEdit("missing_bracket", 7, "", "}")]),
         ("[True]", [RepairEdit("literal", 1, "True", "true")]),
         ('{"a": "b', [RepairEdit("truncated", 8, "", '"'), RepairEdit("missing_bracket", 8, "", "}")]),
+        ("[2 60, 5]", [RepairEdit("guessed_comma", 3, "", ",")]),
+        ("[2 60 5]", [RepairEdit("missing_comma", 3, "", ","), RepairEdit("missing_comma", 6, "", ",")]),
+        ('{"a": "x," "b": 1}', [RepairEdit("guessed_comma", 11, "", ",")]),
+        ('["x", "y" "z"]', [RepairEdit("missing_comma", 10, "", ",")]),
         ("[1 /* one */]", [RepairEdit("comment", 3, "/* one */", "")]),
         ('{"a": 1, "b', [RepairEdit("truncated", 7, ', "b', ""), RepairEdit("missing_bracket", 11, "", "}")]),
     ],
@@ -115,6 +120,7 @@ def test_edits_say_what_changed_and_where(text: str, edits: list[RepairEdit]) ->
 def test_edits_tell_spelling_from_guessing() -> None:
     assert all(edit.certain for edit in repair("{'a': True, b: [1, 2,], }").edits)
     assert not any(edit.certain for edit in repair('{"a": "b').edits)
+    assert not any(edit.certain for text in ("[2 60, 5]", '["x,"\n"y"]') for edit in repair(text).edits)
 
 
 def test_valid_json_needs_no_edits() -> None:

@@ -336,6 +336,14 @@ def _param(error: SlipformError) -> str | None:
     return None
 
 
+_OPENAI_CODES = {
+    "context_length": "context_length_exceeded",
+    "quota": "insufficient_quota",
+    "not_found": "model_not_found",
+}
+"""By category, the codes that programs written for OpenAI's APIs look for, whichever vendor answered."""
+
+
 def openai_error(error: SlipformError) -> dict[str, Any]:
     """The body of an error, as both of OpenAI's APIs write it.
 
@@ -352,4 +360,10 @@ def openai_error(error: SlipformError) -> dict[str, Any]:
         "param": _param(error),
         "code": fields["code"],
     }
-    return {"error": {**encoded, "details": fields["details"]} if "details" in fields else encoded}
+    details = fields.get("details")
+    if isinstance(error, UpstreamError) and (code := _OPENAI_CODES.get(error.details.get("category", ""))) is not None:
+        encoded["code"] = code
+        details = {"error_code": fields["code"], **(details or {})}
+    if details is not None:
+        encoded["details"] = details
+    return {"error": encoded}

@@ -166,7 +166,7 @@ def _class(candidate: RepairedCandidate) -> int:
 
 def _is_joined(repaired: Repaired) -> bool:
     """Whether a comma separates values in a row: then only the brackets of a list are missing."""
-    inserted = {edit.position for edit in repaired.edits if edit.kind == "missing_comma"}
+    inserted = {edit.position for edit in repaired.edits if edit.kind in ("missing_comma", "guessed_comma")}
     return not all(start in inserted for start, _ in repaired.parts[1:])
 
 

@@ -51,6 +51,13 @@ _MAX_COUNTED: Final = 3_000
 _new_tuple: Final = tuple.__new__
 _BLANK: Final = re.compile(SPACE)
 _COMMENT_AHEAD: Final = re.compile(rf"{SPACE}(?://|#|/\*)")
+_NUMBER_AHEAD: Final = re.compile(r"[ \t]*+[0-9.]")
+_LISTED_BEFORE: Final = re.compile(r",\s*[-0-9.]+[ \t]*\Z")
+_LISTED_AFTER: Final = re.compile(r"[ \t]*+[0-9.]++\s*+,")
+"""A comma before or after two numbers with a blank between them."""
+_COMMA_IN_STRING: Final = frozenset({',"', ",'", ",”"})
+_MAX_GAP: Final = 40
+"""Characters around an inserted comma that are looked at."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]+")
 
 
@@ -301,7 +308,10 @@ def _build(source: RepairSource, cleaned: str, start: int, m: RepairState) -> Re
     """Return the document that a pass over `cleaned` has read; that is the source's text, or another reading of it."""
     if not m.roots:
         raise CannotRepair(start, "there is no JSON value here")
-    edits = [_new_tuple(RepairEdit, edit) for edit in m.edits]
+    edits = [
+        _inserted_comma(cleaned, edit[1]) if edit[0] == "missing_comma" else _new_tuple(RepairEdit, edit)
+        for edit in m.edits
+    ]
     if start <= source.first and cleaned[:start].lstrip(" \t\r\n"):
         edits.insert(0, RepairEdit("invisible", 0, cleaned[:start], ""))
     begin = min(m.roots[0][0], edits[0].position) if edits else m.roots[0][0]
@@ -314,6 +324,19 @@ def _build(source: RepairSource, cleaned: str, start: int, m: RepairState) -> Re
         edits = _with_surrogates(source.text, edits, begin, m.position)
     parts = tuple(m.roots) if len(m.roots) > 1 else ()
     return Repaired(repaired_text, value, tuple(edits), begin, m.position, parts, m.in_string)
+
+
+def _inserted_comma(text: str, position: int) -> RepairEdit:
+    """Return the edit of a missing comma: a guess where a blank may divide a number, or a string before ends in it."""
+    before = text[max(0, position - _MAX_GAP) : position]
+    last = before.rstrip()[-2:]
+    is_guess = last in _COMMA_IN_STRING
+    if last[-1:].isdigit():
+        after = text[position : position + _MAX_GAP]
+        # `[1 2 3]` has its blanks for commas; `[2 60, 5]` has commas, too.
+        is_listed = _LISTED_BEFORE.search(before) is not None or _LISTED_AFTER.match(after) is not None
+        is_guess = is_listed and _NUMBER_AHEAD.match(after) is not None and before[-1] not in "\r\n"
+    return RepairEdit("guessed_comma" if is_guess else "missing_comma", position, "", ",")
 
 
 def _without_surrogates(text: str) -> str:
