@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, Literal
 
 from slipform.errors import EmptyAnswerError, JsonEnforcementError
@@ -51,6 +52,9 @@ _MAX_COUNTED: Final = 3_000
 _new_tuple: Final = tuple.__new__
 _BLANK: Final = re.compile(SPACE)
 _COMMENT_AHEAD: Final = re.compile(rf"{SPACE}(?://|#|/\*)")
+_KIND: Final = itemgetter(0)
+_MAX_DOUBTED: Final = 3
+"""With more missing commas than this, the text is written without them."""
 _NUMBER_AHEAD: Final = re.compile(r"[ \t]*+[0-9.]")
 _LISTED_BEFORE: Final = re.compile(r",\s*[-0-9.]+[ \t]*\Z")
 _LISTED_AFTER: Final = re.compile(r"[ \t]*+[0-9.]++\s*+,")
@@ -308,10 +312,9 @@ def _build(source: RepairSource, cleaned: str, start: int, m: RepairState) -> Re
     """Return the document that a pass over `cleaned` has read; that is the source's text, or another reading of it."""
     if not m.roots:
         raise CannotRepair(start, "there is no JSON value here")
-    edits = [
-        _inserted_comma(cleaned, edit[1]) if edit[0] == "missing_comma" else _new_tuple(RepairEdit, edit)
-        for edit in m.edits
-    ]
+    edits = [_new_tuple(RepairEdit, edit) for edit in m.edits]
+    if 0 < list(map(_KIND, m.edits)).count("missing_comma") <= _MAX_DOUBTED:
+        edits = [_doubted(cleaned, edit) if edit.kind == "missing_comma" else edit for edit in edits]
     if start <= source.first and cleaned[:start].lstrip(" \t\r\n"):
         edits.insert(0, RepairEdit("invisible", 0, cleaned[:start], ""))
     begin = min(m.roots[0][0], edits[0].position) if edits else m.roots[0][0]
@@ -326,8 +329,9 @@ def _build(source: RepairSource, cleaned: str, start: int, m: RepairState) -> Re
     return Repaired(repaired_text, value, tuple(edits), begin, m.position, parts, m.in_string)
 
 
-def _inserted_comma(text: str, position: int) -> RepairEdit:
-    """Return the edit of a missing comma: a guess where a blank may divide a number, or a string before ends in it."""
+def _doubted(text: str, edit: RepairEdit) -> RepairEdit:
+    """Return a missing comma as a guess where a blank may divide a number, or the string before ends in a comma."""
+    position = edit.position
     before = text[max(0, position - _MAX_GAP) : position]
     last = before.rstrip()[-2:]
     is_guess = last in _COMMA_IN_STRING
@@ -336,7 +340,7 @@ def _inserted_comma(text: str, position: int) -> RepairEdit:
         # `[1 2 3]` has its blanks for commas; `[2 60, 5]` has commas, too.
         is_listed = _LISTED_BEFORE.search(before) is not None or _LISTED_AFTER.match(after) is not None
         is_guess = is_listed and _NUMBER_AHEAD.match(after) is not None and before[-1] not in "\r\n"
-    return RepairEdit("guessed_comma" if is_guess else "missing_comma", position, "", ",")
+    return edit._replace(kind="guessed_comma") if is_guess else edit
 
 
 def _without_surrogates(text: str) -> str:
