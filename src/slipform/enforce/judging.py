@@ -419,7 +419,8 @@ def _judge_text(text: str, response: ModelResponse, standard: Requirement, schem
     if loaded.edits and _is_cut(text, loaded):
         return _cut(text, loaded, _cut_short())
     try:
-        verdict = _held_to(lifted(loaded.value, response.lift), loaded, standard, schema)
+        value = loaded.value if response.lift is None else lifted(loaded.value, response.lift)
+        verdict = _held_to(value, loaded, standard, schema)
     except JsonEnforcementError as error:
         return Verdict(candidate=text, error=error)
     if len(text) >= _REPEATED_CHARS and verdict.ok and (count := _equal_rows(text, verdict.value)):
@@ -548,7 +549,8 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
             value = value if patched is None else patched.value
             candidate, text = _encoded(value)
             typed, violations = schema.read(value, text)
-        violations = violations or _own_checks(value, typed, standard)
+        if not violations and (standard.checks or standard.validators):
+            violations = _own_checks(value, typed, standard)
     error = None
     doubt_left = None
     if violations:
@@ -562,7 +564,7 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
         loaded.edits,
         patched if patched is not None and patched.edits else None,
         tuple(violations),
-        tuple([ModelWarning(note.kind, note.message) for note in notes]),
+        tuple([ModelWarning(note.kind, note.message) for note in notes]) if notes else (),
         error,
         doubt_left,
         typed,
@@ -571,8 +573,6 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
 
 def _own_checks(value: Any, typed: Any, standard: Requirement) -> list[Violation]:
     """What slipform's checks and the caller's validators say of a value that fits the schema and its Python type."""
-    if not standard.checks and not standard.validators:
-        return []
     violations = [violation for check in standard.checks for violation in check(value)]
     return violations or complaints(standard.validators, typed, value)
 
