@@ -29,7 +29,7 @@ from slipform.errors import (
 from slipform.ir import RESERVED_TOOL, FinishReason, ModelNote, ModelResponse, ModelWarning, Opaque, ToolCall
 from slipform.schema import Schema, Violation
 from slipform.schema.document import followed, lookup, reference_of, with_plain_references
-from slipform.text.loads import UNFINISHED_REASONING, Loaded, encode_answer, left_out, load, type_of
+from slipform.text.loads import UNFINISHED_REASONING, Loaded, LoadWarning, encode_answer, left_out, load, type_of
 from slipform.text.repair.tokens import RepairEdit
 from slipform.text.runaway import Runaway, is_periodic, runaway_in
 from slipform.text.strict import compact_json, parse
@@ -564,11 +564,15 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
         loaded.edits,
         patched if patched is not None and patched.edits else None,
         tuple(violations),
-        tuple([ModelWarning(note.kind, note.message) for note in notes]) if notes else (),
+        tuple(map(_warning_of, notes)),
         error,
         doubt_left,
         typed,
     )
+
+
+def _warning_of(note: LoadWarning) -> ModelWarning:
+    return ModelWarning(note.kind, note.message)
 
 
 def _own_checks(value: Any, typed: Any, standard: Requirement) -> list[Violation]:

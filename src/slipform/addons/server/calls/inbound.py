@@ -171,7 +171,7 @@ def read_warm(
     place: WarmPlace,
 ) -> WarmReading:
     """Read a call whose fields, but for its conversation, are those of an earlier one that its caller may make."""
-    if caller.is_limited or has_switches(headers):
+    if (caller.budget is not None and caller.is_limited) or has_switches(headers):
         return _NOT_WARM
     split = split_body(api, body, limits_models=caller.models is not None)
     frame = None if split is None else place.frames.get(split.key)
