@@ -23,9 +23,8 @@ def with_content(parts: Sequence[Part], text: str, calls: Sequence[ToolCall]) ->
     >>> with_content((Reasoning("hm", {"anthropic": {"signature": "s"}}), Text("{'a':1}")), '{"a":1}', ())[1].text
     '{"a":1}'
     """
-    first = parts[0] if len(parts) == 1 and not calls else None
-    if isinstance(first, Text) and first.text == text:  # most answers
-        return (first,)
+    if not calls and _is_only_text(parts, text):  # most answers
+        return (parts[0],)
     texts = [part for part in parts if isinstance(part, Text)]
     same_text = "".join([part.text for part in texts]) == text
     in_order = sum(isinstance(part, ToolCall) for part in parts) == len(calls)
@@ -46,6 +45,10 @@ def with_content(parts: Sequence[Part], text: str, calls: Sequence[ToolCall]) ->
     if text and not texts:
         replaced.insert(_first_call(replaced), Text(text))
     return (*replaced, *waiting)
+
+
+def _is_only_text(parts: Sequence[Part], text: str) -> bool:
+    return len(parts) == 1 and isinstance(parts[0], Text) and parts[0].text == text
 
 
 def _first_call(parts: Sequence[Part]) -> int:
