@@ -63,7 +63,7 @@ format: $(VENV)/.installed-dev  ## let ruff fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed-bench $(VENV)/.installed-peers $(VENV)/.installed-litellm $(VENV)/.installed-portkey  ## the benchmarks beside the peers
+bench: $(VENV)/.installed-bench $(VENV)/.installed-peers $(VENV)/.installed-litellm $(VENV)/.installed-portkey $(VENV)/.installed-routers  ## the benchmarks beside the peers
 	$(BIN)/python -m bench $(BENCH)
 
 instructions: $(VENV)/.installed-bench  ## instructions per proxied call beside a bare forwarder, where valgrind is installed
@@ -174,6 +174,12 @@ $(VENV)/.installed-litellm: | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)/litellm
 	$(VENV)/litellm/bin/python -m pip --disable-pip-version-check install --quiet 'litellm[proxy]==1.106.2'
 	touch $@
+
+$(VENV)/.installed-routers: Makefile | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/routers
+	$(VENV)/routers/bin/python -m pip --disable-pip-version-check install --quiet \
+		vllm-router==0.1.16 sglang-router==0.3.2 tensorzero==2026.6.0
+	@touch $@
 
 $(VENV)/.installed-portkey: Makefile $(VENV)/.installed-dev
 	mkdir -p $(VENV)/portkey

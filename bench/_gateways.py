@@ -15,6 +15,20 @@ def litellm_command() -> Path | None:
     return command if command.exists() else None
 
 
+def router_program(name: str) -> Path | None:
+    """A program of the environment of Rust gateways, `$SLIPFORM_ROUTERS`; None when it is not there."""
+    folder = Path(os.environ.get("SLIPFORM_ROUTERS") or Path(sys.prefix, "routers"))
+    program = folder / "bin" / name
+    return program if program.exists() else None
+
+
+def tensorzero_python() -> Path | None:
+    """The Python that has `tensorzero`, in the same environment; None when it is not there."""
+    python = router_program("python")
+    is_installed = python is not None and any(python.parent.parent.glob("lib/*/site-packages/tensorzero"))
+    return python if is_installed else None
+
+
 def node() -> str:
     """Node.js: the one on the path, or the one that came with the development tools."""
     found = shutil.which("node")

@@ -226,6 +226,9 @@ _PROXIES = {
     "LiteLLM": "LiteLLM",
     "LiteLLM, validating": "LiteLLM, validating",
     "Portkey": "Portkey",
+    "vllm-router": "vllm-router",
+    "sglang-router": "sglang-router",
+    "TensorZero": "TensorZero",
 }
 _CASES = {
     "a request passed through, 64 at a time": "pass-through, 64 at a time",

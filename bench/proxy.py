@@ -3,11 +3,13 @@
 One fast fake model and one load generator, both in C and on a core of their own; on another core, and alone there, in
 turn: nothing, a relay that only copies bytes, a bare forwarder on slipform's own server and client, the same on
 uvicorn, the same on uvicorn with pyreqwest, slipform, and the gateways that are found. `make bench` installs those
-below `.venv`; elsewhere `$SLIPFORM_LITELLM` names the Python that has `litellm[proxy]`, and `$SLIPFORM_PORTKEY` the
-folder of `@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5. Run: `python -m bench.proxy`, with
-`--seconds` for longer runs and `--only` for some of them. CPU time is the column that other load on the machine
-disturbs least; the ratios are of CPU time within the run. `--beside FOLDER` takes another checkout along,
-or an environment with slipform installed.
+below `.venv`; elsewhere `$SLIPFORM_LITELLM` names the Python that has `litellm[proxy]`, `$SLIPFORM_PORTKEY` the folder
+of `@portkey-ai/gateway`, `hono` 4.9.7 and `@hono/node-server` 1.13.5, and `$SLIPFORM_ROUTERS` the environment with
+`vllm-router`, `sglang-router` and `tensorzero`. The routers know one address of the model and so get no paced streams;
+TensorZero is called for a JSON function, which has the schema, where the others get it with the request. Run: `python
+-m bench.proxy`, with `--seconds` for longer runs and `--only` for some of them. CPU time is the column that other load
+on the machine disturbs least; the ratios are of CPU time within the run. `--beside FOLDER` takes another checkout
+along, or an environment with slipform installed.
 
 All of them are started first; then they take turns, so that a machine that is slower at times is slower for all, and
 the best of so many rounds counts. The events are those that the model sends. Of an enforced stream the client gets
@@ -36,7 +38,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench._gateways import litellm_command, node, portkey_script
+from bench._gateways import litellm_command, node, portkey_script, router_program, tensorzero_python
 from bench._proxy_answers import SCHEMA, events_sent, write
 from bench.compare import interval, package_path
 from bench.results import record
@@ -47,7 +49,7 @@ PROXY, REST = {CORES[0]}, {CORES[-1]}
 """Where the proxies run, and where the model and the load do: what shares its core is measured with its neighbour."""
 KEY = "bench-key-0000"
 BEFORE = "slipform before"
-_PEERS = ("SLIPFORM_LITELLM", "SLIPFORM_PORTKEY")
+_PEERS = ("SLIPFORM_LITELLM", "SLIPFORM_PORTKEY", "SLIPFORM_ROUTERS")
 _BYTECODE = "PYTHONDONTWRITEBYTECODE"
 """Left out, since installed packages have their byte code, whatever the shell says that runs this."""
 FORMAT = {"type": "json_schema", "json_schema": {"name": "stock", "schema": SCHEMA, "strict": True}}
@@ -101,6 +103,20 @@ class Target:
     paced_headers: dict[str, str] = field(default_factory=dict)
     prefix: bool = True
     paced_path: str = "/v1/chat/completions"
+    port_file: Path | None = None
+    """Where it writes its port, which it chooses itself."""
+    models: dict[tuple[bool, bool], str] = field(default_factory=dict)
+    """By whether a call has a schema and is paced: the name of its model, where those are the gateway's own."""
+    chat_path: str = ""
+    """Its path for chats, where it has another; it then serves nothing else, and its models have the schemas."""
+    is_paced: bool = True
+    """Whether it can be sent to the paced answers."""
+
+    def takes(self, case: Case) -> bool:
+        """Whether it serves such requests."""
+        if case.paced and not self.is_paced:
+            return False
+        return not self.chat_path or (case.path.endswith("/chat/completions") and not case.tools)
 
 
 def free_port() -> int:
@@ -129,6 +145,8 @@ def targets(upstream: int, folder: Path, beside: Path | None) -> Iterator[Target
         yield Target(BEFORE, ours, 0, env={**source, "PYTHONPATH": str(package_path(beside))})
     yield from _litellm(base, folder)
     yield _portkey(base)
+    yield from _routers(base)
+    yield _tensorzero(base, folder)
 
 
 def _slipform(base: str) -> dict[str, Any]:
@@ -175,6 +193,41 @@ def _portkey(base: str) -> Target:
     )
 
 
+def _routers(base: str) -> Iterator[Target]:
+    for name, first in (("vllm-router", []), ("sglang-router", ["launch"])):
+        program = router_program(name)
+        options = ["--host", "127.0.0.1", "--worker-urls", base, "--policy", "round_robin"]
+        options += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port()), "--port"]
+        command = [str(program), *first, *options] if program else None
+        yield Target(name, command, 0, "/health", prefix=False, is_paced=False)
+
+
+def _tensorzero(base: str, folder: Path) -> Target:
+    python = tensorzero_python()
+    (folder / "stock.json").write_text(json.dumps(SCHEMA))
+    lines = ["[gateway]", "observability.enabled = false"]
+    for name, path in (("up", "/v1"), ("slow", "/paced/v1")):
+        lines += [f"[models.{name}]", f'routing = ["{name}"]', f"[models.{name}.providers.{name}]", 'type = "openai"']
+        lines += [f'api_base = "{base}{path}"', 'model_name = "gpt-6-luna"', 'api_key_location = "env::BENCH_KEY"']
+        lines += [f"[functions.stock_{name}]", 'type = "json"', 'output_schema = "stock.json"']
+        lines += [f"[functions.stock_{name}.variants.{name}]", 'type = "chat_completion"']
+        lines += [f'model = "{name}"', 'json_mode = "strict"']
+    config = folder / "tensorzero.toml"
+    config.write_text("\n".join(lines) + "\n")
+    ports = folder / "tensorzero.port"
+    models = {(False, False): "tensorzero::model_name::up", (False, True): "tensorzero::model_name::slow"}
+    models |= {
+        (True, False): "tensorzero::function_name::stock_up",
+        (True, True): "tensorzero::function_name::stock_slow",
+    }
+    script = [str(HERE / "bench" / "_tensorzero.py"), str(config), str(ports)]
+    command = [str(python), "-P", *script] if python else None  # bench/http.py is not to be its `http`
+    return Target(
+        "TensorZero", command, 0, env={"BENCH_KEY": KEY}, port_file=ports, models=models,
+        chat_path="/openai/v1/chat/completions",
+    )  # fmt: skip
+
+
 @contextlib.contextmanager
 def kept_to(cores: set[int]) -> Iterator[None]:
     """What is started here keeps to these cores."""
@@ -204,6 +257,20 @@ def running(
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def is_ready(target: Target, process: subprocess.Popen[bytes]) -> bool:
+    """Wait until a proxy answers."""
+    ports = target.port_file
+    if ports is not None:
+        end = time.monotonic() + 60.0
+        while not ports.exists() and time.monotonic() < end and process.poll() is None:
+            time.sleep(0.01)
+        if not ports.exists():
+            return False
+        target.port = int(ports.read_text())
+        ports.unlink()
+    return until_ready(target.port, target.ready, process)
 
 
 def until_ready(port: int, path: str, process: subprocess.Popen[bytes], patience: float = 60.0) -> bool:
@@ -251,15 +318,16 @@ def resident(pid: int) -> float:
 def question(target: Target, case: Case) -> bytes:
     """The request that the load is made of."""
     provider = "slow" if case.paced else "up"
-    body: dict[str, Any] = {"model": f"{provider}/gpt-6-luna" if target.prefix else "gpt-6-luna"}
+    own_model = target.models.get((case.shaped, case.paced))
+    body: dict[str, Any] = {"model": own_model or (f"{provider}/gpt-6-luna" if target.prefix else "gpt-6-luna")}
     is_chat = case.path.endswith("/chat/completions")
     messages = [*MESSAGES[:1], *_turns(case.turns), *MESSAGES[1:]]
     body |= {"messages": messages} if is_chat else {"input": [message["content"] for message in MESSAGES]}
-    body |= {"response_format": FORMAT} if case.shaped else {}
+    body |= {"response_format": FORMAT} if case.shaped and own_model is None else {}
     body |= {"tools": [_tool(at) for at in range(case.tools)]} if case.tools else {}
     body |= {"stream": True} if case.stream else {}
     raw = json.dumps(body).encode()
-    path = target.paced_path if case.paced else case.path
+    path = target.chat_path or (target.paced_path if case.paced else case.path)
     lines = [f"POST {path} HTTP/1.1", "host: 127.0.0.1", "content-type: application/json"]
     headers = target.paced_headers if case.paced and target.paced_headers else target.headers
     lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -280,6 +348,8 @@ def _tool(number: int) -> dict[str, Any]:
 
 def load(tool: Path, target: Target, case: Case, seconds: float, most: int = 1_000_000) -> dict[str, Any]:
     """What so many connections saw in so many seconds."""
+    if not target.takes(case):
+        return {"count": 0, "error": "not served"}
     command = [tool, str(target.port), str(case.connections), str(seconds), str(most)]
     with kept_to(REST):
         run = subprocess.run(command, input=question(target, case), capture_output=True, check=False)
@@ -363,8 +433,10 @@ def paired(case: Case, names: list[str], rounds: list[list[dict[str, Any]]]) -> 
 
 
 def started(target: Target) -> list[str]:
-    target.port = target.port or free_port()
     command = list(target.command or [])
+    if target.port_file is not None:
+        return command
+    target.port = target.port or free_port()
     if command[-1:] == ["--port="]:
         command[-1] += str(target.port)
     else:
@@ -431,10 +503,10 @@ def begun(target: Target, ending: contextlib.ExitStack, notes: list[str]) -> Ite
         return
     command = started(target)
     with running(command, PROXY, target.env) as process:  # the first start compiles, and reads from the disk
-        until_ready(target.port, target.ready, process)
+        is_ready(target, process)
     at = time.monotonic()
     process = ending.enter_context(running(command, PROXY, target.env))
-    if not until_ready(target.port, target.ready, process):
+    if not is_ready(target, process):
         notes.append(f"{target.name:<22} did not start")
         return
     notes.append(f"{target.name:<22} ready in {time.monotonic() - at:.2f} s, {resident(process.pid):.0f} MB idle")

@@ -123,13 +123,15 @@ def cost_of(price: AnyPrice | None, usage: Usage) -> float | None:
     if price is None:
         return None
     input_tokens = usage.input or 0
-    rates = price.rates(input_tokens)
+    rates = price.rates(input_tokens) if price.tiers else price
+    amount = (usage.output or 0) * rates.output
+    if not usage.cached and not usage.cache_write:
+        return (input_tokens * rates.input + amount) / _MILLION
     cached = min(usage.cached or 0, input_tokens)
     written = min(usage.cache_write or 0, input_tokens - cached)
-    amount = (input_tokens - cached - written) * rates.input
+    amount += (input_tokens - cached - written) * rates.input
     amount += cached * (rates.input if rates.cached is None else rates.cached)
     amount += written * (rates.input if rates.cache_write is None else rates.cache_write)
-    amount += (usage.output or 0) * rates.output
     return amount / _MILLION
 
 

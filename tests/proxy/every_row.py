@@ -242,4 +242,4 @@ async def world(
     with running_vendors(script) as vendors:
         there = application(folder, vendors, keys)
         yield there
-        await there.app._deployments.close()
+        await there.app.deployments.close()

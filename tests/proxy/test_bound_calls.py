@@ -10,15 +10,19 @@ from typing import Any
 
 import pytest
 
+from slipform.addons.server import App
 from slipform.addons.server.calls import routes
 from slipform.addons.server.calls.routes import CallRouter
+from slipform.addons.server.deployment import Deployment, client_of, deploy
+from slipform.config import ConfigReading, Settings
 from slipform.ir import ModelResponse, ToolCall, Usage
 from slipform.providers.endpoint import Endpoint
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
 from slipform.testing import FakeVendor, Raw
 from slipform.testing.vendor import Received
-from tests.proxy.proxying import ADA, Reply, chat, proxied
+from tests.proxy.asgi import post
+from tests.proxy.proxying import ADA, ASK, FORMAT, Reply, chat, proxied
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "required": ["at"]}}}
 CALL = ModelResponse(tool_calls=(ToolCall("call_1", "look", '{"at": 3}'),), finish="tool_calls", usage=Usage(7, 5))
@@ -114,6 +118,62 @@ class Script:
         return self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
 
 
+UNSUPPORTED = Raw((b'{"error":{"message":"This model does not support response format json_schema"}}',), status=400)
+
+
+def test_a_downgrade_that_a_bound_call_learns_holds_for_the_next_one() -> None:
+    script = Script()
+    with FakeVendor(script) as vendor:
+        provider = HttpProvider("openai", name="up", base_url=vendor.base_url, api_key="sk-1234567890")
+        with proxied({"up": provider}, {"default_model": "up/m"}) as address:
+            for _ in range(FIRST_CALLS):
+                assert chat(address, model="up/m").status == 200
+            vendor.requests.clear()
+            script.steps = [UNSUPPORTED, ADA]
+            replies = [chat(address, model="up/m") for _ in range(3)]
+            strategies = [reply.headers["x-slipform-strategy"] for reply in replies]
+            formats = ["response_format" in each.json() for each in vendor.requests]
+    assert [reply.status for reply in replies] == [200, 200, 200]
+    assert formats == [True, False, False, False]
+    assert strategies[1:] == ["tool", "tool"]
+
+
+def test_bound_calls_use_a_key_that_was_rotated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-before-1234")
+    with FakeVendor(Script()) as vendor:
+        provider = HttpProvider("openai", name="up", base_url=vendor.base_url)
+        with proxied({"up": provider}, {"default_model": "up/m"}) as address:
+            assert [chat(address, model="up/m").status for _ in range(FIRST_CALLS)] == [200] * FIRST_CALLS
+            monkeypatch.setenv("OPENAI_API_KEY", "sk-after-1234")
+            for fields in ({}, {"response_format": None}):
+                assert chat(address, model="up/m", **fields).status == 200
+        keys = [each.headers["authorization"] for each in vendor.requests]
+    assert keys == ["Bearer sk-before-1234"] * FIRST_CALLS + ["Bearer sk-after-1234"] * 2
+
+
+async def test_bound_calls_go_where_the_reloaded_configuration_says() -> None:
+    with FakeVendor(Script()) as before, FakeVendor(Script()) as after:
+        app = App(client_of(settings_of(before)), settings_of(before), load=lambda now: reloaded(now, after))
+        for _ in range(FIRST_CALLS):
+            assert (await post(app, "/v1/chat/completions", CHAT)).status == 200
+        assert await app.reload()
+        assert (await post(app, "/v1/chat/completions", CHAT)).status == 200
+        assert (len(before.requests), len(after.requests)) == (FIRST_CALLS, 1)
+
+
+CHAT = {"model": "up/m", "messages": ASK, "response_format": FORMAT}
+
+
+def settings_of(vendor: FakeVendor) -> Settings:
+    provider = {"kind": "openai", "base_url": vendor.base_url, "api_key_env": "PATH"}
+    return Settings.model_validate({"default_model": "up/m", "providers": {"up": provider}})
+
+
+def reloaded(current: Deployment, vendor: FakeVendor) -> Deployment:
+    settings = settings_of(vendor)
+    return deploy(client_of(settings), ConfigReading(settings), current.generation + 1)
+
+
 def run(name: str, traces: str, lines: Lines) -> tuple[Any, ...]:
     """The reply to a call of a known frame, its log lines, what the vendor was sent for it, and all counters."""
     steps, changes = CASES[name]
@@ -150,7 +210,7 @@ def test_a_bound_call_does_what_the_general_path_does(
 
 
 @pytest.mark.parametrize(("name", "path"), [("valid", "answer_bound"), ("passed through", "forward")])
-def test_a_known_frame_takes_the_bound_path(
+def test_a_call_takes_the_bound_path_from_the_first_on(
     name: str, path: str, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -168,4 +228,4 @@ def test_a_known_frame_takes_the_bound_path(
     monkeypatch.setattr(routes, path, bound_path)
     monkeypatch.setattr(CallRouter, "_answer_general", general_path)
     run(name, "off", lines)
-    assert calls[1:] == ["bound", "bound"]
+    assert calls == ["bound"] * (FIRST_CALLS + 1)

@@ -135,7 +135,8 @@ async def test_a_call_reads_the_same_after_another_with_the_same_fields(name: st
 async def test_what_was_worked_out_of_the_fields_is_kept(name: str) -> None:
     api, fields, (first, second) = CALLS[name]
     shared = gate()
-    assert (await read(shared, api, {**fields, **first})).served.request.frame is None
+    cold = await read(shared, api, {**fields, **first})
+    assert (cold.served.request.frame is None) == (cold.bound is None), "a bound call is read as those after it"
     frame = (await read(shared, api, {**fields, **second})).served.request.frame
     assert frame is not None
     assert (await read(shared, api, {**fields, **first})).served.request.frame is frame

@@ -345,7 +345,7 @@ async def test_nothing_is_kept_for_a_model_that_the_caller_may_not_use(tmp_path:
         app = App(
             AsyncClient(router=router), Settings.model_validate({"server": {"keys_file": str(keys_path(tmp_path))}})
         )
-        gate = app._deployments.current.gate
+        gate = app.deployments.current.gate
         for body in ({"messages": TALK}, {"messages": ASK, "response_format": FORMAT}):
             raw = json.dumps({"model": name, **body}).encode()
             for _ in range(3):

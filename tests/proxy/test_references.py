@@ -391,7 +391,7 @@ async def test_what_an_answer_creates_belongs_to_the_key_that_asked(tmp_path: Pa
         if streamed and row.kind == "enforced":
             request = every_row.request_of(row, stream=True, **fields)
         assert (await there.send(request, "ada")).status == 200
-        await there.app._deployments.close()  # when all has been written
+        await there.app.deployments.close()  # when all has been written
         assert {(kind, identity) for _, identity, kind, _ in there.resources() - before} == expected
 
 

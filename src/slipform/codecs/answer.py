@@ -29,6 +29,7 @@ from slipform.text.loads import load
 from slipform.text.strict import compact_json, parse
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def read_json(body: bytes) -> dict[str, Any]:
@@ -133,7 +134,9 @@ def details_of(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     {}
     """
     details = usage.get(name)
-    return details if isinstance(details, Mapping) else {}
+    if details is None:
+        return _NOTHING
+    return details if isinstance(details, dict) else _NOTHING
 
 
 Finishes: TypeAlias = dict[str, FinishReason]
@@ -305,9 +308,6 @@ def rest_of(data: Mapping[str, Any], ir_fields: frozenset[str], usage: Any = Non
     return rest
 
 
-_NOTHING: Final[Mapping[str, Any]] = {}
-
-
 def envelope_of(extra: Mapping[str, Any], api: str) -> Mapping[str, Any]:
     """What a vendor of this API wrote around its answer, for a client of the same API; empty for other vendors.
 
@@ -329,13 +329,17 @@ def with_vendor_counts(
     {'n': 3, 'audio': 0}
     """
     own = envelope.get("usage")
-    vendor_usage = read_usage(own) if own else None
+    if not isinstance(own, dict):
+        return encoded
+    if "cost" not in own and encoded.keys() >= own.keys() and dict not in map(type, own.values()):
+        return encoded  # the vendor counts no more than slipform does
+    vendor_usage = read_usage(own)
     if vendor_usage is None or vendor_usage.replace(service_tier=None) != usage.replace(cost=None, service_tier=None):
         return encoded
-    for key, value in own.items():  # type: ignore[union-attr]
+    for key, value in own.items():
         counts = encoded.get(key)
         if counts is None or key == "cost":
             encoded[key] = value
-        elif isinstance(value, Mapping) and isinstance(counts, Mapping):
+        elif isinstance(value, dict) and isinstance(counts, dict):
             encoded[key] = {**value, **counts}
     return encoded

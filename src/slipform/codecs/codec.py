@@ -282,7 +282,7 @@ class ServedApi:
     """The conversation alone, from the fields of a body that hold it; None where the rest of a request changes it."""
     turn_fields: frozenset[str] = frozenset()
     """Those fields."""
-    plain_turns: Callable[[bytes | msgspec.Raw], PlainTurns] | None = None
+    plain_turns: Callable[[bytes], PlainTurns] | None = None
     """The conversation from the JSON text of `messages`; raises `msgspec.DecodeError` where it is more than words."""
     statuses: Mapping[int, int] = field(default_factory=dict)
     """HTTP statuses that this API has others for."""

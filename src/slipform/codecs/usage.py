@@ -153,7 +153,7 @@ def usage_in(api: str, body: bytes, *, with_input: bool = False) -> Usage | None
     >>> usage_in("openai-chat", b'{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}').total
     9
     """
-    codec = find_codec(SPOKEN_BY.get(api, api))
+    codec = _codec(api)
     if not codec.usage_key:  # the last line of the answer has it
         return _usage_of_line(codec, body)
     name = _quoted(codec.usage_key)

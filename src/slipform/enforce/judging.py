@@ -29,7 +29,7 @@ from slipform.errors import (
 from slipform.ir import RESERVED_TOOL, FinishReason, ModelNote, ModelResponse, ModelWarning, Opaque, ToolCall
 from slipform.schema import Schema, Violation
 from slipform.schema.document import followed, lookup, reference_of, with_plain_references
-from slipform.text.loads import UNFINISHED_REASONING, Loaded, encode_answer, left_out, load, type_of
+from slipform.text.loads import UNFINISHED_REASONING, Loaded, LoadWarning, encode_answer, left_out, load, type_of
 from slipform.text.repair.tokens import RepairEdit
 from slipform.text.runaway import Runaway, is_periodic, runaway_in
 from slipform.text.strict import compact_json, parse
@@ -419,7 +419,8 @@ def _judge_text(text: str, response: ModelResponse, standard: Requirement, schem
     if loaded.edits and _is_cut(text, loaded):
         return _cut(text, loaded, _cut_short())
     try:
-        verdict = _held_to(lifted(loaded.value, response.lift), loaded, standard, schema)
+        value = loaded.value if response.lift is None else lifted(loaded.value, response.lift)
+        verdict = _held_to(value, loaded, standard, schema)
     except JsonEnforcementError as error:
         return Verdict(candidate=text, error=error)
     if len(text) >= _REPEATED_CHARS and verdict.ok and (count := _equal_rows(text, verdict.value)):
@@ -548,7 +549,8 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
             value = value if patched is None else patched.value
             candidate, text = _encoded(value)
             typed, violations = schema.read(value, text)
-        violations = violations or _own_checks(value, typed, standard)
+        if not violations and (standard.checks or standard.validators):
+            violations = _own_checks(value, typed, standard)
     error = None
     doubt_left = None
     if violations:
@@ -562,17 +564,19 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
         loaded.edits,
         patched if patched is not None and patched.edits else None,
         tuple(violations),
-        tuple([ModelWarning(note.kind, note.message) for note in notes]),
+        tuple(map(_warning_of, notes)),
         error,
         doubt_left,
         typed,
     )
 
 
+def _warning_of(note: LoadWarning) -> ModelWarning:
+    return ModelWarning(note.kind, note.message)
+
+
 def _own_checks(value: Any, typed: Any, standard: Requirement) -> list[Violation]:
     """What slipform's checks and the caller's validators say of a value that fits the schema and its Python type."""
-    if not standard.checks and not standard.validators:
-        return []
     violations = [violation for check in standard.checks for violation in check(value)]
     return violations or complaints(standard.validators, typed, value)
 

@@ -243,6 +243,8 @@ class Plan:
     evidence: Evidence | None = None
     """What is collected for each value of the answer, if anything is."""
     clock: Callable[[], float] = time.monotonic
+    heavy: bool | None = None
+    """Whether work on its schemas belongs off event loops; None where that is still to be found out."""
     standard: Requirement = field(init=False, repr=False, compare=False)
     """What answers are validated against."""
 

@@ -34,7 +34,10 @@ def prompt_cut(request: ModelRequest, usage: Usage) -> ModelWarning | None:
     tokens = usage.input
     if not tokens or tokens > _LARGEST_CUT:
         return None
-    words = _words(request.messages)
+    messages = request.messages
+    if type(messages) is PlainTurns and messages.size is not None and messages.size < _LEAST_BYTES:
+        return None
+    words = _words(messages)
     if words is None or len(words) * _MOST_BYTES_PER_CHARACTER < _LEAST_BYTES:
         return None
     size = _bytes(words)

@@ -103,7 +103,7 @@ def _is_heavy(request: ModelRequest, plan: Plan) -> tuple[bool, bool]:
     """Whether it takes long to judge the answer, and to begin: a plan that earlier calls have used is ready."""
     if plan.evidence is not None:
         return True, True
-    heavy = is_heavy(request)
+    heavy = is_heavy(request) if plan.heavy is None else plan.heavy
     return heavy, heavy and request.frame is None
 
 

@@ -260,6 +260,7 @@ def _planned(
         formatter=_formatter(route, options),
         guard=Guard.of(request.extra, _default_guard(options, provider_guard)),
         guarded_decoding=provider_guard is not None,
+        heavy=is_heavy(request),
         **Plan.shared(options),
     )
 

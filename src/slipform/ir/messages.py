@@ -195,10 +195,12 @@ class PlainTurns(Sequence[Message]):
     (1, 'Ada is 36', True)
     """
 
-    __slots__ = ("_messages", "turns")
+    __slots__ = ("_messages", "size", "turns")
 
-    def __init__(self, turns: Sequence[PlainTurn]) -> None:
+    def __init__(self, turns: Sequence[PlainTurn], size: int | None = None) -> None:
         self.turns: Final = turns
+        self.size: Final = size
+        """Bytes of its JSON, where that is known."""
         self._messages: tuple[Message, ...] | None = None
 
     @property

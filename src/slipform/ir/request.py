@@ -234,14 +234,12 @@ class RequestFrame:
     (1, None)
     """
 
-    __slots__ = ("_values",)
+    __slots__ = ("_values", "find")
 
     def __init__(self) -> None:
         self._values: Final[dict[Hashable, Any]] = {}
-
-    def find(self, key: Hashable) -> Any:
-        """What was kept, or None."""
-        return self._values.get(key)
+        self.find: Final = self._values.get
+        """Returns what was kept under a key, or None."""
 
     def keep(self, key: Hashable, value: Any) -> None:
         """Keep this for the next request; what was kept for too many models goes."""

@@ -88,7 +88,10 @@ def environment_text(names: Sequence[str], environment: Mapping[str, str] | None
     """The same as text, to be compared and not to be shown; empty where none is set."""
     source = os.environ if environment is None else environment
     for name in names:
-        value = source.get(name, "").strip()
+        try:
+            value = source[name].strip()
+        except KeyError:
+            continue
         if value:
             return value
     return ""

@@ -105,7 +105,7 @@ def message_parts(message: dict[str, Any], answer_id: str) -> list[Part]:
     for index, call in enumerate(message.get("tool_calls") or ()):
         parts.append(_call(call, index, answer_id))
     legacy = message.get("function_call")
-    if isinstance(legacy, Mapping) and legacy.get("name"):  # Snowflake has an empty one in every message
+    if isinstance(legacy, dict) and legacy.get("name"):  # Snowflake has an empty one in every message
         parts.append(ToolCall(made_id(answer_id, 0), str(legacy.get("name")), arguments_text(legacy.get("arguments"))))
     return parts
 

@@ -95,13 +95,13 @@ def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:
 _PLAIN_TURNS: Final = msgspec.json.Decoder(list[PlainTurn])
 
 
-def decode_plain_turns(text: bytes | msgspec.Raw) -> PlainTurns:
+def decode_plain_turns(text: bytes) -> PlainTurns:
     """Read a conversation of nothing but words.
 
     >>> decode_plain_turns(b'[{"role": "user", "content": "hi"}]')[0].text
     'hi'
     """
-    return PlainTurns(_PLAIN_TURNS.decode(text))
+    return PlainTurns(_PLAIN_TURNS.decode(text), len(text))
 
 
 def _messages(data: Fields) -> tuple[Message, ...]:

@@ -123,18 +123,11 @@ def _add_attempts(record: CallRecord, before: Report) -> None:
 
 async def answer_bound(call: Inbound, bound: BoundCall, options: Options, send: RecordingSend) -> None:
     """Write the validated answer of the one model that a frame is bound to: `answer` without its decisions."""
-    record = call.record
-    route = bound.route
     request = call.served.request
-    record.calls = request.calls
-    record.provider = route.provider.name
-    record.upstream_model = route.model
+    call.record.calls = request.calls
+    _record_route(call.record, bound.route, 0)
     try:
-        plan = route.find_plan(request, options) or await route.plan_async(request, options)
-        response, extra = _record_outcome(call, await run_async(request, plan, bound.model))
-        if response.tool_calls and call.turns is not None:
-            await call.turns.keep(response)
-        await _write_whole(call, response, send, extra)
+        await _whole(call, request, bound.route, bound.model, options, send)
     except Exception as error:
         incomplete = _incomplete_answer(call, error, options)
         if incomplete is None:
@@ -247,7 +240,7 @@ async def _whole(
     record = call.record
     extra: Mapping[str, Any] | None = None
     if record.enforced:
-        plan = await route.plan_async(request, options)
+        plan = route.find_plan(request, options) or await route.plan_async(request, options)
         response, extra = _record_outcome(call, await run_async(request, plan, model))
     else:
         response = await _complete(request, model)
@@ -495,7 +488,7 @@ def _record_outcome(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Map
     record.answer = answer
     record.cost = answer.usage.cost
     if report.attempts:
-        record.strategy = report.attempts[-1].strategy.value
+        record.strategy = report.attempts[-1].strategy._value_
     if call.switches.report:
         return record.answer, {FIELD: report.to_dict()}
     if report.evidence is not None:

@@ -74,6 +74,13 @@ class CallFrame(msgspec.Struct, frozen=True):
     bound: BoundCall | None = None
     """Set where such calls, with a conversation of nothing but words, need no more decisions."""
 
+    def with_turns(self, messages: PlainTurns) -> ServedRequest:
+        """Return the request with this conversation: the one to send, where that is decided."""
+        served = self.served
+        bound = self.bound
+        request = served.request.replace(messages=messages) if bound is None else bound.with_turns(messages)
+        return ServedRequest(request, served.stream, served.options)
+
 
 FrameKey: TypeAlias = Hashable
 """The API, the path where it names the model, and the fields as JSON: rewritten, or in their caller's bytes."""
@@ -135,13 +142,12 @@ def split_body(api: ServedApi, body: bytes, *, limits_models: bool) -> SplitBody
     if api.plain_turns is None or len(body) >= LARGE_BYTES or not is_named_plainly(body):
         return None
     try:
-        text = _RAW_FIELDS.decode(body)["messages"]
-        messages = api.plain_turns(text)
+        turns = bytes(_RAW_FIELDS.decode(body)["messages"])
+        messages = api.plain_turns(turns)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, RecursionError):
         return None  # the parser says what is wrong
     if not messages.turns:
         return None
-    turns = bytes(text)
     around = split_around(body, turns)
     return None if around is None else SplitBody((api.name, limits_models, *around), messages, turns)
 

@@ -171,7 +171,7 @@ def read_warm(
     place: WarmPlace,
 ) -> WarmReading:
     """Read a call whose fields, but for its conversation, are those of an earlier one that its caller may make."""
-    if caller.is_limited or has_switches(headers):
+    if (caller.budget is not None and caller.is_limited) or has_switches(headers):
         return _NOT_WARM
     split = split_body(api, body, limits_models=caller.models is not None)
     frame = None if split is None else place.frames.get(split.key)
@@ -195,10 +195,9 @@ def read_warm(
         return Inbound(api, served, record, models, NOTHING, frame.stream_mode, (), forwarded), split
     record.enforced = frame.enforced
     record.schema = frame.schema
-    bound = frame.bound
-    request = served.request.replace(messages=split.messages) if bound is None else bound.with_turns(split.messages)
-    served = ServedRequest(request, served.stream, served.options)
+    served = frame.with_turns(split.messages)
     turns = CallerTurns(place.turns, caller.id)
+    bound = frame.bound
     call = Inbound(api, served, record, models, NOTHING, frame.stream_mode, (), None, None, None, turns, None, bound)
     return call, split
 
@@ -297,6 +296,8 @@ async def _read_owned(
             keep_frame(context.frames, fields.key, fields.text_bytes, frame)
     if frame is not None and split is not None and split.messages == call.served.request.messages:
         keep_frame(context.frames, split.key, len(body), frame)
+        if frame.bound is not None:
+            call = msgspec.structs.replace(call, served=frame.with_turns(split.messages), bound=frame.bound)
     return call
 
 

@@ -287,8 +287,10 @@ class CallRouter:
 
     def answer(self, call: Inbound, admission: Admission, send: RecordingSend) -> Coroutine[Any, Any, None]:
         """Write the whole response: at once where nothing is to be decided any more, else by the general path."""
+        if not self._is_started:
+            self.start()
         is_forwarded = call.forwarded is not None and not call.served.stream and self.spending is None
-        if self._is_started and (is_forwarded or call.bound is not None):
+        if is_forwarded or call.bound is not None:
             if admission.headers:
                 send.extra = [*send.extra, *admission.headers]
             options = self._options if call.record.trace is None else self._traced_options
@@ -299,8 +301,6 @@ class CallRouter:
         return self._answer_general(call, admission, send)
 
     async def _answer_general(self, call: Inbound, admission: Admission, send: RecordingSend) -> None:
-        if not self._is_started:
-            self.start()
         if admission.headers:
             send.extra = [*send.extra, *admission.headers]
         spending = None

@@ -124,6 +124,12 @@ def client_address(scope: Scope) -> str:
     return str(client[0]) if client else ""
 
 
+def local_host(scope: Scope) -> str:
+    """The address of this machine at which a request came in."""
+    server = scope.get("server")
+    return str(server[0]) if server else ""
+
+
 def read_query(scope: Scope) -> dict[str, str]:
     """Return the fields of the query, of each the last value; raises `RequestError` for very many."""
     try:

@@ -238,10 +238,12 @@ class CallRecord(msgspec.Struct):
     def lines(self) -> bytes:
         """Return `headers` as the lines of a response's head: no value of theirs can end its line."""
         request_id = self.request_id.encode()
-        shared = _shared_lines(*self._shared_fields())
-        lines = [b"%b\r\nx-request-id: %b\r\nx-slipform-request-id: %b" % (shared, request_id, request_id)]
-        lines += [b"%b: %b" % header for header in self._own_headers()]
-        return b"\r\n".join(lines)
+        lines = b"%b\r\nx-request-id: %b\r\nx-slipform-request-id: %b" % (
+            _shared_lines(*self._shared_fields()), request_id, request_id,
+        )  # fmt: skip
+        for header in self._own_headers():
+            lines += b"\r\n%b: %b" % header
+        return lines
 
     def _shared_fields(self) -> VerdictFields:
         """Return what the headers depend on that many calls share."""

@@ -1,0 +1,103 @@
+"""Carry one call through the server: what is known of it, its error, and its end."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from slipform.addons.server.admission.admission import ANYBODY, Caller
+from slipform.addons.server.admission.refusals import error_headers, log_refusal
+from slipform.addons.server.calls.endpoints import Located
+from slipform.addons.server.calls.inbound import WarmReading
+from slipform.addons.server.calls.request_switches import FIELD
+from slipform.addons.server.deployment import Deployment
+from slipform.addons.server.http_server.asgi import Receive, RecordingSend, Scope, client_address, send_bytes
+from slipform.addons.server.http_server.request_cycle import RequestCycle
+from slipform.addons.server.observability.call_record import CallRecord
+from slipform.addons.server.observability.logs import log_request, log_trace
+from slipform.codecs import ServedApi
+from slipform.errors import LocalModelError, SlipformError, UnknownModelError
+
+_log = logging.getLogger("slipform.server")
+_CLIENT_DISCONNECTED = 499
+"""The status, in logs and metrics, of a call whose client did not wait for the answer."""
+
+
+class Call(msgspec.Struct):
+    """One call from its first byte to its last."""
+
+    api: ServedApi
+    """In whose shape errors are written."""
+    scope: Scope
+    headers: dict[bytes, bytes]
+    receive: Receive
+    cycle: RequestCycle | None
+    """Set where the server is ours."""
+    located: Located | None
+    """Its row of the endpoint table, if it has one."""
+    deployment: Deployment
+    record: CallRecord
+    entry: str
+    """Its id in the console."""
+    out: RecordingSend
+    authenticated_caller: Caller | None = None
+    """Who calls, where the console has found that out already."""
+    caller: Caller = ANYBODY
+    body: bytes = b""
+    warm: WarmReading | None = None
+    """What came of reading it as an earlier one with the same fields was read, where that was tried."""
+
+    async def refuse(self, error: SlipformError) -> None:
+        """Write an error, without names of models that the caller may not know; drop what its traceback holds."""
+        public_error = error
+        caller = self.caller
+        if isinstance(error, UnknownModelError):
+            public_error = caller.unknown(error, self.record.model, self.deployment.client.router)
+        path = self.scope["path"]
+        address = client_address(self.scope)
+        log_refusal(public_error, address=address, request_id=self.record.request_id, path=path, name=caller.name)
+        await self.fail(public_error)
+        _forget_frames(error)
+
+    async def fail(self, error: SlipformError) -> None:
+        """Record an error, and write it unless the answer's head has been sent already."""
+        record = self.record
+        record.fail(error)
+        if isinstance(error, LocalModelError):
+            _log.warning("%s", error)  # with the place of the file, which callers are not told
+        if self.out.complete or self.out.head_sent:  # an answer that has begun is left visibly unfinished
+            return
+        shown = None
+        if record.report_asked and record.report is not None:
+            shown = {FIELD: record.report.to_dict()}
+        record.status, body = self.api.encode_error(error, shown)
+        await send_bytes(self.out, record.status, body, [*record.headers(), *error_headers(error)])
+
+    def end(self) -> None:
+        """Record the end of the call, once, whatever its outcome."""
+        record = self.record
+        out = self.out
+        trace = record.trace
+        if trace is not None and out.captured is not None:
+            trace.request = self.body
+            trace.response = bytes(out.captured)
+            if self.deployment.settings.server.debug_traces:
+                log_trace(record, trace.request, trace.response)
+        record.close()
+        if not out.complete and record.outcome == "ok":
+            record.outcome = "client_gone"
+            record.status = _CLIENT_DISCONNECTED
+        record.answer = None  # counting and logging need only the figures
+        log_request(record)
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Drop the tracebacks of an error and of those behind it, when it has been told.
+
+    Their frames hold the request, its body and the error itself: a cycle, which would keep all of that until the
+    garbage collector comes, and that is seldom here.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

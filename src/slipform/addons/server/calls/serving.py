@@ -1,0 +1,188 @@
+"""Serve one call: admit it, read it, write its answer, and record its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from slipform.addons.server.admission.admission import Admission, Caller
+from slipform.addons.server.admission.refusals import WrongKey
+from slipform.addons.server.calls.call import Call
+from slipform.addons.server.calls.endpoint_calls import EndpointCall
+from slipform.addons.server.calls.endpoints import Located
+from slipform.addons.server.calls.inbound import Inbound, read_call, read_warm
+from slipform.addons.server.calls.routes import route_of
+from slipform.addons.server.console.history import CallHistory
+from slipform.addons.server.http_server.asgi import (
+    Receive,
+    RecordingSend,
+    Scope,
+    Send,
+    check_size,
+    cycle_of,
+    decompressed,
+    local_host,
+    read_body,
+    read_query,
+    run_until_disconnected,
+)
+from slipform.addons.server.observability.call_record import CallRecord, Header, request_id
+from slipform.addons.server.worker_state import WorkerState
+from slipform.codecs import ServedApi
+from slipform.engine import tracing
+from slipform.errors import SlipformError
+
+_log = logging.getLogger("slipform.server")
+_UNUSUAL_HEADERS = frozenset({b"content-encoding", b"x-slipform-provider"})
+"""Headers of calls whose body alone does not say what they are."""
+
+
+class Asgi(NamedTuple):
+    """One request as ASGI gives it to an application."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+
+
+class ShuttingDownError(SlipformError):
+    """The time to finish requests in progress is over."""
+
+    code = "shutting_down"
+    http_status = 503
+
+
+async def serve(
+    state: WorkerState,
+    api: ServedApi,
+    asgi: Asgi,
+    cors_headers: Sequence[Header] = (),
+    located: Located | None = None,
+    authenticated_caller: Caller | None = None,
+) -> None:
+    """Serve one call from its first byte to its last; errors are written in the shape of the API."""
+    scope, receive, send = asgi
+    headers = dict(scope["headers"])
+    row = None if located is None or located.row.kind == "enforced" else located.row
+    record = CallRecord(request_id(headers), api=api.name if row is None else row.name)
+    deployment = state.deployments.current
+    deployment.users += 1
+    record.generation = deployment.generation
+    state.metrics.call_started()
+    console = state.console
+    cycle = cycle_of(scope, send)
+    own = authenticated_caller is not None
+    record.trace = console.trace(record, headers, deployment.settings.server, own=own)
+    entry = console.history.begin(record)
+    out = RecordingSend(send, record, cycle=cycle, capture=record.trace is not None)
+    out.extra = (*cors_headers, (b"x-slipform-call", entry.encode())) if own else cors_headers
+    call = Call(api, scope, headers, receive, cycle, located, deployment, record, entry, out, authenticated_caller)
+    span = None
+    if tracing.is_tracing():
+        route = route_of(scope["path"]) if located is None else located.row.path
+        span = tracing.start_server_span(scope["method"], route, headers)
+    try:
+        await _answer(call, console.history)
+    except SlipformError as error:
+        await call.refuse(error)
+    except asyncio.CancelledError:
+        if not state.is_draining:
+            raise
+        await call.fail(ShuttingDownError("The server is shutting down", hint="Retry the request."))
+    except Exception:  # noqa: BLE001 — the caller gets an error in the right shape, the log the traceback
+        _log.exception("unexpected error on %s", scope["path"])
+        await call.fail(SlipformError("An unexpected error inside slipform", hint="See the server's log."))
+    finally:
+        call.end()
+        state.metrics.call_ended(record, caching=deployment.settings.cache.enabled)
+        console.history.end(entry, record, record.trace)
+        if span is not None:
+            tracing.end_server_span(span, record.fields())
+        deployment.users -= 1
+        if state.deployments.retired:
+            await state.deployments.close_unused()
+
+
+async def _answer(call: Call, history: CallHistory) -> None:
+    """Admit a call, read it and write its answer."""
+    scope = call.scope
+    headers = call.headers
+    cycle = call.cycle
+    guard = call.deployment.gate.guard
+    client = scope.get("client")
+    address = str(client[0]) if client else ""
+    rate_limit_headers: Sequence[Header] = ()
+    try:
+        caller = call.authenticated_caller or guard.caller(headers, scope.get("query_string", b""))
+    except WrongKey:  # raised again, or in its place that there were too many of them
+        caller = await guard.authenticate(headers, scope.get("query_string", b""), address)
+    call.caller = caller
+    call.record.caller = caller.name
+    if guard.is_limited(caller):
+        rate_limit_headers = await guard.check_rate_limit(caller, address, call.api.name)
+    make_room, task = (None, None) if cycle is None else (cycle.make_room, cycle.task)
+    with guard.admit(caller, headers, rate_limit_headers, address, make_room, task) as admission:
+        if call.located is not None and call.located.row.kind != "enforced":
+            guard.check_host(headers, local_host(scope))
+            await _answer_endpoint(call, call.located, admission)
+            return
+        body = None if cycle is None else cycle.take()
+        inbound = None if body is None else _read_warm(call, body, admission)
+        if inbound is None:
+            inbound = await _read_call(call, body, admission)
+        if call.record.trace is not None or history.subscribers:
+            history.announce(call.entry, call.record, call.body)
+        work = call.deployment.gate.answer(inbound, admission, call.out)
+        if cycle is None:
+            await run_until_disconnected(work, call.receive, call.out)
+        else:
+            with cycle:
+                await work
+
+
+async def _answer_endpoint(call: Call, located: Located, admission: Admission) -> None:
+    """Answer a call of the endpoint table."""
+    origin = _origin(call.scope, call.headers)
+    request = EndpointCall(
+        located, call.headers, read_query(call.scope), origin, call.receive, call.cycle, call.caller, call.record,
+        admission,
+    )  # fmt: skip
+    work = call.deployment.gate.answer_endpoint(request, call.out)
+    # Another server than ours tells of a disconnect in place of the body, which is still to be read.
+    await (work if call.cycle is None else run_until_disconnected(work, call.receive, call.out))
+
+
+def _read_warm(call: Call, body: bytes, admission: Admission) -> Inbound | None:
+    """Read a call that has arrived whole, by what was read of an earlier one with the same fields."""
+    headers = call.headers
+    most = call.deployment.settings.server.max_body_bytes
+    if len(body) > most or call.located is not None or not _UNUSUAL_HEADERS.isdisjoint(headers):
+        return None
+    admission.body_read()
+    call.body = body
+    place = call.deployment.gate.warm_place
+    call.warm = read_warm(call.api, body, call.record, headers, call.caller, place)
+    return call.warm[0]
+
+
+async def _read_call(call: Call, body: bytes | None, admission: Admission) -> Inbound:
+    """Read a call of one of the APIs that slipform serves; its body, too, where that was not there at once."""
+    headers = call.headers
+    gate = call.deployment.gate
+    most = call.deployment.settings.server.max_body_bytes
+    if body is None:
+        body = await read_body(call.receive, most, None, headers.get(b"content-length"))
+    check_size(len(body), most)
+    admission.body_read()
+    if b"content-encoding" in headers:
+        body = await decompressed(body, headers[b"content-encoding"], most)
+    call.body = body
+    context = gate.context(call.scope["path"], headers, call.caller, call.located)
+    return await read_call(call.api, body, call.record, context, call.warm)
+
+
+def _origin(scope: Scope, headers: dict[bytes, bytes]) -> str:
+    """The address by which a client reached this server."""
+    return f"{scope.get('scheme', 'http')}://{headers.get(b'host', b'').decode('latin-1')}"
