@@ -9,7 +9,7 @@ import typer
 
 _FILES = ("config", "data", "failures", "file", "ledger", "out", "prompt_file")
 _COUNTS = (
-    "attempts",
+    "max_attempts",
     "concurrency",
     "concurrent",
     "indent",
@@ -57,7 +57,7 @@ _KEY_LIMITS = {
 }
 _GROUPS = {
     "ask": {
-        "Model": ("model", "system", "max_tokens", "attempts", "timeout"),
+        "Model": ("model", "system", "max_tokens", "max_attempts", "timeout"),
         "Output": ("json", "stream", "report", "report_json", "indent"),
         "Evidence": ("evidence", "source", "samples"),
     },

@@ -152,6 +152,8 @@ class _Progress:
             # The value is valid, but it contradicts what the caller's stream already contains.
             verdict = verdict.changed()
             report = _recorded(self.report, response, verdict, turn, self._plan, seconds)
+        if verdict.error is not None:
+            verdict.error.__traceback__ = None  # its frames hold the answer in a cycle with the error
         self.report = report
         self._verdict = verdict
         return verdict
