@@ -50,6 +50,7 @@ _OTHER_VALUES = {
     ("ask", "attach"): "FILE",
     ("eval", "out"): "FOLDER",
     ("eval", "models"): "MODELS",
+    ("eval", "against"): "FOLDER",
 }
 _KEY_LIMITS = {
     "Budgets": ("budget", "tokens", "per", "soft_budget", "soft_tokens"),
@@ -69,8 +70,9 @@ _GROUPS = {
     },
     "eval": {
         "Models": ("models", "strategies", "max_tokens", "samples"),
-        "Rows": ("prompt", "prompt_file", "expected", "source", "key", "limit", "retry_failures"),
-        "Output": ("out", "json", "fail_under"),
+        "Variants": ("schema", "prompt", "prompt_file"),
+        "Rows": ("expected", "source", "key", "limit", "retry_failures"),
+        "Output": ("out", "json", "fail_under", "against"),
     },
     "extract": {
         "Records": ("list", "instructions", "unique_by", "rounds", "evidence"),
