@@ -13,7 +13,7 @@ from slipform.enforce.continuation import AnswerContinuation, complete_part, con
 from slipform.enforce.judging import Requirement, SchemaHint, Verdict, answer_text, judge, judge_value
 from slipform.enforce.kept_calls import with_kept_calls
 from slipform.enforce.options import Budget
-from slipform.enforce.plan import CONTINUED, Attempt, Formatter, Outcome, Plan, Report, Steps
+from slipform.enforce.plan import CONTINUED, Attempt, CallVerdict, Formatter, Outcome, Plan, Report, Steps
 from slipform.enforce.prompt_cut import prompt_cut, prompt_cut_error
 from slipform.enforce.prompts import (
     SMALL,
@@ -43,7 +43,15 @@ from slipform.errors import (
     UpstreamRequestError,
     UpstreamTimeout,
 )
-from slipform.ir import DowngradeWarning, ModelRequest, ModelResponse, ModelWarning, ToolCall
+from slipform.ir import (
+    DowngradeWarning,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    ModelWarning,
+    ToolCall,
+    ToolResult,
+)
 from slipform.ir.logprobs import LOGPROBS, cut_logprobs, fit_logprobs
 from slipform.ir.parts import with_content
 from slipform.ir.request import CallCount, Guard
@@ -466,6 +474,11 @@ def _price(calls: CallCount | None, plan: Plan) -> AnyPrice | None:
     return find_price(plan.prices, calls.model, calls.price_list)
 
 
+def _words_of(message: Message) -> str:
+    """Return the text of a message, or of the tool results that it holds."""
+    return message.text or "\n".join([part.text for part in message.parts if isinstance(part, ToolResult)])
+
+
 def _recorded(
     report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
 ) -> Report:
@@ -475,7 +488,7 @@ def _recorded(
     model = turn.request.model
     question = None
     if (report.attempts or plan.keep_text) and turn.request.messages:
-        question = turn.request.messages[-1].text
+        question = _words_of(turn.request.messages[-1])
     attempt = Attempt(
         "ok" if verdict.error is None else verdict.error.code,
         used or turn.strategy,
@@ -491,6 +504,10 @@ def _recorded(
         question,
         response.stream,
     )
+    if response.tool_calls:
+        calls = _without_answer_call(response, plan).tool_calls
+        verdicts = tuple([CallVerdict(call, verdict.wrong_calls.get(call.id, ())) for call in calls])
+        attempt = msgspec.structs.replace(attempt, calls=verdicts)
     if plan.evidence is not None:
         parts = turn.parts if isinstance(turn.parts, Parts) else None
         attempt = msgspec.structs.replace(attempt, response=response, parts=parts)

@@ -156,7 +156,8 @@ def _variants(
     texts = [(f"prompt {number}", text) for number, text in enumerate(prompts, 1)]
     texts += [(path.stem, prompt_text(None, path) or "") for path in prompt_files]
     shapes = [(_short_name(each), each) for each in schemas]
-    pairs = product(texts or [("", None)], shapes or [("", None)])
+    whole: list[tuple[str, str | None]] = [("", None)]
+    pairs = product([*texts] or whole, [*shapes] or whole)
     for (prompt_name, text), (schema_name, schema) in pairs:
         names = (prompt_name if len(texts) > 1 else "", schema_name if len(shapes) > 1 else "")
         yield ", ".join(name for name in names if name), text, schema
