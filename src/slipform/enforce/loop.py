@@ -474,6 +474,11 @@ def _price(calls: CallCount | None, plan: Plan) -> AnyPrice | None:
     return find_price(plan.prices, calls.model, calls.price_list)
 
 
+def _call_verdicts(response: ModelResponse, verdict: Verdict, plan: Plan) -> tuple[CallVerdict, ...]:
+    calls = _without_answer_call(response, plan).tool_calls
+    return tuple([CallVerdict(call, verdict.wrong_calls.get(call.id, ())) for call in calls])
+
+
 def _words_of(message: Message) -> str:
     """Return the text of a message, or of the tool results that it holds."""
     return message.text or "\n".join([part.text for part in message.parts if isinstance(part, ToolResult)])
@@ -505,9 +510,7 @@ def _recorded(
         response.stream,
     )
     if response.tool_calls:
-        calls = _without_answer_call(response, plan).tool_calls
-        verdicts = tuple([CallVerdict(call, verdict.wrong_calls.get(call.id, ())) for call in calls])
-        attempt = msgspec.structs.replace(attempt, calls=verdicts)
+        attempt = msgspec.structs.replace(attempt, calls=_call_verdicts(response, verdict, plan))
     if plan.evidence is not None:
         parts = turn.parts if isinstance(turn.parts, Parts) else None
         attempt = msgspec.structs.replace(attempt, response=response, parts=parts)
