@@ -181,7 +181,7 @@ def test_the_callers_own_limit_is_kept() -> None:
     model = FakeModel([cut("[1, 2, 3").replace(usage=Usage(input=5, output=8)), "[3]"])
     client = Client("fake/m", router=Router({"fake": model}))
     with pytest.raises(TruncatedError):
-        client.ask(list[int], "All.", max_tokens=8)
+        client.ask(list[int], "All.", max_tokens=8, max_attempts=1)
     model = FakeModel([cut("[1, 2, 3").replace(usage=Usage(input=5, output=8)), "[3]"])
     client = Client("fake/m", router=Router({"fake": model}))
     assert client.ask(list[int], "All.", max_tokens=20) == [1, 2, 3]
@@ -191,7 +191,9 @@ def test_the_callers_own_limit_is_kept() -> None:
 def test_continuations_are_no_attempts_and_end_with_their_budget() -> None:
     endless = [cut(f"[{n}, {n}") for n in range(40)]
     model = FakeModel(endless)
-    client = Client("fake/m", router=Router({"fake": model}), options=Options(budget=Budget(continuations=4)))
+    client = Client(
+        "fake/m", router=Router({"fake": model}), options=Options(budget=Budget(attempts=1, continuations=4))
+    )
     with pytest.raises(TruncatedError) as caught:
         client.ask(list[int], "All.")
     assert caught.value.partial == [0, 1, 2, 3, 4]

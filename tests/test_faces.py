@@ -301,6 +301,7 @@ def old_enough(value: Any) -> str | None:
 YOUNG = '{"name":"Ada","age":3}'
 COERCED = '{"name":"Ada","age":"36"}'
 SPENT = Usage(input=10, output=10, total=20)
+ONCE = Budget(attempts=1)
 TWICE = Budget(attempts=2)
 
 CASES: dict[str, Case] = {
@@ -323,7 +324,7 @@ CASES: dict[str, Case] = {
     ),
     "fail hard": Case(
         ["no"],
-        Options(guard=Guard(response_format_fail_hard=True)),
+        Options(budget=ONCE, guard=Guard(response_format_fail_hard=True)),
         ("not_json",),
         error="invalid_response_format",
     ),
@@ -337,7 +338,10 @@ CASES: dict[str, Case] = {
     ),
     "patched": Case([COERCED], Options(), ("ok",), ADA, report={"patches": 1}),
     "not patched": Case(
-        [COERCED], Options(switches=Switches(coerce=False)), ("schema_violation",), error="schema_violation"
+        [COERCED],
+        Options(budget=ONCE, switches=Switches(coerce=False)),
+        ("schema_violation",),
+        error="schema_violation",
     ),
     "validators": Case(
         [YOUNG, GOOD], Options(budget=TWICE, validators=(old_enough,)), ("schema_violation", "ok"), ADA
@@ -351,7 +355,7 @@ CASES: dict[str, Case] = {
     ),
     "stays ungrounded": Case(
         ['{"name":"Eve","age":36}'],
-        Options(evidence=Evidence(require_grounded=("/name",))),
+        Options(budget=ONCE, evidence=Evidence(require_grounded=("/name",))),
         ("schema_violation",),
         error="schema_violation",
     ),
@@ -369,7 +373,7 @@ CASES: dict[str, Case] = {
     "keep text": Case(
         [f"```json\n{GOOD}\n```"], Options(keep_text=True), ("ok",), ADA, report={"text": f"```json\n{GOOD}\n```"}
     ),
-    "raw": Case(["no"], Options(on_failure="raw"), ("not_json",), "no", report={"warnings": ["not_json"]}),
+    "raw": Case(["no"], Options(budget=ONCE, on_failure="raw"), ("not_json",), "no", report={"warnings": ["not_json"]}),
     "reask in parts": Case(
         ['{"name":"Ada","age":"old"}', '{"$.age":36}'],
         Options(budget=TWICE, reask_scope="parts"),
@@ -472,9 +476,16 @@ LISTS: dict[str, Case] = {
     "not found": Case([NO_MODEL], Options(), ("ok",), ADA, asked=(1, 1)),
     "invalid": Case(["no"], Options(budget=TWICE), ("not_json", "not_json", "ok"), ADA, asked=(2, 1)),
     "invalid, then down": Case(
-        ["no"], Options(), ("not_json",), error="upstream_error", second=[UpstreamError("down")], asked=(1, 1)
+        ["no"],
+        Options(budget=ONCE),
+        ("not_json",),
+        error="upstream_error",
+        second=[UpstreamError("down")],
+        asked=(1, 1),
     ),
-    "all invalid": Case(["no"], Options(), ("not_json", "not_json"), error="not_json", second=["no"], asked=(1, 1)),
+    "all invalid": Case(
+        ["no"], Options(budget=ONCE), ("not_json", "not_json"), error="not_json", second=["no"], asked=(1, 1)
+    ),
     "calls spent": Case(["no"], Options(budget=Budget(calls=1)), ("not_json",), error="not_json", asked=(1, 0)),
     "refuses": Case([REFUSED], Options(), ("refusal",), error="refusal", asked=(1, 0)),
     "bad request": Case(

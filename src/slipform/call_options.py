@@ -52,7 +52,5 @@ def build_call_options(settings: Settings, options: RunOptions, registry: Regist
 
 
 def retrying(settings: Settings) -> Options:
-    """Return the enforcement options of the `retries` setting: `attempts: n` means n + 1 calls in all."""
-    retries = settings.retries
-    changes = {"budget.attempts": retries.attempts + 1, "backoff_seconds": retries.backoff_seconds}
-    return override(options_of(settings), changes)
+    """Return the enforcement options of the settings, with the pause before a retry."""
+    return override(options_of(settings), {"backoff_seconds": settings.retries.backoff_seconds})

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from bench.live_schemas import DIALECTS, FOLDER, entries, measure, released_early
 
-from slipform.enforce import Plan, Switches, enforce
+from slipform.enforce import Budget, Plan, Switches, enforce
 from slipform.enforce.stream import EnforcedCall, Release
 from slipform.errors import SlipformError
 from slipform.ir import CompletionChunk, Lift, ModelRequest
@@ -100,7 +100,7 @@ def test_valid_answers_are_delivered_in_any_pieces_and_any_spelling(every: int) 
 
 def released_of_invalid(schema: Schema[Any], switches: Switches, text: str, rng: random.Random) -> tuple[str, bool]:
     """What is released of one answer, and whether it is delivered."""
-    plan = Plan(schema, switches=switches)
+    plan = Plan(schema, budget=Budget(attempts=1), switches=switches)
     call = EnforcedCall(enforce(ModelRequest("m", ()), plan), plan, streaming=True, release=Release(answer=True))
     reader = call.read()
     released: list[str] = []

@@ -27,7 +27,7 @@ ASKED = ModelRequest("fake/m", (Message.user("a secret of mine"),), WANTED)
 @pytest.mark.covers("S1-43", "S1-44", "S1-45", "S1-46", "S1-47", "S1-48", "S1-49", "S1-50", "S1-51", "S1-52")
 def test_a_call_is_logged_with_its_figures_and_without_its_words(caplog: pytest.LogCaptureFixture) -> None:
     model = FakeModel(["no JSON", '{"age": 36}', "{'age': 36}"], models=("m",))
-    client = Client(router=Router({"fake": model}), options=Options())
+    client = Client(router=Router({"fake": model}), options=Options(budget=Budget(attempts=1)))
     with caplog.at_level(logging.INFO, logger="slipform.calls"):
         with pytest.raises(JsonEnforcementError):
             client.respond(ASKED)

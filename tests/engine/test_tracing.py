@@ -48,7 +48,10 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 @pytest.mark.covers("S4-07", "C32")
 def test_the_spans_name_the_schema_and_the_figures_and_no_words(exported: InMemorySpanExporter) -> None:
     good = ModelResponse(text='{"a": 1}', usage=Usage(input=3, output=2), id="r", model="m-1")
-    client = Client(router=Router({"fake": FakeModel([good, "secret words"], models=("m",))}))
+    client = Client(
+        router=Router({"fake": FakeModel([good, "secret words"], models=("m",))}),
+        options=Options(budget=Budget(attempts=1)),
+    )
     client.respond(ASKED)
     with pytest.raises(JsonEnforcementError):
         client.respond(ASKED)

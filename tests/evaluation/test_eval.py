@@ -209,7 +209,7 @@ def test_scores_are_held_against_rightness(folder: Path) -> None:
     settings = read_settings("retries: {attempts: 0}")
     cases = read_labelled(folder / "many.jsonl", schema=Schema.of(shape), settings=settings)
     found = evaluate(
-        cases, folder / "many.eval", router=Router({"fake": FakeModel(unsure_when_wrong)}), settings=settings,
+        [cases], folder / "many.eval", router=Router({"fake": FakeModel(unsure_when_wrong)}), settings=settings,
         models=["fake/m"], strategies=[OutputStrategy.AUTO], evidence=Evidence(confidence="logprobs"),
     )  # fmt: skip
     score = found.to_dict()["runs"][0]["score"]

@@ -383,6 +383,70 @@ const checks = {
     assert.ok(await page.$('.columns a[href^="/console/r/"]'));
     await page.close();
   },
+  async '191 the playground has fields, examples and forms, tools, turns, limits, saved cases, and marks where models differ'() {
+    const page = await open('playground');
+    await page.waitForSelector('#run:not([disabled])');
+    const fill = (selector, value) => page.$eval(selector, (box, given) => { box.value = given; box.dispatchEvent(new Event('input')); }, value);
+    const press = (selector) => page.$eval(selector, (button) => button.click());
+    const properties = () => page.$eval('#schema', (box) => Object.keys(JSON.parse(box.value).properties).join());
+    assert.deepEqual(await page.$$eval('main select', (boxes) => boxes.flatMap((box) => [...box.options].map((each) => each.value)).filter((each) => each === 'json_mode')), []);
+    await fill('#example', '{"title": "x", "pages": [1]}');
+    await press('#from-example');
+    await until(page, () => /pages/.test(document.querySelector('#schema').value));
+    assert.equal(await properties(), 'title,pages');
+    await fill('.form-row input', 'colour');
+    await press('#from-form');
+    assert.equal(await properties(), 'colour');
+    await fill('#fields', 'name, age int');
+    await press('#from-fields');
+    await until(page, () => /age/.test(document.querySelector('#schema').value));
+    await page.evaluate(() => {
+      const add = document.querySelector('input[list]');
+      for (const name of ['fake/good', 'fake/twin']) { add.value = name; add.dispatchEvent(new Event('change')); }
+      [...document.querySelectorAll('button[title=remove]')].filter((each) => !/good|twin/.test(each.textContent)).forEach((each) => each.click());
+    });
+    await fill('#temperature', '0.5');
+    await fill('#limit', '77');
+    await page.waitForSelector('#run:not([disabled])');
+    await press('#run');
+    await until(page, () => [...document.querySelectorAll('.columns .card')].filter((card) => /✓ valid/.test(card.textContent)).length === 2);
+    assert.deepEqual(await page.$$eval('.columns .mark.differs', (marks) => marks.map((each) => each.closest('[data-path]').dataset.path)), ['$.age', '$.age']);
+    const made = JSON.parse((await api(page, `requests/${(await api(page, 'requests?limit=1&q=model:fake/twin')).rows[0].id}`)).trace.request.text);
+    assert.deepEqual([made.temperature, made.max_tokens], [0.5, 77]);
+    await fill('#case-name', 'two people');
+    await press('#save-case');
+    await fill('#schema', '');
+    await fill('#tools', '[{"name": "forecast", "parameters": {"type": "object", "properties": {"year": {"type": "integer"}}, "required": ["year"]}}]');
+    await page.evaluate(() => {
+      const add = document.querySelector('input[list]');
+      add.value = 'fake/caller'; add.dispatchEvent(new Event('change'));
+      for (let other; (other = [...document.querySelectorAll('button[title=remove]')].find((each) => !/caller/.test(each.textContent)));) other.click();
+    });
+    await page.waitForSelector('#run:not([disabled])');
+    await press('#run');
+    await until(page, () => /forecast/.test(document.querySelector('.columns .card')?.textContent) && /Give the results/.test(document.querySelector('.columns .card').textContent));
+    await page.$eval('.columns .card p button', (button) => button.click());
+    await until(page, () => /result of forecast/.test(document.querySelector('.turns').textContent));
+    await fill('.turns textarea[aria-label="Text of turn 3"]', 'sunny');
+    await press('#run');
+    await until(page, () => /the last turn is sunny/.test(document.querySelector('.columns .card')?.textContent));
+    await page.select('#cases', 'two people');
+    await until(page, () => /age/.test(document.querySelector('#schema')?.value) && document.querySelector('#temperature').value === '0.5');
+    await page.close();
+  },
+  async '192 a tool call that was asked again shows both calls, each with its own verdict'() {
+    const tools = [{ type: 'function', function: { name: 'forecast', parameters: { type: 'object', properties: { year: { type: 'integer' } }, required: ['year'], additionalProperties: false } } }];
+    await ask('fake/recaller', 'When?', { tools, response_format: undefined });
+    const page = await callPage('model:fake/recaller');
+    await tab(page, 'Tools');
+    const shown = await page.$$eval('[role=tabpanel] .turn', (nodes) => nodes.map((node) => node.textContent));
+    assert.equal(shown.length, 2);
+    assert.match(shown[0], /forecast.*✗ invalid.*next.*\$\.year/s);
+    assert.match(shown[1], /forecast.*✓ valid.*2027/s);
+    assert.match(await text(page, '[aria-label="Attempt 1"]'), /✗ invalid/);
+    assert.match(await text(page, '[aria-label="What attempt 2 was asked"]'), /year/);
+    await page.close();
+  },
   async '20 forty hostile words stay words, wherever they stand'() {
     const given = JSON.parse(HOSTILE);
     assert.ok(given.length >= 40);

@@ -16,6 +16,7 @@ import pytest
 from slipform.addons.server.admission.keys import add_key
 from slipform.addons.server.console.access import console_secret, link_token
 from slipform.errors import SlipformError, UpstreamError
+from slipform.ir import ModelRequest, ModelResponse, ToolCall, ToolResult
 from slipform.providers.http import HttpProvider
 from slipform.schema.lowering.lowered import lower
 from slipform.testing import FakeModel, FakeVendor, Raw
@@ -80,6 +81,17 @@ def recorded_texts() -> list[dict[str, Any]]:
     return found
 
 
+def calling(arguments: str) -> ModelResponse:
+    """An answer that calls the tool `forecast`."""
+    return ModelResponse(tool_calls=(ToolCall("call_1", "forecast", arguments),), finish="tool_calls")
+
+
+def call_or_answer(request: ModelRequest) -> ModelResponse | str:
+    """A call of the tool, or once there is its result, an answer that repeats it."""
+    results = [part.text for part in request.messages[-1].parts if isinstance(part, ToolResult)]
+    return f"the last turn is {results[0]}" if results else calling('{"year": 2027}')
+
+
 def models() -> dict[str, FakeModel]:
     """The scripted models that the driver asks for by name."""
     address = {"street": "12 St James's Square", "city": "London"}
@@ -88,6 +100,9 @@ def models() -> dict[str, FakeModel]:
     return {
         "order": FakeModel([json.dumps(order)]),
         "good": FakeModel(['{"name": "Ada", "age": 36}']),
+        "twin": FakeModel(['{"name": "Ada", "age": 63}']),
+        "caller": FakeModel(call_or_answer),
+        "recaller": FakeModel([calling('{"year": "next"}'), calling('{"year": 2027}')]),
         "messy": FakeModel(["Sure: {'name': 'Ada', 'age': '36', \"extra\": 1,}"]),
         "poured": FakeModel(['Sure: {"name": "Ada", "age": 3600, "more": 1}', "{'name': 'Ada', 'age': '36'}"]),
         "bad": FakeModel(["no"]),

@@ -8,6 +8,7 @@ import anthropic
 import openai
 import pytest
 
+from slipform import Budget, Options
 from slipform.addons.server.calls.enforced import answer
 from slipform.addons.server.calls.inbound import Inbound
 from slipform.addons.server.http_server.asgi import RecordingSend
@@ -113,7 +114,7 @@ def test_when_all_fail_the_last_error_names_them_all(stream: bool) -> None:
 async def test_logs_and_metrics_count_what_the_models_that_failed_have_spent() -> None:
     bad = FakeModel([ModelResponse(text="not JSON", usage=Usage(input=10, output=1))])
     good = FakeModel([ModelResponse(text=ADA, usage=Usage(input=20, output=2))])
-    client = AsyncClient(router=Router({"bad": bad, "good": good}))
+    client = AsyncClient(router=Router({"bad": bad, "good": good}), options=Options(budget=Budget(attempts=1)))
     served = ServedRequest(ModelRequest("fast", (Message.user("Ada is 36"),), json_mode=True))
     record = CallRecord("r1", enforced=True)
     sent: list[Any] = []

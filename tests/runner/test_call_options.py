@@ -48,6 +48,6 @@ def test_an_unknown_schema_names_the_known_ones() -> None:
 
 @pytest.mark.covers("S1-11", "S1-42", "C02")
 def test_n_retries_mean_n_plus_one_calls() -> None:
-    assert retrying(Settings()).budget.attempts == 2
     assert retrying(Settings()).backoff_seconds == 2
+    assert retrying(read_settings("retries: {attempts: 1}")).budget.attempts == 2
     assert retrying(read_settings("retries: {attempts: 0}")).budget.attempts == 1

@@ -92,8 +92,14 @@ def ask(
         str | None, typer.Option(help="With --evidence: the file with the text that the values are taken from.")
     ] = None,
     samples: Annotated[int, typer.Option(min=0, max=20, help="With --evidence: extra samples to compare with.")] = 0,
-    attempts: Annotated[
-        int | None, typer.Option(min=1, help="Maximum attempts; retries.attempts + 1 by default.")
+    max_attempts: Annotated[
+        int | None,
+        typer.Option(
+            "--max-attempts",
+            "--attempts",
+            min=1,
+            help="Model calls for the answer in all; enforcement.max_attempts (3) by default.",
+        ),
     ] = None,
     timeout: Annotated[float | None, typer.Option(min=0.001, help="Timeout in seconds, over all attempts.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Maximum output tokens.")] = None,
@@ -115,7 +121,7 @@ def ask(
     shape = None if schema is None else schema_named(schema, settings)
     options = build_call_options(settings, RunOptions(require_json), Registry.load(settings.schemas))
     user_message = _user_message(_prompt(prompt), attach)
-    enforcement = _enforcement(settings, attempts)
+    enforcement = _enforcement(settings, max_attempts)
     if not evidence and (source is not None or samples):
         raise typer.BadParameter("--source and --samples are for --evidence.")
     if evidence:
@@ -175,18 +181,12 @@ def _user_message(text: str, attachments: Sequence[str] | None) -> Message:
     return Message("user", (Text(text), *[attachment(each) for each in attachments or ()]))
 
 
-def _enforcement(settings: Settings, attempts: int | None) -> Options:
-    """Return the config's options with its `retries`; on the command line a failure is always an error."""
-    import dataclasses
-
+def _enforcement(settings: Settings, max_attempts: int | None) -> Options:
+    """Return the config's options; on the command line a failure is always an error."""
     from slipform.call_options import retrying
-    from slipform.enforce import Budget
-    from slipform.engine.setup import options_of
+    from slipform.enforce.options import override
 
-    retry_options = retrying(settings)
-    budget = retry_options.budget if attempts is None else Budget(attempts)
-    options = dataclasses.replace(options_of(settings), budget=budget, backoff_seconds=retry_options.backoff_seconds)
-    return dataclasses.replace(options, on_failure="raise")
+    return override(retrying(settings), {"budget.attempts": max_attempts, "on_failure": "raise"})
 
 
 async def _answer(

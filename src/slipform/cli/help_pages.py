@@ -9,7 +9,7 @@ import typer
 
 _FILES = ("config", "data", "failures", "file", "ledger", "out", "prompt_file")
 _COUNTS = (
-    "attempts",
+    "max_attempts",
     "concurrency",
     "concurrent",
     "indent",
@@ -50,6 +50,7 @@ _OTHER_VALUES = {
     ("ask", "attach"): "FILE",
     ("eval", "out"): "FOLDER",
     ("eval", "models"): "MODELS",
+    ("eval", "against"): "FOLDER",
 }
 _KEY_LIMITS = {
     "Budgets": ("budget", "tokens", "per", "soft_budget", "soft_tokens"),
@@ -57,7 +58,7 @@ _KEY_LIMITS = {
 }
 _GROUPS = {
     "ask": {
-        "Model": ("model", "system", "max_tokens", "attempts", "timeout"),
+        "Model": ("model", "system", "max_tokens", "max_attempts", "timeout"),
         "Output": ("json", "stream", "report", "report_json", "indent"),
         "Evidence": ("evidence", "source", "samples"),
     },
@@ -69,8 +70,9 @@ _GROUPS = {
     },
     "eval": {
         "Models": ("models", "strategies", "max_tokens", "samples"),
-        "Rows": ("prompt", "prompt_file", "expected", "source", "key", "limit", "retry_failures"),
-        "Output": ("out", "json", "fail_under"),
+        "Variants": ("schema", "prompt", "prompt_file"),
+        "Rows": ("expected", "source", "key", "limit", "retry_failures"),
+        "Output": ("out", "json", "fail_under", "against"),
     },
     "extract": {
         "Records": ("list", "instructions", "unique_by", "rounds", "evidence"),

@@ -61,8 +61,8 @@ class Runtime(SettingsBlock):
 class RetrySettings(SettingsBlock):
     """How often invalid answers are retried."""
 
-    attempts: Count = 1
-    """Retries after the first call; `n` means `n + 1` calls in all."""
+    attempts: Count | None = None
+    """Another name for `enforcement.max_attempts`: `n` retries after the first call are `n + 1` calls in all."""
     backoff_seconds: Annotated[float, Field(ge=0)] = 2
     """The pause before a retry."""
 
@@ -167,7 +167,7 @@ class Patches(SettingsBlock):
 
 
 class Enforcement(SettingsBlock):
-    """How the proxy enforces schemas."""
+    """How schemas are enforced, from Python, on the command line and on the proxy."""
 
     max_attempts: Annotated[Annotated[int, Field(ge=1)], Into("budget.attempts")] = 3
     """Model calls for one answer, in all."""
@@ -266,6 +266,17 @@ class Settings(SettingsBlock):
             else:
                 models[name] = [each.model if isinstance(each, AliasTarget) else each for each in listed]
         return models
+
+    @property
+    def max_attempts(self) -> int:
+        """Model calls for one answer in all: `enforcement.max_attempts`, else `retries.attempts` and the first call.
+
+        >>> read_settings("retries: {attempts: 1}").max_attempts, Settings().max_attempts
+        (2, 3)
+        """
+        if self.retries.attempts is None or "max_attempts" in self.enforcement.model_fields_set:
+            return self.enforcement.max_attempts
+        return self.retries.attempts + 1
 
     @property
     def own_prices(self) -> dict[str, Price]:

@@ -13,7 +13,7 @@ from slipform.enforce.continuation import AnswerContinuation, complete_part, con
 from slipform.enforce.judging import Requirement, SchemaHint, Verdict, answer_text, judge, judge_value
 from slipform.enforce.kept_calls import with_kept_calls
 from slipform.enforce.options import Budget
-from slipform.enforce.plan import CONTINUED, Attempt, Formatter, Outcome, Plan, Report, Steps
+from slipform.enforce.plan import CONTINUED, Attempt, CallVerdict, Formatter, Outcome, Plan, Report, Steps
 from slipform.enforce.prompt_cut import prompt_cut, prompt_cut_error
 from slipform.enforce.prompts import (
     SMALL,
@@ -43,7 +43,15 @@ from slipform.errors import (
     UpstreamRequestError,
     UpstreamTimeout,
 )
-from slipform.ir import DowngradeWarning, ModelRequest, ModelResponse, ModelWarning, ToolCall
+from slipform.ir import (
+    DowngradeWarning,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    ModelWarning,
+    ToolCall,
+    ToolResult,
+)
 from slipform.ir.logprobs import LOGPROBS, cut_logprobs, fit_logprobs
 from slipform.ir.parts import with_content
 from slipform.ir.request import CallCount, Guard
@@ -152,6 +160,8 @@ class _Progress:
             # The value is valid, but it contradicts what the caller's stream already contains.
             verdict = verdict.changed()
             report = _recorded(self.report, response, verdict, turn, self._plan, seconds)
+        if verdict.error is not None:
+            verdict.error.__traceback__ = None  # its frames hold the answer in a cycle with the error
         self.report = report
         self._verdict = verdict
         return verdict
@@ -464,6 +474,16 @@ def _price(calls: CallCount | None, plan: Plan) -> AnyPrice | None:
     return find_price(plan.prices, calls.model, calls.price_list)
 
 
+def _call_verdicts(response: ModelResponse, verdict: Verdict, plan: Plan) -> tuple[CallVerdict, ...]:
+    calls = _without_answer_call(response, plan).tool_calls
+    return tuple([CallVerdict(call, verdict.wrong_calls.get(call.id, ())) for call in calls])
+
+
+def _words_of(message: Message) -> str:
+    """Return the text of a message, or of the tool results that it holds."""
+    return message.text or "\n".join([part.text for part in message.parts if isinstance(part, ToolResult)])
+
+
 def _recorded(
     report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
 ) -> Report:
@@ -473,7 +493,7 @@ def _recorded(
     model = turn.request.model
     question = None
     if (report.attempts or plan.keep_text) and turn.request.messages:
-        question = turn.request.messages[-1].text
+        question = _words_of(turn.request.messages[-1])
     attempt = Attempt(
         "ok" if verdict.error is None else verdict.error.code,
         used or turn.strategy,
@@ -489,6 +509,8 @@ def _recorded(
         question,
         response.stream,
     )
+    if response.tool_calls:
+        attempt = msgspec.structs.replace(attempt, calls=_call_verdicts(response, verdict, plan))
     if plan.evidence is not None:
         parts = turn.parts if isinstance(turn.parts, Parts) else None
         attempt = msgspec.structs.replace(attempt, response=response, parts=parts)

@@ -104,7 +104,8 @@ def _name(validator: Any) -> str:
 class Budget:
     """What one answer may cost in all; whichever ends first ends the loop."""
 
-    attempts: int = 1
+    attempts: int = 3
+    """Model calls for one answer in all: the default of every face, from Python to the proxy."""
     seconds: float | None = None
     tokens: int | None = None
     money: float | None = None

@@ -15,7 +15,7 @@ from slipform.enforce.judging import NOT_TYPED, Requirement, Validator
 from slipform.enforce.options import Budget, Options
 from slipform.enforce.patching import Patched
 from slipform.enforce.prompts import Parts, Wording
-from slipform.ir import RESERVED_TOOL, FinishReason, ModelRequest, ModelResponse, ModelWarning, Usage
+from slipform.ir import RESERVED_TOOL, FinishReason, ModelRequest, ModelResponse, ModelWarning, ToolCall, Usage
 from slipform.ir.evidence import Evidence, FieldEvidence
 from slipform.ir.logprobs import LOGPROBS, fit_logprobs
 from slipform.ir.parts import with_content
@@ -30,6 +30,20 @@ _NOTHING = Usage()
 
 CONTINUED = "continued"
 """The outcome of a call whose answer was cut off by its token limit, and continued by the next one."""
+
+
+class CallVerdict(NamedTuple):
+    """A call of one of the caller's tools, as the model wrote it, and what is wrong with it."""
+
+    call: ToolCall
+    violations: tuple[Violation, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        violations = [each.to_dict() for each in self.violations]
+        return {
+            "id": self.call.id, "name": self.call.name, "arguments": self.call.arguments, "violations": violations,
+        }  # fmt: skip
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -57,6 +71,8 @@ class Attempt(msgspec.Struct, frozen=True):
     """What the model answered, kept only for evidence."""
     parts: Parts | None = None
     """Which parts of the answer before were asked for, where it was not the whole; kept only for evidence."""
+    calls: tuple[CallVerdict, ...] = ()
+    """The calls of the caller's tools; not part of the report's JSON, which has no words of the model."""
 
     @property
     def cost(self) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slipform.engine.planning import ModelRoute, enforced_tools, plan_for, requires_call, wanted_schema
-from slipform.engine.setup import LOCAL, Options, default_router, library_options, options_of, router_of
+from slipform.engine.setup import LOCAL, Options, default_router, options_of, router_of
 
 __all__ = [
     "LOCAL",
@@ -11,7 +11,6 @@ __all__ = [
     "Options",
     "default_router",
     "enforced_tools",
-    "library_options",
     "options_of",
     "plan_for",
     "requires_call",

@@ -32,7 +32,6 @@ __all__ = [
     "Options",
     "alias_targets",
     "default_router",
-    "library_options",
     "local_models",
     "options_of",
     "router_of",
@@ -50,15 +49,8 @@ def options_of(settings: Settings) -> Options:
         for into in declared.metadata:
             if isinstance(into, Into):
                 changes |= into.paths(getattr(enforcement, name))
+    changes["budget.attempts"] = settings.max_attempts
     return override(Options(), changes)
-
-
-def library_options(settings: Settings) -> Options:
-    """The same for calls from Python: answers are asked for once, unless the configuration says how often."""
-    options = options_of(settings)
-    if "max_attempts" in settings.enforcement.model_fields_set:
-        return options
-    return override(options, {"budget.attempts": 1})
 
 
 def router_of(

@@ -47,7 +47,7 @@ class Client:
 
     >>> with Client("local") as client:
     ...     client.options.budget.attempts
-    1
+    3
     """
 
     def __init__(

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 from slipform.enforce.options import Complaint, checked_validators, override
-from slipform.engine.setup import Options, default_router, library_options
+from slipform.engine.setup import Options, default_router, options_of
 from slipform.errors import ConfigError
 from slipform.ir import Message, ModelRequest, Sampling
 from slipform.ir.evidence import Evidence
 from slipform.library.messages import Prompt, example_messages, messages_of
 from slipform.library.partial import ANY, Kind, kind_of
-from slipform.library.tool_loop import STEP_ATTEMPTS, Approval, Conversing, Toolbox, ToolLike
+from slipform.library.tool_loop import Approval, Conversing, Toolbox, ToolLike
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import Transport
@@ -56,7 +56,7 @@ class Overrides(TextOverrides, Generic[T_contra], total=False):
     """Keyword arguments of a call for an answer of some shape."""
 
     max_attempts: int | None
-    """Model calls in all, retries included; with tools, in each step."""
+    """Model calls in all, retries included, 3 by default; with tools, in each step."""
     strategy: OutputStrategy | Literal["auto", "native", "tool", "prompted"] | None
     validators: Sequence[Callable[[T_contra], Complaint | Sequence[Complaint] | None]] | None
     """Further checks of a valid answer; see `Validator`."""
@@ -96,9 +96,6 @@ def conversing_for(
     request = _base_request(prompt, model, overrides, schema).replace(response_format=response_format)
     toolbox = _toolbox(overrides)
     merged = _merge_options(overrides.get("options") or options, overrides)
-    if toolbox.tools and overrides.get("max_attempts") is None:
-        attempts = max(merged.budget.attempts, STEP_ATTEMPTS)
-        merged = override(merged, {"budget.attempts": attempts})
     return Conversing(request, models_of(model, overrides), merged, toolbox)
 
 
@@ -106,8 +103,7 @@ def conversing_for_text(prompt: Prompt, model: Models, options: Options, overrid
     """Return a conversation that ends in plain text."""
     _refuse_unknown(overrides, _TEXT_NAMES)
     request = _base_request(prompt, model, overrides, None).replace(timeout=overrides.get("timeout"))
-    attempts = max(options.budget.attempts, STEP_ATTEMPTS)
-    changes = {"budget.attempts": attempts, "budget.seconds": overrides.get("timeout"), "validators": ()}
+    changes = {"budget.seconds": overrides.get("timeout"), "validators": ()}
     text_options = override(options, changes)
     return Conversing(request, models_of(model, overrides), text_options, _toolbox(overrides))
 
@@ -214,7 +210,7 @@ def set_up(
     if router is not None and config is None:
         return router, options or Options()
     settings = _settings(config)
-    return router or default_router(settings), options or library_options(settings)
+    return router or default_router(settings), options or options_of(settings)
 
 
 def _endpoint_router(model: Models, base_url: str | None, api_key: str | None, http: Transport | None) -> Router:

@@ -32,8 +32,6 @@ Approval: TypeAlias = Callable[[ToolCall], bool | str | Awaitable[bool | str]]
 """Decides whether a call is run: True runs it; False, or a text with the reason, becomes its result for the model."""
 ToolLike: TypeAlias = Tool | Callable[..., Any]
 MAX_STEPS: Final = 10
-STEP_ATTEMPTS: Final = 3
-"""Attempts of one step with tools, unless the call has `max_attempts`: a retry says what is wrong with a call."""
 
 
 @dataclass(frozen=True, slots=True)

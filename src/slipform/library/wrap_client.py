@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeVar, cast, get_args
 
 from slipform.codecs import BoundCodec, Capabilities, EncodedRequest, ServedApi, ServedRequest, find_api, make_codec
 from slipform.codecs.answer import lifted
-from slipform.enforce import Budget, Outcome, Plan, Report
+from slipform.enforce import Outcome, Plan, Report
 from slipform.engine.drive import AsyncModel, Model, evidence_collector, run, run_async
 from slipform.engine.planning import enforced_tools, is_enforced, requires_call, wanted_schema
 from slipform.engine.setup import Options
@@ -310,7 +310,7 @@ class AsyncReplay:
 
 C = TypeVar("C")
 _SDKS: Final = ("openai", "anthropic")
-_DEFAULT: Final = Options(budget=Budget(attempts=3))
+_DEFAULT: Final = Options()
 _RAW_RESPONSE: Final = "x-stainless-raw-response"
 """The header by which the SDKs mark a call that wants the raw HTTP response."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from slipform.cli.terminal import ConfigOption, Exit
+from slipform.named_schemas import HELP
 
 if TYPE_CHECKING:  # a command imports what it needs when it runs: help and completion answer at once
     from slipform.addons.batch.datasets import Summary
@@ -19,7 +20,7 @@ if TYPE_CHECKING:  # a command imports what it needs when it runs: help and comp
 _FILE_NAME = re.compile(r"\S+\.(md|txt|prompt|json|ya?ml)")
 _Models: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(help="provider/model; default_model by default. Repeat it for fallback models."),
+    typer.Option("--model", "-m", help="provider/model; default_model by default. Repeat it for fallback models."),
 ]
 
 
@@ -44,7 +45,7 @@ def run(
     instructions: Annotated[str, typer.Argument(help="What to do with each file: text, or a file that holds it.")],
     files: Annotated[list[Path], typer.Argument(help="Files and folders: text, PDF, DOCX, HTML, spreadsheets.")],
     schema: Annotated[
-        str | None, typer.Option(help="The schema to enforce: a JSON file, module:Class, or a registered name.")
+        str | None, typer.Option("--schema", "-s", help=f"{HELP} It is enforced on every answer.")
     ] = None,
     json: Annotated[
         bool | None,
@@ -106,8 +107,8 @@ def batch(
             metavar="INPUT...", help="One file of rows (.jsonl, .csv, .tsv, .xlsx, .parquet), or files and folders."
         ),
     ],
-    schema: Annotated[str, typer.Option(help="A JSON Schema file, module:Class, or a registered name.")],
-    out: Annotated[Path, typer.Option(help="Where results go: .jsonl, .csv, .xlsx or .parquet.")],
+    schema: Annotated[str, typer.Option("--schema", "-s", help=HELP)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where results go: .jsonl, .csv, .xlsx or .parquet.")],
     prompt: Annotated[
         str | None,
         typer.Option(help="The prompt for a row; {column} is its value. The row as JSON, or the file, by default."),

@@ -35,6 +35,8 @@ class LabelledRows:
     limit: int | None
     schema: Schema[Any]
     """The schema of all rows, or of the first where each has its own."""
+    variant: str = ""
+    """Which prompt and schema these are, where several are tried."""
 
     def __iter__(self) -> Iterator[tuple[int, str, Any]]:
         """Number, name and expected value of each row; the name is its key, its `id`, or its number."""
@@ -53,6 +55,7 @@ def read_labelled(
     source: str | None = None,
     key: str | None = None,
     limit: int | None = None,
+    variant: str = "",
 ) -> LabelledRows:
     """Read all rows once, so that a mistake in one of them is reported before the first call; raises `ConfigError`."""
     columns: dict[str, None] = {}
@@ -78,6 +81,7 @@ def read_labelled(
         key=key,
         limit=min(limit, count) if limit is not None else None,
         schema=first,
+        variant=variant,
     )
 
 

@@ -71,7 +71,7 @@ def _linear(channel: int) -> float:
 
 def run_name(run: RunScore) -> str:
     """A run in a few words."""
-    return f"{run.model} · {run.strategy}"
+    return f"{run.model} · {run.setup}"
 
 
 def cut(text: str, size: int) -> str:
@@ -91,7 +91,7 @@ def heat_map(runs: Sequence[RunScore], fields: Sequence[str]) -> str:
     wide = max(74.0, min(120.0, 640.0 / max(1, len(runs))))
     parts = []
     for column, run in enumerate(runs):
-        parts.append(_label(run.strategy, left + (column + 0.5) * wide, top - 8, "soft", "middle"))
+        parts.append(_label(run.setup, left + (column + 0.5) * wide, top - 8, "soft", "middle"))
     for model, first, count in _groups(runs):
         x = left + first * wide
         span = count * wide

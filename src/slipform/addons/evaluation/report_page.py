@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slipform.addons.evaluation.changes import RunChange, Shift, side_by_side
 from slipform.addons.evaluation.page import OWN, whole_page
 from slipform.addons.evaluation.pictures import MOST_FIELDS, cost_picture, heat_map, run_name, score_picture, shade
 from slipform.addons.evaluation.run import Evaluation
@@ -36,6 +38,8 @@ def write_report(evaluation: Evaluation, page: Path) -> None:
         body += [
             _card(_fields_title(len(all_fields(done))), heat_map(done, all_fields(done)), _FIELDS_NOTE),
             _card(f"Accuracy against {axis}", picture),
+            *(_change(change, str(evaluation.against)) for change in evaluation.changes),
+            *_side_by_side(evaluation.runs),
             _scores(done),
             *(_mistakes(run) for run in done),
         ]
@@ -102,7 +106,7 @@ def _summary(evaluation: Evaluation) -> str:
 
 
 def _summary_row(run: RunScore, *, is_best: bool) -> str:
-    names = f'<th scope="row">{html.escape(run.model)}{" ★" if is_best else ""}</th><td>{run.strategy}</td>'
+    names = f'<th scope="row">{html.escape(run.model)}{" ★" if is_best else ""}</th><td>{html.escape(run.setup)}</td>'
     if run.error:
         return f'<tr>{names}<td colspan="9" class="bad">{html.escape(run.error)}</td></tr>'
     score = separation(run.leaves)
@@ -128,6 +132,67 @@ def _summary_row(run: RunScore, *, is_best: bool) -> str:
         auroc,
     )
     return f"<tr>{names}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def _change(change: RunChange, against: str) -> str:
+    """Return what changed since an earlier evaluation: the fields, then the rows, those that got worse first."""
+    shifts = [("all values", change.values), *((name or "(the value)", each) for name, each in change.fields.items())]
+    fields = [
+        (f"<code>{_text(name)}</code>", shift.verdict, shift.better, shift.worse, shift.rows, _interval(shift))
+        for name, shift in shifts
+    ]
+    rows = [
+        (
+            _text(row["key"]),
+            f"{row['gain']:+d}",
+            f"<code>{_text(name)}</code>",
+            *map(_answer, (step["before"], step["after"])),
+        )
+        for row in change.rows[:_SHOWN_MISTAKES]
+        for name, step in row["fields"].items()
+    ]
+    heads = ("field", "verdict", "rows better", "rows worse", "rows", "95 %")
+    body = _table_of(heads, fields) + _table_of(("row", "values", "field", "before", "now"), rows)
+    return _card(f"{run_name(change.after)}, against {against}", body, _CHANGE_NOTE)
+
+
+_CHANGE_NOTE = (
+    "Rows with more right values than before are better, those with fewer worse. The interval is of the share that got "
+    "better less the share that got worse; a verdict is clear where it does not hold 0."
+)
+
+
+def _interval(shift: Shift) -> str:
+    low, high = shift.interval
+    return f"{100 * low:+.1f} to {100 * high:+.1f} %"
+
+
+def _answer(wrong: str | None) -> str:
+    return "✓" if wrong is None else f"<code>{_text(wrong)}</code>"
+
+
+def _side_by_side(runs: Sequence[RunScore]) -> list[str]:
+    """Return a card with the rows that the runs do not answer alike; nothing for one run."""
+    done = [run for run in runs if run.rows]
+    rows = side_by_side(done)
+    if not rows:
+        return []
+    cells = [(_text(row["key"]), *map(_wrong_fields, row["wrong"])) for row in rows[:_SHOWN_MISTAKES]]
+    title = f"{len(rows):,} rows that the runs answer differently"
+    return [_card(title, _table_of(("row", *(html.escape(run_name(run)) for run in done)), cells))]
+
+
+def _wrong_fields(wrong: Mapping[str, str] | None) -> str:
+    if wrong is None:
+        return '<span class="bad">no valid answer</span>'
+    return "<br>".join(f"<code>{_text(name)}</code> {_answer(answer)}" for name, answer in wrong.items()) or "✓"
+
+
+def _table_of(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a table of cells that are HTML already."""
+    head = "".join(f'<th scope="col">{each}</th>' for each in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _percent(share: float) -> str:

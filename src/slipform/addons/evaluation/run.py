@@ -7,6 +7,7 @@ stop at any moment the same call resumes, and a model that is added later is the
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from slipform.addons.batch.datasets import start
 from slipform.addons.batch.jobs import BatchJob
 from slipform.addons.batch.rows import Row, rows_of
 from slipform.addons.evaluation.cases import LabelledRows
+from slipform.addons.evaluation.changes import MOST_ROWS, EarlierReport, RunChange, changes_between, side_by_side
 from slipform.addons.evaluation.scoring import RunScore, all_fields
 from slipform.call_options import retrying
 from slipform.config import Settings
@@ -34,6 +36,9 @@ class Evaluation:
     data: Path
     rows: int
     runs: tuple[RunScore, ...]
+    against: Path | None = None
+    """The folder of the evaluation that this one is compared with."""
+    changes: Sequence[RunChange] = ()
 
     @property
     def accuracy(self) -> float:
@@ -49,11 +54,18 @@ class Evaluation:
             "accuracy": self.accuracy,
             "fields": all_fields(self.runs),
             "runs": [run.to_dict() for run in self.runs],
+            **({"side_by_side": rows[:MOST_ROWS], "differing": len(rows)} if (rows := side_by_side(self.runs)) else {}),
+            **self._changes_dict(),
         }
+
+    def _changes_dict(self) -> dict[str, Any]:
+        if self.against is None:
+            return {}
+        return {"against": {"folder": str(self.against), "runs": [change.to_dict() for change in self.changes]}}
 
 
 def evaluate(
-    cases: LabelledRows,
+    variants: Sequence[LabelledRows],
     folder: Path,
     *,
     router: Router,
@@ -65,58 +77,79 @@ def evaluate(
     max_tokens: int | None = None,
     retry_failures: bool = False,
     quiet: bool = True,
-    on_run: Callable[[str, str], None] | None = None,
+    on_run: Callable[[RunScore], None] | None = None,
 ) -> Evaluation:
-    """Ask every model with every strategy, and score the answers; what is in the folder already is not repeated.
+    """Ask every model with every strategy and variant, and score the answers; what is in the folder is not repeated.
 
     A run that fails as a whole (a wrong key, an unknown model) has the reason; the others continue.
     """
+    first = variants[0]
     base = BatchJob(
-        input=cases.path,
+        input=first.path,
         out=folder,
-        schema=cases.schema,
-        template=cases.template,
+        schema=first.schema,
+        template=first.template,
         model="",
         options=dataclasses.replace(retrying(settings), evidence=evidence),
         settings=settings,
-        key=cases.key,
+        key=first.key,
         concurrency=concurrency,
-        limit=cases.limit,
+        limit=first.limit,
         max_tokens=max_tokens,
-        source=cases.source if evidence is not None else None,
-        schema_column=cases.schema_column,
+        source=first.source if evidence is not None else None,
+        schema_column=first.schema_column,
         asked_only=True,
         figures=True,
     )
     runs = []
-    for named in models:
-        for strategy in strategies:
-            if on_run is not None:
-                on_run(named, strategy.value)
-            try:
-                model = resolved_models(router, named)[0]
-                out = folder / _file_name(model, strategy)
-                job = dataclasses.replace(base, out=out, model=model, strategy=strategy)
-                summary = start(job, router, quiet=quiet)
-                if retry_failures and summary.failed:
-                    start(job, router, retry_failures=True, quiet=quiet)
-                run = _scored(RunScore(model, strategy.value), cases, job)
-            except ConfigError:  # the dataset has changed, the folder is another's: no run could continue
-                raise
-            except SlipformError as error:
-                run = RunScore(named, strategy.value, error=str(error))
-            runs.append(run)
-    return Evaluation(cases.path, max((run.rows for run in runs), default=0), tuple(runs))
+    for named, strategy, cases in itertools.product(models, strategies, variants):
+        run = RunScore(named, strategy.value, cases.variant)
+        if on_run is not None:
+            on_run(run)
+        try:
+            run.model = resolved_models(router, named)[0]
+            job = dataclasses.replace(
+                base, out=folder / _file_name(run), model=run.model, strategy=strategy,
+                schema=cases.schema, template=cases.template,
+            )  # fmt: skip
+            summary = start(job, router, quiet=quiet)
+            if retry_failures and summary.failed:
+                start(job, router, retry_failures=True, quiet=quiet)
+            add_rows(run, cases, job.out)
+        except ConfigError:  # the dataset has changed, the folder is another's: no run could continue
+            raise
+        except SlipformError as error:
+            run = RunScore(named, strategy.value, cases.variant, error=str(error))
+        runs.append(run)
+    return Evaluation(first.path, max((run.rows for run in runs), default=0), tuple(runs))
 
 
-def _file_name(model: str, strategy: OutputStrategy) -> str:
-    plain = re.sub(r"[^\w.@:-]+", "_", model)
-    return f"{plain}.{strategy.value}.jsonl"
+def compared(evaluation: Evaluation, earlier: EarlierReport, cases: LabelledRows) -> Evaluation:
+    """Return the evaluation with what changed since an earlier one."""
+    before = [_earlier_run(earlier.folder, each, cases) for each in earlier.runs]
+    return dataclasses.replace(evaluation, against=earlier.folder, changes=changes_between(before, evaluation.runs))
 
 
-def _scored(run: RunScore, cases: LabelledRows, job: BatchJob) -> RunScore:
-    results = _by_row(job.out)
-    failures = _by_row(job.failures_path) if job.failures_path.exists() else iter(())
+def _earlier_run(folder: Path, listed: Mapping[str, Any], cases: LabelledRows) -> RunScore:
+    """Return a run of an earlier evaluation, scored by today's labels."""
+    run = RunScore(listed["model"], listed["strategy"], listed.get("variant", ""))
+    out = folder / _file_name(run)
+    if not out.exists():
+        raise ConfigError("The results of the earlier evaluation are gone", where=str(out), hint="Run it again.")
+    add_rows(run, cases, out)
+    return run
+
+
+def _file_name(run: RunScore) -> str:
+    parts = (run.model, run.strategy, run.variant)
+    return ".".join(re.sub(r"[^\w.@:-]+", "_", part) for part in parts if part) + ".jsonl"
+
+
+def add_rows(run: RunScore, cases: LabelledRows, out: Path) -> None:
+    """Score the results, and the failures, that a batch job wrote."""
+    failures_path = out.with_name(f"{out.name}.failures.jsonl")
+    results = _by_row(out)
+    failures = _by_row(failures_path) if failures_path.exists() else iter(())
     waiting = [next(results, None), next(failures, None)]
     for number, key, expected in cases:
         for at, lines in enumerate((results, failures)):
@@ -124,7 +157,6 @@ def _scored(run: RunScore, cases: LabelledRows, job: BatchJob) -> RunScore:
             if pending is not None and pending[0] == number:
                 run.add(number, key, expected, pending[1])
                 waiting[at] = next(lines, None)
-    return run
 
 
 def _by_row(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -15,6 +16,7 @@ from slipform.addons.evidence.comparison import LeafMatch, compare
 BINS = 10
 """Bars of the picture of scores: 0 to 0.1, to 0.2, …"""
 _MOST_MISTAKES = 200
+_LONGEST_ANSWER = 80
 _Z = 1.959963984540054
 """For intervals that hold the true figure 95 times in a hundred."""
 
@@ -120,12 +122,27 @@ class FieldScore:
         return self.right / self.total if self.total else 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class RowScore:
+    """What came of one row."""
+
+    number: int
+    key: str
+    is_valid: bool
+    right: Mapping[str, int]
+    """How many values of each field are right."""
+    wrong: Mapping[str, str]
+    """What was answered instead, by field; the first of several."""
+
+
 @dataclass(slots=True)
 class RunScore:
     """What came of one model with one strategy, row by row."""
 
     model: str
     strategy: str
+    variant: str = ""
+    """Which prompt and schema, where several are tried."""
     error: str | None = None
     """Why it did not come to its end."""
     rows: int = 0
@@ -144,6 +161,12 @@ class RunScore:
     """Why values have no score, and how many."""
     mistakes: list[dict[str, Any]] = field(default_factory=list)
     mistaken: int = 0
+    by_row: dict[int, RowScore] = field(default_factory=dict)
+
+    @property
+    def setup(self) -> str:
+        """How the model was asked: the strategy, and the variant where there are several."""
+        return f"{self.strategy}, {self.variant}" if self.variant else self.strategy
 
     def add(self, number: int, key: str, expected: Any, result: Mapping[str, Any]) -> None:
         """Count one row; `result` is its line of the results or of the failures."""
@@ -156,6 +179,7 @@ class RunScore:
             self.valid += 1
             matches = compare(expected, result["value"])
         self.exact += "error" not in result and all(match.verdict == "right" for match in matches)
+        self.by_row[number] = _row_score(number, key, matches, is_valid="error" not in result)
         evidence = result.get("evidence") or {}
         for match in matches:
             score = self.fields.setdefault(match.field, FieldScore())
@@ -229,6 +253,7 @@ class RunScore:
         return {
             "model": self.model,
             "strategy": self.strategy,
+            **({"variant": self.variant} if self.variant else {}),
             **({"error": self.error} if self.error else {}),
             "rows": self.rows,
             "valid": self.valid,
@@ -258,6 +283,17 @@ class RunScore:
             "mistakes": self.mistaken,
             "examples": self.mistakes,
         }
+
+
+def _row_score(number: int, key: str, matches: Sequence[LeafMatch], *, is_valid: bool) -> RowScore:
+    right: dict[str, int] = {}
+    wrong: dict[str, str] = {}
+    for match in matches:
+        right[match.field] = right.get(match.field, 0) + (match.verdict == "right")
+        if match.verdict != "right":
+            answer = "nothing" if match.verdict == "missing" else json.dumps(match.answered, ensure_ascii=False)
+            wrong.setdefault(match.field, answer[:_LONGEST_ANSWER])
+    return RowScore(number, key, is_valid, right, wrong)
 
 
 def all_fields(runs: Iterable[RunScore]) -> list[str]:

@@ -38,7 +38,7 @@ def extract(
     ] = True,
     model: Annotated[
         list[str] | None,
-        typer.Option(help="provider/model; default_model by default. Repeat it for fallback models."),
+        typer.Option("--model", "-m", help="provider/model; default_model by default. Repeat it for fallback models."),
     ] = None,
     max_cost: Annotated[float | None, typer.Option(min=0, help="US dollars for all calls, at most.")] = None,
     max_calls: Annotated[int | None, typer.Option(min=1, help="Calls in all, at most.")] = None,

@@ -20,7 +20,7 @@ from slipform.addons.records.running import Extractor
 from slipform.addons.records.segments import Question
 from slipform.addons.records.shapes import rows_of, shapes_of
 from slipform.config import Settings
-from slipform.engine.setup import library_options
+from slipform.engine.setup import options_of
 from slipform.errors import SlipformError
 from slipform.named_schemas import schema_named
 
@@ -52,7 +52,7 @@ class ExtractorSpec:
             tuple(shapes),
             runner_router(self.settings),
             list(self.models) or "",
-            library_options(self.settings),
+            options_of(self.settings),
             self.instructions,
             self.rounds,
             merging=MergeOptions(self.unique_by),

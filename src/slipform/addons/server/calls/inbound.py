@@ -276,7 +276,7 @@ async def _read_owned(
     if references:
         await _ownership(models, context).check(references)
         split = None
-    switches = switches_of(data.get(FIELD), context.headers, context.settings.enforcement.max_attempts)
+    switches = switches_of(data.get(FIELD), context.headers, context.settings.max_attempts)
     if switches is not NOTHING or len(body) >= LARGE_BYTES or not _may_have_frame(api, data, context):
         call = await _read_anew(api, parsed, record, models, switches, context)
         if split is not None and (frame := _forward_frame(call, split, context)) is not None:

@@ -26,6 +26,7 @@ from slipform.addons.server.console.archive import CallArchive
 from slipform.addons.server.console.history import MOST_PINNED, CallHistory
 from slipform.addons.server.console.other_workers import LAST_EVENT, OtherWorkers
 from slipform.addons.server.console.rows import FIELDS, matches, narrowest, parse_query
+from slipform.addons.server.console.schema_builder import build_schema
 from slipform.addons.server.console.static_files import ROOT, SECURITY_HEADERS, serve_page
 from slipform.addons.server.deployment import Deployment
 from slipform.addons.server.http_server.asgi import (
@@ -299,7 +300,8 @@ class Console:
             return await self._me(caller, others)
         if name == "models":
             names = [each for each in router.names() if caller.may_use(each, router)]
-            return {"models": names, "default": deployment.settings.first_model}
+            attempts = deployment.settings.max_attempts
+            return {"models": names, "default": deployment.settings.first_model, "max_attempts": attempts}
         if name == "keys":
             return {"keys": await self._keys(deployment, others)} if not alone else self._last_use()
         if name == "openapi":
@@ -413,6 +415,8 @@ class Console:
 
         if (method, name, rest) == ("POST", "schemas", "check"):
             return await _check_schema(payload)
+        if (method, name, rest) == ("POST", "schemas", "build"):
+            return {"schema": build_schema(payload)}
         if (method, name) == ("POST", "rejudge"):
             return await _judge_again(payload)
         if name == "tracing" and method in ("POST", "DELETE"):

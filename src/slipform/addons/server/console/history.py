@@ -56,6 +56,7 @@ def _packed(trace: CallTrace, record: CallRecord) -> bytes:
         "pour": trace.pour,
         "report": None if report is None else report.to_dict(),
         "texts": [] if report is None else [attempt.text or attempt.candidate for attempt in report.attempts],
+        "calls": [] if report is None else [[each.to_dict() for each in attempt.calls] for attempt in report.attempts],
     }
     return redact(orjson.dumps(fields, default=str).decode()).encode()
 

@@ -73,15 +73,22 @@ export async function play(body, { onText, onHeaders, signal }) {
   if (!response.ok) throw new ApiError(response.status, await response.json().catch(() => null));
   let report = null;
   let usage = null;
+  const calls = [];
   for await (const data of events(response.body)) {
     const chunk = JSON.parse(data);
     if (chunk.error) throw new ApiError(200, chunk);
     const delta = chunk.choices && chunk.choices[0]?.delta;
     if (delta?.content) onText(delta.content);
+    for (const piece of delta?.tool_calls || []) {
+      const call = (calls[piece.index] ||= { id: '', type: 'function', function: { name: '', arguments: '' } });
+      call.id ||= piece.id || '';
+      call.function.name ||= piece.function?.name || '';
+      call.function.arguments += piece.function?.arguments || '';
+    }
     if (chunk.usage) usage = chunk.usage;
     if (chunk.slipform) report = chunk.slipform;
   }
-  return { report, usage };
+  return { report, usage, calls: calls.filter(Boolean) };
 }
 
 /** The data of server-sent events, one by one. */

@@ -78,15 +78,27 @@ function promptView({ body, row }, spans = []) {
 
 const argumentsBox = (args) => h('pre', { tabindex: '0', 'aria-label': 'Arguments' }, typeof args === 'string' ? args : JSON.stringify(args, null, 2));
 
-/** The calls of an answer, each with its arguments and whether they are valid. */
-export function callsView(calls, row) {
-  return calls.map((call) => h('div.turn', h('code', {}, call.name), ' ', row.outcome === 'ok' ? h('span.pill.good', '✓ valid') : h('span.pill.bad', '✗ not sent'), argumentsBox(call.args)));
+/** The calls of an answer, each with its arguments and its own verdict: `verdicts` are those of an attempt, if its tools were validated. */
+export function callsView(calls, verdicts) {
+  return calls.map((call, index) => {
+    const verdict = (verdicts || []).find((each) => each.id === call.id) || verdicts?.[index];
+    const wrong = verdict?.violations || [];
+    return h('div.turn', {}, h('code', {}, call.name), ' ', !verdict ? h('span.pill', 'not validated') : wrong.length ? h('span.pill.bad', '✗ invalid') : h('span.pill.good', '✓ valid'), argumentsBox(call.args),
+      wrong.length ? h('ul.bad', {}, wrong.map((each) => h('li', {}, `${each.path || ''} ${each.message}`))) : null);
+  });
 }
+
+/** The calls of one attempt, as the model wrote them. */
+export const attemptCalls = (verdicts) => (verdicts?.length ? callsView(verdicts.map((each) => ({ name: each.name, id: each.id, args: pretty(each.arguments) })), verdicts) : null);
+
+const pretty = (text) => { try { return JSON.parse(text); } catch { return text; } };
 
 function toolsView({ body, row, trace }) {
   const calls = callsOf(trace);
   const earlier = earlierCalls(body);
-  return [h('h3', 'Calls of this answer'), calls.length ? callsView(calls, row) : h('p.muted', row.stream ? 'The calls of a stream are in the attempts above.' : 'The model called no tool.'),
+  const tries = trace?.calls || [];
+  const retried = tries.slice(0, -1).map((verdicts, index) => (verdicts.length ? [h('h3', `Calls of attempt ${index + 1}, which was asked again`), attemptCalls(verdicts)] : null));
+  return [retried, h('h3', 'Calls of this answer'), calls.length ? callsView(calls, tries.at(-1)) : attemptCalls(tries.at(-1)) || h('p.muted', {}, row.stream && !trace?.report ? 'The calls of a stream that passed through are under Raw.' : 'The model called no tool.'),
     earlier.length ? [h('h3', 'Calls before, with their results'), table(['tool', 'arguments', 'result'], earlier.map((each) => [each.name, h('code', {}, JSON.stringify(each.args).slice(0, 300)), each.result === undefined ? none : String(each.result).slice(0, 300)]), 'Calls before')] : null,
     h('h3', 'Tools offered'), toolsOf(body).map((each) => h('details', h('summary', h('code', {}, each.name), ` ${each.description.slice(0, 120)}`), each.schema ? argumentsBox(each.schema) : null))];
 }

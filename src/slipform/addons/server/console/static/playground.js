@@ -1,13 +1,14 @@
-// Try a schema and a prompt on any models side by side, streamed, several times if wanted, and stop them.
+// Try a case on any models side by side: a schema, turns, images, tools; streamed, several times if wanted, stopped upstream.
 import { get, play, post } from './api.js';
+import { caseMenu, conversation, schemaSource, toolsIn } from './case.js';
 import { count, h, head, icon, ms, money, none, replace } from './dom.js';
 import { jsonEditor, placeOf, rangeOf } from './editor.js';
-import { ledger } from './panels.js';
+import { callsView, ledger } from './panels.js';
 import { parsePartial, show } from './partial.js';
 import { bodyOf, PROMPT, SCHEMA } from './sample.js';
 import { tree } from './tree.js';
 
-const FIRST = { schema: JSON.stringify(SCHEMA, null, 2), system: '', prompt: PROMPT, models: [] };
+const FIRST = { schema: JSON.stringify(SCHEMA, null, 2), system: '', prompt: PROMPT, models: [], tools: '', temperature: '', limit: '', turns: [], title: '' };
 const MOST = 8;
 const RUNS = 20;
 
@@ -23,10 +24,18 @@ export async function playground(main, state) {
   const prompt = h('textarea', { id: 'prompt', class: 'words', value: draft.prompt, 'aria-label': 'Prompt' });
   const problems = h('div', { id: 'problems', 'aria-live': 'polite' });
   const details = h('details', h('summary', 'How each vendor handles this schema'), h('div'));
-  const strategy = select(['auto', 'native', 'tool', 'json_mode', 'prompted']);
+  const strategy = select(['auto', 'native', 'tool', 'prompted']);
   const mode = select(['live', 'auto', 'buffer']);
-  const attempts = h('input', { type: 'number', min: '1', max: '10', value: '3' });
+  const attempts = h('input', { type: 'number', min: '1', max: String(known.max_attempts), value: String(known.max_attempts) });
   const repeats = h('input', { type: 'number', min: '1', max: String(RUNS), value: '1' });
+  const temperature = h('input', { type: 'number', min: '0', max: '2', step: '0.1', value: draft.temperature, placeholder: 'default', id: 'temperature' });
+  const limit = h('input', { type: 'number', min: '1', value: draft.limit, placeholder: 'default', id: 'limit' });
+  const turns = conversation(draft);
+  const toolsBox = jsonEditor(draft.tools, { id: 'tools', 'aria-label': 'Tools as JSON', placeholder: '[{"name": "weather", "description": "…", "parameters": {"type": "object", …}}]' });
+  const toolProblems = h('p.bad', { 'aria-live': 'polite' });
+  const current = () => ({ schema: editor.box.value, system: system.value, prompt: prompt.value, models: chosen, tools: toolsBox.box.value, temperature: temperature.value, limit: limit.value, turns: turns.turns() });
+  const cases = caseMenu(current, (found) => { state.draft = found; state.refresh(); });
+  cases.name.value = draft.title;
   const picks = h('div.picks');
   const add = h('input', { list: 'models', placeholder: 'add a model', 'aria-label': 'Add a model' });
   const columns = h('div.columns');
@@ -48,6 +57,13 @@ export async function playground(main, state) {
   async function check() {
     const text = editor.box.value;
     let schema;
+    if (!text.trim()) {
+      valid = null;
+      run.disabled = Boolean(running);
+      replace(problems, h('p.muted', 'No schema: the answer is text, or calls of the tools below.'));
+      replace(details.lastElementChild, '');
+      return;
+    }
     try { schema = JSON.parse(text); } catch (error) {
       valid = null;
       run.disabled = true;
@@ -67,7 +83,12 @@ export async function playground(main, state) {
   editor.box.addEventListener('input', () => { clearTimeout(timer); timer = setTimeout(check, 250); });
 
   async function start() {
-    if (!valid || !chosen.length || running) return;
+    if (!chosen.length || running) return;
+    clearTimeout(timer);
+    await check(); // of what was typed a moment ago
+    if (run.disabled || running) return;
+    let tools;
+    try { tools = toolsIn(toolsBox.box.value); replace(toolProblems, ''); } catch (error) { replace(toolProblems, `✗ the tools cannot be read: ${error.message}`); toolProblems.scrollIntoView({ block: 'center' }); return; }
     const control = new AbortController();
     running = control;
     run.disabled = true;
@@ -79,26 +100,29 @@ export async function playground(main, state) {
     const views = chosen.map((model) => column(model, schema));
     replace(columns, views.map((view) => view.node));
     columns.scrollIntoView({ block: 'nearest' });
-    const values = (await Promise.all(chosen.map(async (model, index) => {
+    const rounds = await Promise.all(chosen.map(async (model, index) => {
       const found = [];
-      for (let round = 0; round < times && !control.signal.aborted; round += 1) found.push(await one(model, schema, views[index], control.signal, times > 1 ? `${round + 1} of ${times} · ` : ''));
+      for (let round = 0; round < times && !control.signal.aborted; round += 1) found.push(await one(model, { schema, tools }, views[index], control.signal, times > 1 ? `${round + 1} of ${times} · ` : ''));
       return found;
-    }))).flat();
-    agree(values);
+    }));
+    agree(rounds.flat());
+    const last = rounds.map((found) => found.at(-1));
+    const differ = differing(last.filter((value) => value instanceof Map));
+    views.forEach((view, index) => { if (differ.size && last[index] instanceof Map) replace(view.box, tree(schema, last[index], { marks: differ })); });
     running = null;
-    run.disabled = !valid;
+    run.disabled = !valid && Boolean(editor.box.value.trim());
     stop.disabled = true;
-    history.replaceState(null, '', `#${encodeURIComponent(JSON.stringify({ schema: editor.box.value, system: system.value, prompt: prompt.value, models: chosen }))}`);
+    history.replaceState(null, '', `#${encodeURIComponent(JSON.stringify(current()))}`);
   }
 
   function column(model, schema) {
     const status = h('p.label', { 'aria-live': 'polite' }, 'asking …');
-    const box = h('div', {}, tree(schema, undefined));
+    const box = h('div', {}, schema ? tree(schema, undefined) : null);
     const title = h('div.who', h('h3', {}, model), h('span.pill.run', 'asking'));
     return { node: h('section.card.attempt', { 'data-model': model }, title, status, box), status, box, badge: title.lastElementChild };
   }
 
-  async function one(model, schema, view, signal, round) {
+  async function one(model, { schema, tools }, view, signal, round) {
     const began = performance.now();
     let text = '';
     let first = null;
@@ -106,11 +130,12 @@ export async function playground(main, state) {
     let before = new Map();
     view.badge.className = 'pill run';
     replace(view.badge, `${round}asking`);
-    const body = bodyOf({ model, schema, system: system.value, prompt: prompt.value, mode: mode.value, attempts: Number(attempts.value) || 3, strategy: strategy.value });
+    const body = bodyOf({ model, schema, system: system.value, messages: turns.messages(prompt.value), tools, temperature: asNumber(temperature), limit: asNumber(limit), mode: mode.value, attempts: Number(attempts.value) || known.max_attempts, strategy: strategy.value });
     let drawing = 0;
-    const draw = () => { drawing = 0; const value = parsePartial(text); replace(view.box, tree(schema, value, { before })); before = value ?? new Map(); };
+    const plain = () => h('pre.pour', { tabindex: '0', 'aria-label': `The answer of ${model}` }, text);
+    const draw = () => { drawing = 0; if (!schema) { replace(view.box, plain()); return; } const value = parsePartial(text); replace(view.box, tree(schema, value, { before })); before = value ?? new Map(); };
     try {
-      const { report, usage } = await play(body, {
+      const { report, usage, calls } = await play(body, {
         signal, onHeaders: (headers) => { id = headers.get('x-slipform-call') || ''; },
         onText: (piece) => {
           first ??= performance.now() - began;
@@ -125,11 +150,12 @@ export async function playground(main, state) {
       const last = report?.attempts[tries - 1];
       const how = tries > 1 ? `retried ${tries - 1}×` : last && (last.repairs || last.patch) ? 'repaired' : 'first try';
       view.badge.className = `pill ${tries > 1 ? 'warn' : 'good'}`;
-      replace(view.badge, `✓ valid, ${how}`);
+      replace(view.badge, report ? `✓ valid, ${how}` : '✓ done');
       replace(view.status, `${round}first ${ms(first)} · ${ms(performance.now() - began)} · ${usage ? `${count(usage.prompt_tokens)} / ${count(usage.completion_tokens)} tokens` : none} · ${money(report?.cost)} `, id ? h('a', { href: `/console/r/${id}` }, 'see the pour') : null);
-      const value = parsePartial(text);
-      replace(view.box, tree(schema, value));
-      return value;
+      const value = schema && !calls.length ? parsePartial(text) : undefined;
+      const goOn = h('button', { onclick: () => { turns.answer(prompt.value, text, calls); prompt.value = ''; turns.node.scrollIntoView({ block: 'center' }); } }, calls.length ? 'Give the results of its calls' : 'Ask on from here');
+      replace(view.box, value === undefined ? text && plain() : tree(schema, value), callsView(calls.map((each) => ({ name: each.function.name, args: each.function.arguments, id: each.id })), report ? calls.map((each) => ({ id: each.id })) : null), h('p', {}, goOn));
+      return value ?? text;
     } catch (error) {
       cancelAnimationFrame(drawing);
       view.badge.className = 'pill bad';
@@ -147,14 +173,32 @@ export async function playground(main, state) {
     replace(agreement, `Agreement: ${names.length - differ.length} of ${names.length} fields${differ.length ? `; they differ in ${differ.join(', ')}` : ''}`);
   }
 
+  const source = schemaSource((schema) => { editor.box.value = JSON.stringify(schema, null, 2); editor.box.dispatchEvent(new Event('input')); });
   run.addEventListener('click', start);
-  replace(main, head('Playground', 'A schema, a prompt, any models side by side. What you run here is kept for you to look at.'),
-    h('div.play', h('section.card', h('h2', 'Schema'), editor.node, problems, details),
-      h('section.card', h('h2', 'Prompt'), system, prompt, h('h2', 'Models'), picks, h('datalist', { id: 'models' }, known.models.map((name) => h('option', { value: name }))),
-        h('div.tools', {}, field('strategy', strategy), field('stream', mode), field('attempts', attempts), field('runs', repeats)), h('div.tools', {}, run, stop, h('span.label', h('kbd', 'Ctrl'), ' ', h('kbd', 'Enter'), ' runs it')))), agreement, columns);
+  replace(main, head('Playground', 'A schema, a prompt, tools, any models side by side. What you run here is kept for you to look at.'), cases.node,
+    h('div.play', h('section.card', h('h2', 'Schema'), editor.node, problems, source, details, h('details', { open: Boolean(draft.tools) }, h('summary', 'Tools'), toolsBox.node, toolProblems)),
+      h('section.card', h('h2', 'Prompt'), system, turns.node, prompt, h('h2', 'Models'), picks, h('datalist', { id: 'models' }, known.models.map((name) => h('option', { value: name }))),
+        h('div.tools', {}, field('strategy', strategy), field('stream', mode), field('attempts', attempts), field('runs', repeats), field('temperature', temperature), field('max tokens', limit)), h('div.tools', {}, run, stop, h('span.label', h('kbd', 'Ctrl'), ' ', h('kbd', 'Enter'), ' runs it')))), agreement, columns);
   drawPicks();
   await check();
   return { keys: { 'ctrl+Enter': start, 'meta+Enter': start }, close: () => { clearTimeout(timer); if (running) running.abort(); } };
+}
+
+const asNumber = (input) => (input.value === '' ? null : Number(input.value));
+
+/** The fields, by JSON path, in which some answers differ. */
+function differing(values) {
+  const marks = new Map();
+  if (values.length < 2) return marks;
+  const places = values.map((value) => new Map(leaves(value, '$')));
+  for (const path of new Set(places.flatMap((each) => [...each.keys()]))) if (new Set(places.map((each) => each.get(path))).size > 1) marks.set(path, 'differs');
+  return marks;
+}
+
+function leaves(value, path) {
+  if (value instanceof Map) return [...value].flatMap(([key, each]) => leaves(each, `${path}.${key}`));
+  if (Array.isArray(value)) return value.flatMap((each, index) => leaves(each, `${path}[${index}]`));
+  return [[path, show(value)]];
 }
 
 const changed = (rows) => rows.filter((row) => row.action !== 'kept').length;

@@ -3,7 +3,7 @@ import { get, del, listen, post, put } from './api.js';
 import { copiesOf } from './code.js';
 import { clock, copy, count, download, h, icon, money, ms, none, replace, stage } from './dom.js';
 import { outcomeCard } from './outcome.js';
-import { callsView, panels } from './panels.js';
+import { attemptCalls, callsView, panels } from './panels.js';
 import { parsePartial } from './partial.js';
 import { countsRibbon, grow, legend, player, ribbon, states, unitsBefore } from './pour.js';
 import { callsOf, evidenceOf, finalText, marksOf, parsed, schemaOf } from './trace.js';
@@ -97,7 +97,7 @@ function over(main, state, row) {
   const treeBox = h('div');
   let before;
   const fillTree = (text, whole) => {
-    if (!schema && calls.length) { replace(treeBox, callsView(calls, row)); return; }
+    if (!schema && calls.length) { replace(treeBox, callsView(calls, trace.calls?.at(-1))); return; }
     if (!schema) { replace(treeBox, h('p.muted', {}, row.schema ? `The shape “${row.schema}” was not recorded.` : 'This call has no schema.'), answer ? h('pre.pour', { tabindex: '0', 'aria-label': 'The answer' }, answer) : null); return; }
     const value = text ? parsePartial(text) : undefined;
     replace(treeBox, tree(schema, value, { marks: whole ? marks : new Map(), before: whole ? undefined : before, evidence: whole ? evidence : new Map(), onEvidence: view.lightUp }));
@@ -107,7 +107,7 @@ function over(main, state, row) {
   const total = Math.max(attempts.length, list.length ? list[list.length - 1].attempt : 0);
   const boxes = Array.from({ length: total }, (_, index) => h('div', { 'data-attempt': index + 1 }));
   const drawn = new Array(total);
-  const columns = boxes.map((box, index) => column(attempts[index] || {}, index, box, total));
+  const columns = boxes.map((box, index) => column(attempts[index] || {}, index, h('div', {}, box, attemptCalls(trace?.calls?.[index])), total));
   const draw = (index, current) => {
     const shown = !current || current.attempt > index + 1 ? ends.get(index + 1) : current.attempt === index + 1 ? current : null;
     if (drawn[index] === shown && shown !== undefined) return;

@@ -18,11 +18,12 @@ export const SCHEMA = {
 export const PROMPT = 'Customer: Ada Lovelace. Email: ada@example.com. Street: 12 St James\'s Square. City: London. Items: 3. Total: 33.50. Shipping: express.';
 
 /** The body of a call with a schema, streamed, with its report. */
-export function bodyOf({ model, schema, system, prompt, mode = 'live', attempts = 3, strategy = 'auto' }) {
-  const name = schema.title ? String(schema.title).replace(/\W/g, '_').slice(0, 60) : 'playground';
+export function bodyOf({ model, schema, system, prompt, messages = null, tools = [], temperature = null, limit = null, mode = 'live', attempts = 3, strategy = 'auto' }) {
+  const name = schema?.title ? String(schema.title).replace(/\W/g, '_').slice(0, 60) : 'playground';
   return {
-    model, messages: [...(system ? [{ role: 'system', content: system }] : []), { role: 'user', content: prompt }], stream: true, stream_options: { include_usage: true },
-    response_format: { type: 'json_schema', json_schema: { name, schema } },
+    model, messages: [...(system ? [{ role: 'system', content: system }] : []), ...(messages || [{ role: 'user', content: prompt }])], stream: true, stream_options: { include_usage: true },
+    ...(schema ? { response_format: { type: 'json_schema', json_schema: { name, schema } } } : {}), ...(tools.length ? { tools } : {}),
+    ...(temperature === null ? {} : { temperature }), ...(limit === null ? {} : { max_tokens: limit }),
     slipform: { report: true, stream_mode: mode, max_attempts: attempts, ...(strategy === 'auto' ? {} : { strategy }) },
   };
 }

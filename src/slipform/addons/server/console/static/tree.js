@@ -52,7 +52,7 @@ function proof(found, name, value, onEvidence) {
     spans.length ? h('button.span', { 'aria-label': `Where ${name} is: ${spans[0].how}`, onclick: () => onEvidence && onEvidence(found) }, spans[0].how, spans.length > 1 ? ` ×${spans.length}` : '') : absence(found, value)];
 }
 
-const SIGNS = { violated: ['✗', 'violated'], patched: ['✎', 'patched'] };
+const SIGNS = { differs: ['≠', 'differs'], violated: ['✗', 'violated'], patched: ['✎', 'patched'] };
 
 /** `marks` says by JSON path what was done to a field; `evidence` where its value comes from, and `onEvidence` shows it. */
 export function tree(schema, value, { marks = new Map(), before = undefined, evidence = new Map(), onEvidence = null, heat = null } = {}) {
