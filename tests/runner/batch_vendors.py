@@ -88,8 +88,9 @@ class BatchVendor:
         self.calls: Counter[str] = Counter()
         self.bodies: list[dict[str, Any]] = []
         self._answer = answer
-        self._asked: Counter[str] = Counter()
+        self._sent: Counter[str] = Counter()
         self._draw = draw or random.Random(1)
+        self._seed = self._draw.random()
         self._clock = clock
         self._shape = SHAPES["openai" if api == "azure" else api]  # type: ignore[index]
 
@@ -290,11 +291,14 @@ class BatchVendor:
 
     def _end(self, batch: Batch, state: str) -> None:
         faults = self.faults
-        draw = self._draw
         batch.state = state
         batch.gone = faults.gone
         not_run = 0.5 if state == "cancelled" else faults.expired
         for name, body in batch.requests:
+            prompt = _prompt(body)
+            self._sent[prompt] += 1
+            # What goes wrong depends on the row and on how often it came, not on the order in which rows come.
+            draw = random.Random(f"{self._seed}-{prompt}-{self._sent[prompt]}")
             if draw.random() < not_run:
                 batch.results += [self._not_run(name, "canceled" if state == "cancelled" else "expired")]
             elif faults.wrong_line and faults.wrong_line in json.dumps(body):
@@ -302,13 +306,13 @@ class BatchVendor:
             elif draw.random() < faults.errored:
                 batch.results += [self._errored(name, 500, "The server had an error")]
             else:
-                self.billed.append(_prompt(body))
+                self.billed.append(f"{prompt} #{_turns(body) // 2}")
                 line = self._succeeded(name, self._ask(body))
                 copies = 2 if draw.random() < faults.duplicated else 1
                 batch.results += [line] * (0 if draw.random() < faults.missing else copies)
         batch.results += [self._succeeded(f"foreign-{at}", {}) for at in range(faults.foreign)]
         if faults.shuffled:
-            draw.shuffle(batch.results)
+            self._draw.shuffle(batch.results)
 
     def _file(self, lines: list[dict[str, Any]]) -> bytes:
         data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,8 +101,15 @@ def job_for(folder: Path, vendor: BatchVendor, router: Router, rows: int = 60, *
     return job
 
 
-def run(folder: Path, vendor: BatchVendor, rows: int = 60, policy: BatchPolicy | None = None, **more: Any) -> Summary:
-    router = router_for(vendor)
+def run(
+    folder: Path,
+    vendor: BatchVendor,
+    rows: int = 60,
+    policy: BatchPolicy | None = None,
+    around: Callable[[], None] = lambda: None,
+    **more: Any,
+) -> Summary:
+    router = router_for(vendor, around)
     clock = Clock()
     usual = BatchPolicy(clock=clock, sleep=clock.sleep)
     return start(job_for(folder, vendor, router, rows, **more), router, policy=policy or usual)
@@ -189,7 +197,8 @@ def test_odd_results_lose_and_double_no_row(tmp_path: Path, api: str, odd: str) 
         except UpstreamError:  # the vendor was down for long: the same command goes on
             continue
     check(tmp_path, 60)
-    assert max(map(vendor.billed.count, vendor.billed)) <= 3
+    if not ODD[odd].missing and not ODD[odd].cut:  # a result that the vendor loses is asked for, and billed, again
+        assert max(Counter(vendor.billed).values()) == 1
 
 
 def test_a_result_that_is_there_twice_is_taken_once(tmp_path: Path) -> None:
@@ -242,7 +251,7 @@ def test_at_the_deadline_the_rest_is_asked_live(tmp_path: Path) -> None:
     assert summary.batches is not None
     assert summary.batches.live_calls == len(vendor.live)
     assert 0 < len(vendor.live) < 60  # what was done when the batch was canceled counts
-    assert set(vendor.live).isdisjoint(vendor.billed)
+    assert {f"{prompt} #0" for prompt in vendor.live}.isdisjoint(vendor.billed)
 
 
 def test_a_vendor_without_a_batch_api_says_so_before_anything_is_sent(tmp_path: Path) -> None:

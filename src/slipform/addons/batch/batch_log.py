@@ -66,6 +66,8 @@ class VendorBatch(msgspec.Struct, frozen=True):
     """The items in it, in its first line."""
     downgrades: tuple[str, ...] = ()
     """What its requests do without, in its first line."""
+    wave: int = 1
+    """How often its items have been in a batch, this one included; batches of one wave are awaited together."""
     id: str = ""
     """The vendor's name for it."""
     started: float = 0.0
@@ -215,10 +217,10 @@ class BatchLog:
         """When the first batch was intended."""
         return next((each.started for each in self.batches), None)
 
-    def intend(self, tag: str, ids: Iterable[str], downgrades: Iterable[str]) -> VendorBatch:
+    def intend(self, tag: str, ids: Iterable[str], downgrades: Iterable[str], wave: int) -> VendorBatch:
         """Write down a batch that is about to be submitted; it is on disk when this returns."""
         now = self._clock()
-        return self._add(VendorBatch(tag, "intended", now, tuple(ids), tuple(sorted(downgrades)), started=now))
+        return self._add(VendorBatch(tag, "intended", now, tuple(ids), tuple(sorted(downgrades)), wave, started=now))
 
     def change(self, batch: VendorBatch, state: BatchState, *, id_: str = "", problem: str = "") -> VendorBatch:
         """Write down another state of a batch."""

@@ -90,6 +90,7 @@ class _Draft:
     lines: list[bytes] = field(default_factory=list)
     size: int = 0
     downgrades: frozenset[str] = frozenset()
+    wave: int = 1
 
     def clear(self) -> None:
         """Begin another one."""
@@ -97,6 +98,7 @@ class _Draft:
         self.ids = []
         self.lines = []
         self.size = 0
+        self.wave = 1
 
 
 class BatchedCalls:
@@ -116,12 +118,12 @@ class BatchedCalls:
         """Answer all items; raises the error that no batch could get past, and can be called again after it."""
         await self._recover()
         while True:
-            await self._wait_for_open()
-            live, submitted = await self._pass(items)
+            live = await self._pass(items)
             if live:
                 await items.ask_live(live)
-            if not submitted:
+            if not self.log.open:
                 return
+            await self._wait_for_open()
 
     def answering(self, key: str) -> AsyncModel:
         """Return a model that answers first what batches have answered of an item, and the rest live."""
@@ -139,36 +141,39 @@ class BatchedCalls:
 
     # Passes over the items
 
-    async def _pass(self, items: BatchedItems[T]) -> tuple[list[T], bool]:
+    async def _pass(self, items: BatchedItems[T]) -> list[T]:
         """Finish what the answers so far lead to, submit what they ask next; return what is to be asked live."""
         late = self._is_late()
+        waiting = {key for batch in self.log.open for key in batch.ids}
+        wave = max((batch.wave for batch in self.log.open), default=_MOST_BATCHES)
         live: list[T] = []
         retried: list[tuple[T, ModelRequest]] = []
         draft = _Draft()
-        submitted = False
         for number, item in enumerate(items.pending()):
             if number % _STEP == _STEP - 1:
                 await asyncio.sleep(0)  # others on the event loop have their turn
-            request = self._next_request(items, item)
+            key = items.key(item)
+            request = None if key in waiting else self._next_request(items, item)
             if request is None:
                 continue
-            times = sum(1 for _ in self.log.answers(items.key(item)))
+            times = sum(1 for _ in self.log.answers(key))
             if late or times >= _MOST_BATCHES or request.model != self._route.name:
                 live.append(item)
+            elif times >= wave:
+                continue  # until all batches of this wave have ended
             elif times and len(retried) < self._policy.last_few:
                 retried.append((item, request))  # whether they are the last few is known at the end
-            elif await self._add(draft, items.key(item), request):
-                submitted = True
-                if self._one_at_a_time:
-                    return live, True
-        if not submitted and not draft.ids and len(retried) < self._policy.last_few:
-            return [*live, *(item for item, _ in retried)], False
+            else:
+                await self._add(draft, key, request, times)
+                if self._one_at_a_time and self.log.open:
+                    return live
+        if not self.log.open and not draft.ids and len(retried) < self._policy.last_few:
+            return [*live, *(item for item, _ in retried)]
         for item, request in retried:
-            submitted |= await self._add(draft, items.key(item), request)
+            await self._add(draft, items.key(item), request, 1)
         if draft.ids:
             await self._submit(draft)
-            submitted = True
-        return live, submitted
+        return live
 
     def _next_request(self, items: BatchedItems[T], item: T) -> ModelRequest | None:
         """Return what is asked next about an item; None where it is finished."""
@@ -233,8 +238,8 @@ class BatchedCalls:
 
     # Batches
 
-    async def _add(self, draft: _Draft, key: str, request: ModelRequest) -> bool:
-        """Add a request; return whether the batch was full, and is submitted."""
+    async def _add(self, draft: _Draft, key: str, request: ModelRequest, times: int) -> None:
+        """Add a request; a batch that has no room for it is submitted before."""
         if not draft.ids:
             draft.downgrades = self._vendor.provider.batch_downgrades(self._upstream(request))
         body = self._prepared(request, draft.downgrades).encoded.body
@@ -243,19 +248,19 @@ class BatchedCalls:
         if is_full:
             await self._submit(draft)
             draft.clear()
-            await self._add(draft, key, request)
-            return True
+            await self._add(draft, key, request, times)
+            return
+        draft.wave = max(draft.wave, times + 1)
         draft.ids.append(key)
         draft.lines.append(line)
         draft.size += len(line) + 1
-        return False
 
     @property
     def _max_bytes(self) -> int:
         return self._vendor.api.max_bytes * 9 // 10  # the rest is for what is around the lines
 
     async def _submit(self, draft: _Draft) -> None:
-        batch = self.log.intend(draft.tag, draft.ids, draft.downgrades)
+        batch = self.log.intend(draft.tag, draft.ids, draft.downgrades, draft.wave)
         request = BatchRequest(draft.tag, self._route.model, self._vendor.path, draft.lines)
         for attempt in range(3):
             try:
