@@ -11,7 +11,7 @@ import asyncio
 import logging
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from secrets import token_hex
@@ -143,37 +143,44 @@ class BatchedCalls:
 
     async def _pass(self, items: BatchedItems[T]) -> list[T]:
         """Finish what the answers so far lead to, submit what they ask next; return what is to be asked live."""
-        late = self._is_late()
-        waiting = {key for batch in self.log.open for key in batch.ids}
-        wave = max((batch.wave for batch in self.log.open), default=_MOST_BATCHES)
         live: list[T] = []
-        retried: list[tuple[T, ModelRequest]] = []
+        retried: list[tuple[str, T, ModelRequest]] = []
         draft = _Draft()
-        for number, item in enumerate(items.pending()):
-            if number % _STEP == _STEP - 1:
-                await asyncio.sleep(0)  # others on the event loop have their turn
-            key = items.key(item)
-            request = None if key in waiting else self._next_request(items, item)
-            if request is None:
-                continue
+        wave = max((batch.wave for batch in self.log.open), default=_MOST_BATCHES)
+        async for key, item, request in self._unanswered(items):
             times = sum(1 for _ in self.log.answers(key))
-            if late or times >= _MOST_BATCHES or request.model != self._route.name:
+            if self._is_live(request, times):
                 live.append(item)
             elif times >= wave:
                 continue  # until all batches of this wave have ended
             elif times and len(retried) < self._policy.last_few:
-                retried.append((item, request))  # whether they are the last few is known at the end
+                retried.append((key, item, request))  # whether they are the last few is known at the end
             else:
                 await self._add(draft, key, request, times)
                 if self._one_at_a_time and self.log.open:
                     return live
         if not self.log.open and not draft.ids and len(retried) < self._policy.last_few:
-            return [*live, *(item for item, _ in retried)]
-        for item, request in retried:
-            await self._add(draft, items.key(item), request, 1)
+            return [*live, *(item for _, item, _ in retried)]
+        for key, _, request in retried:
+            await self._add(draft, key, request, 1)
         if draft.ids:
             await self._submit(draft)
         return live
+
+    def _is_live(self, request: ModelRequest, times: int) -> bool:
+        """Whether an item is asked live that was in so many batches."""
+        return times >= _MOST_BATCHES or request.model != self._route.name or self._is_late()
+
+    async def _unanswered(self, items: BatchedItems[T]) -> AsyncIterator[tuple[str, T, ModelRequest]]:
+        """Yield what is asked next about items that are in no open batch, and finish those that need nothing more."""
+        waiting = {key for batch in self.log.open for key in batch.ids}
+        for number, item in enumerate(items.pending()):
+            if number % _STEP == _STEP - 1:
+                await asyncio.sleep(0)  # others on the event loop have their turn
+            key = items.key(item)
+            request = None if key in waiting else self._next_request(items, item)
+            if request is not None:
+                yield key, item, request
 
     def _next_request(self, items: BatchedItems[T], item: T) -> ModelRequest | None:
         """Return what is asked next about an item; None where it is finished."""
