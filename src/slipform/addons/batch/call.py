@@ -20,6 +20,7 @@ from slipform.call_options import CallOptions
 from slipform.config import Settings
 from slipform.enforce import Outcome, Plan, Report
 from slipform.enforce.doubts import DOUBTS
+from slipform.enforce.options import for_many
 from slipform.engine.drive import run_async
 from slipform.engine.fallback import FallbackList, respond_async, run_first_async, with_report_of
 from slipform.engine.planning import ModelRoute
@@ -206,6 +207,7 @@ def row_caller(job: BatchJob, router: Router | None) -> RowCaller:
     response_format = _format_of(job.schema, job.strategy)
     request = ModelRequest(job.model, (), response_format=response_format, max_tokens=job.max_tokens)
     route = ModelRoute(router, job.model)
+    job = dataclasses.replace(job, options=for_many(job.options))
     plan = route.plan(request, dataclasses.replace(job.options, evidence=None), job.schema)
     return RowCaller(job, route, request, plan)
 
