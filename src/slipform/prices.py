@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _MILLION = 1_000_000
 _REFRESH_SECONDS: Final = 900
 """Some vendors charge by the time of day, in steps of half an hour."""
+BATCH_TIER: Final = "batch"
+_BATCH_SHARE: Final = 0.5
+"""What a batch costs of a live call, where only the price of a live call is known: all vendors charge half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,24 +118,29 @@ def cost_of(price: AnyPrice | None, usage: Usage) -> float | None:
     2.0
     >>> cost_of(Price(input=1, output=2, cached=0.1), Usage(input=1_000_000, output=0, cached=1_000_000))
     0.1
+    >>> cost_of(Price(input=1, output=2), Usage(input=1_000_000, output=500_000, service_tier="batch"))
+    1.0
     """
     if usage.input is None and usage.output is None:
         return None
+    share = 1.0
     if isinstance(price, ListedPrice):
         price = price.resolve(usage.service_tier or "")
+    elif usage.service_tier == BATCH_TIER:
+        share = _BATCH_SHARE
     if price is None:
         return None
     input_tokens = usage.input or 0
     rates = price.rates(input_tokens) if price.tiers else price
     amount = (usage.output or 0) * rates.output
     if not usage.cached and not usage.cache_write:
-        return (input_tokens * rates.input + amount) / _MILLION
+        return (input_tokens * rates.input + amount) * share / _MILLION
     cached = min(usage.cached or 0, input_tokens)
     written = min(usage.cache_write or 0, input_tokens - cached)
     amount += (input_tokens - cached - written) * rates.input
     amount += cached * (rates.input if rates.cached is None else rates.cached)
     amount += written * (rates.input if rates.cache_write is None else rates.cache_write)
-    return amount / _MILLION
+    return amount * share / _MILLION
 
 
 def load_price_list() -> None:
@@ -149,7 +157,7 @@ def _listed_price(vendor: str, model: str, service_tier: str, _period: int) -> P
         _, listed = get_snapshot().find_provider_model(model, None, vendor, None)
     except LookupError:
         return None
-    context = {"processing": "batch"} if service_tier == "batch" else {"service_tier": service_tier}
+    context = {"processing": "batch"} if service_tier == BATCH_TIER else {"service_tier": service_tier}
     prices = listed.get_prices(datetime.now(UTC), context)
     starts = {tier.start for name in _PRICED for tier in getattr(getattr(prices, name), "tiers", ())}
     base = _rates(prices, 0)

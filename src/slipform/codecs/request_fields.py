@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from slipform.codecs.schema_channel import SchemaChannel
 
 _LARGEST = 2**63
+CACHE_MARK: Final = "cache_control"
+"""The field with which Anthropic's API marks the end of what is to be cached."""
 UNDELIVERABLE: Final = "undeliverable"
 """The category of an error about content that one vendor's API cannot carry, and another's may."""
 SAMPLING = tuple(each.name for each in fields(Sampling))

@@ -208,6 +208,9 @@ class Enforcement(SettingsBlock):
     """Whether the embedded model's first character must open JSON."""
     max_prefix_chars: Annotated[Annotated[int, Field(ge=1)] | None, Into("guard.max_prefix_chars")] = None
     """Characters before the JSON, after which failing hard gives up: 500, or 50 where the start is forced."""
+    prompt_cache: Annotated[Annotated[Literal["auto", "on", "off"], ON_OR_OFF], Into("prompt_cache")] = "auto"
+    """Whether the part that requests share (system, tools, schema) is marked for Anthropic's cache: `auto` in `batch`
+    and `extract` only."""
     open_objects: Literal["auto", "kept", "closed"] = "auto"
     """Whether objects whose schema does not mention other keys keep a place for them in a vendor's strict mode: `auto`
     where not all of their properties are required."""

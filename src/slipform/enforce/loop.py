@@ -86,8 +86,8 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     ...     stop.value.value
     36
     """
-    if request.calls is None:
-        request = request.replace(calls=CallCount(plan.budget.calls))
+    if request.calls is None or plan.prompt_cache == "on":
+        request = _counted_and_marked(request, plan)
     warnings: tuple[ModelWarning, ...] = ()
     if request.extra or plan.strategy is OutputStrategy.PROMPTED:
         request, warnings = _with_guard(request, plan)
@@ -126,6 +126,12 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             raise failure
         if _needs_other_words(verdict, turn, state.report):
             turn = _next(request, response, verdict, len(state.report.attempts), plan)
+
+
+def _counted_and_marked(request: ModelRequest, plan: Plan) -> ModelRequest:
+    if request.calls is None:
+        request = request.replace(calls=CallCount(plan.budget.calls))
+    return request.replace(cache_prefix=True) if plan.prompt_cache == "on" else request
 
 
 class _Progress:

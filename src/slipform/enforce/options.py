@@ -156,9 +156,21 @@ class Options:
     """What is collected for each value of an answer, if anything is."""
     on_incomplete: Literal["respond", "raise"] = "raise"
     """Whether the caller accepts refused and truncated answers; the proxy's callers do."""
+    prompt_cache: Literal["auto", "on", "off"] = "auto"
+    """Whether the part that requests share (system, tools, schema) is marked for a vendor that caches what is marked.
+    `auto`: in jobs of many requests."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "validators", checked_validators(self.validators))
+
+
+def for_many(options: Options) -> Options:
+    """Return the options of a job of many requests.
+
+    >>> for_many(Options()).prompt_cache
+    'on'
+    """
+    return replace(options, prompt_cache="on") if options.prompt_cache == "auto" else options
 
 
 def override(options: Options, changes: Mapping[str, Any]) -> Options:

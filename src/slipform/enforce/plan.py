@@ -245,6 +245,8 @@ class Plan:
     """What becomes of an answer that cannot be made to fit: an error, or its unchanged text with a warning."""
     on_incomplete: Literal["respond", "raise"] = "raise"
     """Whether the caller accepts an answer that was cut by its token limit: it is then not retried."""
+    prompt_cache: Literal["auto", "on", "off"] = "auto"
+    """Whether the part that requests share is marked for the vendor's cache; here, `auto` is off."""
     guard: Guard = field(default_factory=Guard)
     guarded_decoding: bool = False
     """Whether the provider takes the guard's options."""

@@ -286,6 +286,8 @@ class ModelRequest(msgspec.Struct, frozen=True):
     """How many alternatives of each token come with its probability: 0 for none, None for no probabilities at all."""
     frame: RequestFrame | None = None
     """What is kept for requests like this one, where others are expected; not sent or compared."""
+    cache_prefix: bool = False
+    """Whether the part that other requests share is marked for vendors that cache what is marked."""
 
     def __post_init__(self) -> None:
         messages = self.messages

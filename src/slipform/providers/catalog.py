@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 from slipform.codecs import Capabilities, codec_names
+from slipform.codecs.batches import BATCH_APIS
 from slipform.codecs.request_fields import QUIRKS
 from slipform.errors import ConfigError
 from slipform.schema import OutputStrategy
@@ -97,6 +98,8 @@ class Vendor:
     """Globs on the names of its own models, by which a name without a provider is recognised."""
     price_list: str = ""
     """Its id in the list of prices that ships with slipform (genai-prices); empty where that has none."""
+    batch: str = ""
+    """The name of its batch API in `codecs.batches`; empty where it has none that slipform knows."""
     source: str = ""
     checked: str = ""
 
@@ -377,6 +380,11 @@ def _codec(value: object, where: str) -> str:
     return name
 
 
+def _batch(value: object, where: str) -> str:
+    name = _choice((*BATCH_APIS, "none"))(value, where)
+    return "" if name == "none" else name
+
+
 def _strings(value: object, where: str) -> Mapping[str, str]:
     return MappingProxyType({key: _text(item, f"{where}.{key}") for key, item in _mapping(value, where).items()})
 
@@ -449,6 +457,7 @@ _READERS: Mapping[str, Reader] = {
     "models": _plain("models", _texts),
     "own": _plain("own", _texts),
     "price_list": _plain("price_list", _text),
+    "batch": _plain("batch", _batch),
     "source": _plain("source", _text),
     "checked": _plain("checked", _checked),
 }

@@ -36,6 +36,7 @@ from slipform.providers.retry import DowngradeStore, NoDowngrades, RetryPolicy
 from slipform.schema import OutputStrategy, ResponseFormat
 
 _USUAL: Final = Timeouts()
+_UNSENT: Final = Authorised("", {})
 _REQUEST_ID: Final = (
     "x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id", "cf-ray",
 )  # fmt: skip
@@ -277,15 +278,10 @@ class Endpoint:
         prepared = self.find_prepared(request, request.model, streamed=streamed)
         if prepared is not None:
             return prepared
-        response_format = request.response_format
-        url, downgrades, capabilities, codec = self.bind(request.model, response_format)
-        prompt_warnings: tuple[ModelWarning, ...] = ()
-        encoded = codec.encode_request(request, stream=streamed)
-        channel = encoded.context
-        is_prompted = response_format is not None and channel is not None and channel.strategy is _PROMPTED
-        if is_prompted and not request.tells_schema:
-            request, prompt_warnings = _with_schema_in_prompt(request, capabilities)
-            encoded = codec.encode_request(request, stream=streamed)
+        bound = self.bind(request.model, request.response_format)
+        url, downgrades, capabilities, codec = bound
+        encoded, prompt_warnings = self._encoded(request, bound, streamed=streamed)
+        is_prompted = encoded.context is not None and encoded.context.strategy is _PROMPTED
         authorised = self.authorise(url + encoded.path, encoded.headers, encoded.body)
         warnings = (*encoded.warnings, *prompt_warnings) if prompt_warnings else encoded.warnings
         if downgrades:
@@ -296,9 +292,33 @@ class Endpoint:
         prepared = PreparedCall(
             request.model, self.name, codec, encoded, capabilities, authorised, streamed, warnings, limits
         )
-        if not is_prompted:  # there the conversation decides what the prompt tells of the schema
+        if request.response_format is None or not is_prompted:  # there the conversation decides what the prompt says
             self._keep_template(request, prepared)
         return prepared
+
+    def _encoded(
+        self, request: ModelRequest, bound: BoundModel, *, streamed: bool
+    ) -> tuple[EncodedRequest, tuple[ModelWarning, ...]]:
+        """Return the request in the vendor's format, and the warnings of a prompt that carries its schema."""
+        encoded = bound.codec.encode_request(request, stream=streamed)
+        channel = encoded.context
+        if request.response_format is None or request.tells_schema or channel is None:
+            return encoded, ()
+        if channel.strategy is not _PROMPTED:
+            return encoded, ()
+        request, warnings = _with_schema_in_prompt(request, bound.capabilities)
+        return bound.codec.encode_request(request, stream=streamed), warnings
+
+    def prepare_batched(self, request: ModelRequest, downgrades: frozenset[str] | None = None) -> PreparedCall:
+        """Encode a request for a batch, without address and key; with these downgrades, those of now by default."""
+        if downgrades is None:
+            downgrades = self.bind(request.model, request.response_format).downgrades
+        bound = self._bind("", request.model, downgrades)
+        encoded, prompt_warnings = self._encoded(request, bound, streamed=False)
+        warnings = (*encoded.warnings, *prompt_warnings)
+        return PreparedCall(
+            request.model, self.name, bound.codec, encoded, bound.capabilities, _UNSENT, False, warnings
+        )  # fmt: skip
 
     def key(self) -> Secret | None:
         """Return the key given in code, else that of the environment, read for each call so that it can be rotated."""

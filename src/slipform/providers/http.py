@@ -10,9 +10,11 @@ from functools import partial
 from typing import Any, Self
 
 from slipform.codecs import BoundCodec, Capabilities, find_codec
+from slipform.errors import UpstreamError
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
 from slipform.ir.request import CallCount, is_heavy
 from slipform.ir.response import ChunkSink, PassThroughSink
+from slipform.prices import BATCH_TIER
 from slipform.providers import call
 from slipform.providers.auth import Secret, from_environment
 from slipform.providers.call import (
@@ -345,6 +347,28 @@ class HttpProvider:
     ) -> Coroutine[Any, Any, Forwarded]:
         """Send a body as it is, under this provider's own key; the answer comes back unread, errors included."""
         return open_forward(self._endpoint, self.transport, route, body, headers, calls)
+
+    @property
+    def batch_api(self) -> str:
+        """The name of its batch API; empty where slipform knows none."""
+        return self._endpoint.vendor.batch
+
+    def batch_downgrades(self, request: ModelRequest) -> frozenset[str]:
+        """What requests like this one do without now."""
+        return self._endpoint.bind(request.model, request.response_format).downgrades
+
+    def prepare_batched(self, request: ModelRequest, downgrades: frozenset[str] | None = None) -> PreparedCall:
+        """Encode a request for a batch; with these downgrades, those of now by default."""
+        return self._endpoint.prepare_batched(request, downgrades)
+
+    def read_batched(self, request: ModelRequest, prepared: PreparedCall, answer: bytes) -> ModelResponse:
+        """Decode an answer from a batch, which has the price of a batch; raises what is wrong with it."""
+        response = call.read_answer(self._endpoint, request, prepared, {}, answer)
+        return response.replace(usage=response.usage.replace(service_tier=BATCH_TIER))
+
+    def downgrade_batched(self, error: UpstreamError, request: ModelRequest, prepared: PreparedCall) -> bool:
+        """Record what the vendor refused of a request of a batch; True when it is worth another batch without that."""
+        return self._endpoint.downgrade_after(error, request, prepared)
 
     def models(self) -> list[str]:
         """The models its row lists; empty when any name goes."""

@@ -331,7 +331,7 @@ def _reset(headers: Mapping[str, str]) -> float | None:
         text = headers.get(name.replace("remaining", "reset"), "")
         wait = _number(text)
         if wait is None:
-            wait = _duration(text)
+            wait = read_duration(text)
         if wait is None:
             wait = _until(text, headers.get("date"))
         if wait is not None:
@@ -350,8 +350,12 @@ def _number(text: str | None) -> float | None:
     return None
 
 
-def _duration(text: str) -> float | None:
-    """`6m0s`, `1.5s`, `20ms`."""
+def read_duration(text: str) -> float | None:
+    """Return the seconds of a text like `8h` or `6m0s`; None for another text.
+
+    >>> read_duration("6m0s"), read_duration("20ms"), read_duration("soon")
+    (360.0, 0.02, None)
+    """
     if not text or _DURATION.sub("", text):
         return None
     return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))

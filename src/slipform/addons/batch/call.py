@@ -20,6 +20,7 @@ from slipform.call_options import CallOptions
 from slipform.config import Settings
 from slipform.enforce import Outcome, Plan, Report
 from slipform.enforce.doubts import DOUBTS
+from slipform.enforce.options import for_many
 from slipform.engine.drive import run_async
 from slipform.engine.fallback import FallbackList, respond_async, run_first_async, with_report_of
 from slipform.engine.planning import ModelRoute
@@ -77,13 +78,15 @@ class RowCaller:
 
     async def ask(self, task: Task) -> FinishedRow:
         """Return the finished row; raises `UpstreamError` when the vendor fails."""
-        prompt = self.job.template.fill(task.row)
-        request = self.request.replace(messages=(*self.request.messages, Message.user(prompt)))
         started = time.perf_counter()
         try:
-            outcome = await self._outcome(request, task.row)
+            outcome = await self._outcome(task)
         except EnforcementError as error:
             return self.failed(task, error, time.perf_counter() - started)
+        return self.finished(task, outcome, time.perf_counter() - started)
+
+    def finished(self, task: Task, outcome: Outcome, seconds: float | None = None) -> FinishedRow:
+        """Return the row with its result."""
         report = outcome.report
         # A lone surrogate has no UTF-8, but a JSON escape; an invalid answer that was let pass need not be JSON.
         text = outcome.text.encode("utf-8", "backslashreplace") if outcome.is_valid else as_json(outcome.value)
@@ -96,7 +99,7 @@ class RowCaller:
             more["evidence"] = {pointer: each.to_dict() for pointer, each in report.evidence.items()}
             scores = [each.confidence for each in report.evidence.values() if each.confidence is not None]
             more |= {"confidence": min(scores, default=None), "ungrounded": ungrounded(outcome.value, report.evidence)}
-        more |= self._figures(report, time.perf_counter() - started)
+        more |= self._figures(report, seconds)
         if self.job.keep:
             more["input"] = self._kept_columns(task.row)
         rest = b"," + as_json(more)[1:] if more else b"}"
@@ -104,20 +107,34 @@ class RowCaller:
         entry = JournalEntry(task.number, task.key, True, line, task.content)
         return FinishedRow(entry, report.usage, report.cost)
 
-    def _outcome(self, request: ModelRequest, row: Row) -> Coroutine[Any, Any, Outcome]:
+    def planned(self, task: Task) -> tuple[ModelRequest, Plan]:
+        """Return what is asked about a row, and how its answers are enforced."""
         job = self.job
-        options = self.job.options
-        schema = self.plan.schema
-        if options.evidence is not None and job.source is not None:
-            evidence = dataclasses.replace(options.evidence, source=as_text(row.get(job.source), job.source))
-            options = dataclasses.replace(options, evidence=evidence)
+        prompt = job.template.fill(task.row)
+        request = self.request.replace(messages=(*self.request.messages, Message.user(prompt)))
+        options, schema = self._options_and_schema(task.row)
         if job.schema_column is not None:
-            schema = row_schema(row.get(job.schema_column), job.settings)
             request = request.replace(response_format=_format_of(schema, job.strategy))
-        if job.fallbacks:
-            return respond_async(self.route.router, (request.model, *job.fallbacks), request, options, schema)
         is_shared = options.evidence is None and job.schema_column is None
-        plan = self.plan if is_shared else self.route.plan(request, options, schema)
+        return request, self.plan if is_shared else self.route.plan(request, options, schema)
+
+    def _options_and_schema(self, row: Row) -> tuple[Options, Schema[Any]]:
+        options = self.job.options
+        schema = self.job.schema
+        if options.evidence is not None and self.job.source is not None:
+            evidence = dataclasses.replace(options.evidence, source=as_text(row.get(self.job.source), self.job.source))
+            options = dataclasses.replace(options, evidence=evidence)
+        if self.job.schema_column is not None:
+            schema = row_schema(row.get(self.job.schema_column), self.job.settings)
+        return options, schema
+
+    def _outcome(self, task: Task) -> Coroutine[Any, Any, Outcome]:
+        job = self.job
+        request, plan = self.planned(task)
+        if job.fallbacks:
+            options, schema = self._options_and_schema(task.row)
+            models = (request.model, *job.fallbacks)
+            return respond_async(self.route.router, models, request, options, schema)
         return run_async(request, plan, self.route.awaited)
 
     def failed(self, task: Task, error: SlipformError, seconds: float | None = None) -> FinishedRow:
@@ -190,6 +207,7 @@ def row_caller(job: BatchJob, router: Router | None) -> RowCaller:
     response_format = _format_of(job.schema, job.strategy)
     request = ModelRequest(job.model, (), response_format=response_format, max_tokens=job.max_tokens)
     route = ModelRoute(router, job.model)
+    job = dataclasses.replace(job, options=for_many(job.options))
     plan = route.plan(request, dataclasses.replace(job.options, evidence=None), job.schema)
     return RowCaller(job, route, request, plan)
 

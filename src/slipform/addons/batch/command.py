@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # a command imports what it needs when it runs: help and comp
     from slipform.addons.batch.datasets import Summary
     from slipform.addons.batch.jobs import BatchEstimate, BatchJob
     from slipform.config import Settings
+    from slipform.providers.router import Router
 
 _FILE_NAME = re.compile(r"\S+\.(md|txt|prompt|json|ya?ml)")
 _Models: TypeAlias = Annotated[
@@ -32,6 +33,13 @@ class Format(StrEnum):
     TSV = "tsv"
     XLSX = "xlsx"
     PARQUET = "parquet"
+
+
+class BatchVia(StrEnum):
+    """How rows are asked."""
+
+    LIVE = "live"
+    BATCH = "batch"
 
 
 class BatchEngine(StrEnum):
@@ -142,6 +150,13 @@ def batch(
         typer.Option(help="A column of the input that results repeat; all in .csv and .xlsx by default. Repeatable."),
     ] = None,
     keep_all: Annotated[bool, typer.Option("--keep-all", help="Repeat all columns of the input.")] = False,
+    via: Annotated[BatchVia, typer.Option(help="Live calls, or the vendor's batch API at half the price.")] = (
+        BatchVia.LIVE
+    ),
+    deadline: Annotated[
+        str, typer.Option(help="With --via batch: when all rows are done; in time, the rest is asked live.")
+    ] = "24h",
+    status: Annotated[bool, typer.Option("--status", help="With --via batch: show the batches only.")] = False,
     config: ConfigOption = None,
 ) -> None:
     """Ask about every row of a dataset, or every file of a folder. After a stop, the same command resumes."""
@@ -149,6 +164,8 @@ def batch(
     from slipform.config import load_settings
     from slipform.ir.evidence import Evidence
 
+    if status and via is not BatchVia.BATCH:
+        raise typer.BadParameter("--status is for --via batch.")
     if not evidence and (source_column is not None or samples):
         raise typer.BadParameter("--source and --samples are for --evidence.")
     settings = load_settings(config)
@@ -167,9 +184,14 @@ def batch(
         evidence=Evidence(confidence="logprobs", samples=samples) if evidence else None,
         source_column=source_column,
         keep="all" if keep_all else keep,
+        via=via.value,
+        deadline=deadline_seconds(deadline),
         settings=settings,
     )
     try:
+        if status:
+            typer.echo(_status_text(job, router))
+            return
         if dry_run:
             typer.echo(_estimate_text(job, plan(job), settings))
             return
@@ -230,6 +252,36 @@ def prompt_text(text: str | None, file: Path | None) -> str | None:
         raise ConfigError(f"The prompt cannot be read: {reason}", where=str(file)) from error
 
 
+def deadline_seconds(text: str) -> float:
+    """Return the seconds of a deadline such as `8h`."""
+    from slipform.providers.retry import read_duration
+
+    seconds = read_duration(text)
+    if seconds is None:
+        raise typer.BadParameter(f"{text!r} is not a time such as 8h or 90m.", param_hint="--deadline")
+    return seconds
+
+
+def _status_text(job: BatchJob, router: Router) -> str:
+    """Return where a job's batches are, as its journal and the vendor have them."""
+    import asyncio
+
+    from slipform.addons.batch.batched_rows import check_batches, job_status
+
+    status = asyncio.run(job_status(job, check_batches(job, router)))
+    lines = [f"rows: {status.rows_done:,} done, {status.rows_failed:,} failed"]
+    for batch, current in status.batches:
+        line = f"batch {batch.id or batch.batch}: {batch.state}, {len(batch.ids):,} requests"
+        if current is not None:
+            line += f"; {current.word} at the vendor, {current.finished or 0:,} done"
+        if batch.counts is not None:
+            line += f", {batch.counts.answers:,} answers, {batch.counts.errors:,} errors"
+        if batch.problem:
+            line += f": {batch.problem}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
 def _estimate_text(job: BatchJob, estimate: BatchEstimate, settings: Settings) -> str:
     lines = [
         f"rows: {estimate.rows:,}, of which {estimate.pending:,} are left to do",
@@ -237,7 +289,8 @@ def _estimate_text(job: BatchJob, estimate: BatchEstimate, settings: Settings) -
         f"tokens, about: {estimate.input_tokens:,} in, {estimate.output_tokens:,} out",
     ]
     if estimate.cost is not None:
-        lines.append(f"cost, about: {estimate.cost:,.4g}")
+        live = "" if estimate.live_cost is None else f", without retries; {estimate.live_cost:,.4g} in live calls"
+        lines.append(f"cost, about: {estimate.cost:,.4g}{live}")
     else:
         priced = f" ({', '.join(settings.prices)} have one)" if settings.prices else ""
         lines.append(f"cost: no price is known for {job.model}{priced}; add it to `prices` in slipform.yaml")
@@ -255,7 +308,13 @@ def _summary_text(summary: Summary) -> str:
     else:
         parts.append("nothing was left to do")
     if summary.cost is not None:
-        parts.append(f"cost {summary.cost:,.4g}")
+        of_live = summary.batches.live_cost if summary.batches is not None else None
+        parts.append(f"cost {summary.cost:,.4g}" + ("" if of_live is None else f", {of_live:,.4g} of it live"))
+    if (batches := summary.batches) is not None:
+        parts.append(
+            f"batches: {batches.batches:,} with {batches.requests:,} requests ({batches.retries:,} retries), "
+            f"live calls: {batches.live_calls:,}"
+        )
     if summary.changed:
         parts.append(f"{summary.changed:,} had changed in the input since they were done")
     if summary.failed:

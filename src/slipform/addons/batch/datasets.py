@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from slipform.addons.batch.batched_calls import BatchPolicy
+from slipform.addons.batch.batched_rows import BatchTotals, answer_in_batches, check_batches
 from slipform.addons.batch.call import (
     FileRowCaller,
     FinishedRow,
@@ -20,12 +22,14 @@ from slipform.addons.batch.call import (
 )
 from slipform.addons.batch.file_rows import is_dataset, list_files
 from slipform.addons.batch.jobs import (
+    DAY,
     KEEP_ALL,
     BatchEstimate,
     BatchJob,
     PendingRows,
     Survey,
     Task,
+    Via,
     estimate,
     survey_input,
 )
@@ -68,6 +72,8 @@ class Summary:
     failures: Path
     changed: int = 0
     """Rows of the input whose content changed since they were done, under the same key."""
+    batches: BatchTotals | None = None
+    """What went through the vendor's batch API and what was asked live, in all runs of the job."""
 
 
 def make_job(
@@ -86,6 +92,8 @@ def make_job(
     evidence: Evidence | None = None,
     source_column: str | None = None,
     keep: Sequence[str] | Literal["all"] | None = None,
+    via: Via = "live",
+    deadline: float = DAY,
     settings: Settings | None = None,
     options: Options | None = None,
     router: Router | None = None,
@@ -122,7 +130,11 @@ def make_job(
         source=source_column,
         files=files,
         keep=_kept_columns(keep, output_format or format_of(Path(out)), is_files=bool(files)),
+        via=via,
+        deadline=deadline,
     )
+    if via == "batch":
+        check_batches(job, router_in_use)
     return job, router_in_use
 
 
@@ -170,6 +182,8 @@ def batch(
     evidence: Evidence | None = None,
     source_column: str | None = None,
     keep: Sequence[str] | Literal["all"] | None = None,
+    via: Via = "live",
+    deadline: float = DAY,
     settings: Settings | None = None,
     options: Options | None = None,
     router: Router | None = None,
@@ -183,7 +197,8 @@ def batch(
     that failed. `schema` is a type, a JSON Schema, or a name: a file, `module:Class`, an entry of the registry. With
     `evidence`, each result says of its values where they are in the prompt, or in the `source_column` of the row.
     `keep` names the columns of the input that each result repeats, or is "all"; in tables (CSV, Excel) it is all of
-    them unless you name some. Files are rows with the columns `file` and `text`.
+    them unless you name some. Files are rows with the columns `file` and `text`. `via="batch"` uses the
+    vendor's batch API at half the price, and asks live what is left `deadline` seconds after the first batch.
 
     ::
 
@@ -204,10 +219,14 @@ def batch(
         evidence=evidence,
         source_column=source_column,
         keep=keep,
+        via=via,
+        deadline=deadline,
         settings=settings,
         options=options,
         router=router,
     )
+    if via == "batch" and engine == "ray":
+        raise ConfigError("A vendor's batch needs no cluster", where="engine", hint="Leave `engine` or `via` out.")
     if router is not None and engine == "ray":
         raise ConfigError("Ray's workers make their own router", hint="Give `settings` instead of `router`.")
     try:
@@ -235,8 +254,12 @@ def start(
     retry_failures: bool = False,
     engine: Engine = "local",
     quiet: bool = True,
+    policy: BatchPolicy | None = None,
 ) -> Summary:
-    """Do the pending rows of a job, or retry those that failed; return its totals. Ray's workers ignore `router`."""
+    """Do the pending rows of a job, or retry those that failed; return its totals. Ray's workers ignore `router`.
+
+    `policy` says when a job waits for batches; by default from its deadline.
+    """
     has_evidence = job.options.evidence is not None
     results = results_for(job.out, job.format, job.schema.document, evidence=has_evidence, keeps_input=bool(job.keep))
     _refuse_foreign_files(job)
@@ -256,17 +279,20 @@ def start(
                 "run without --retry-failures to do them again" if retry_failures else "they are done again",
             )  # fmt: skip
         tally = Tally(survey.pending, done_before=survey.rows - survey.pending)
-        run = _Run(job, router, engine, tally, quiet)
-        (_retry if retry_failures else _resume)(run, journal, writer, survey)
+        run = _Run(job, router, engine, tally, quiet, policy or BatchPolicy(job.deadline))
+        resume = _resume if job.via == "live" else _in_batches
+        (_retry if retry_failures else resume)(run, journal, writer, survey)
     finally:
         if journal.is_empty and not job.out.exists():  # the job failed before its first row
             journal.discard()
         else:
             journal.close()
     failed = survey.failed + tally.failed - (tally.done if retry_failures else 0)
+    totals = tally.batches
     return Summary(
-        survey.rows, tally.done, failed, tally.usage, tally.cost, tally.seconds, job.out, job.failures_path,
-        len(survey.changed),
+        survey.rows, tally.done, failed, tally.usage if totals is None else totals.usage,
+        tally.cost if totals is None else totals.cost, tally.seconds, job.out, job.failures_path,
+        len(survey.changed), totals,
     )  # fmt: skip
 
 
@@ -279,6 +305,7 @@ class _Run:
     engine: Engine
     tally: Tally
     quiet: bool
+    policy: BatchPolicy
 
     def work(self, pending: PendingRows, finish: Callable[[JournalEntry], None], flush: Callable[[], None]) -> None:
         """Answer the pending rows; `finish` is called with each entry as it is done."""
@@ -288,6 +315,23 @@ class _Run:
             self.tally.add(finished)
 
         run_loop(lambda: self._on_loop(pending.of(self.job.tasks()), on_row, flush))
+
+    def batched(self, pending: PendingRows, journal: Journal) -> None:
+        """Answer the pending rows through the vendor's batches."""
+
+        def on_row(finished: FinishedRow) -> None:
+            journal.finish(finished.entry)
+            self.tally.add(finished)
+
+        async def answer() -> None:
+            caller = row_caller(self.job, self.router)
+            policy = dataclasses.replace(self.policy, notify=self.tally.wait_for)
+            self.tally.batches = await answer_in_batches(caller, pending, journal, on_row, policy)
+
+        async def on_loop() -> None:
+            await run_until_first_ends(answer(), show(Display(self.tally, quiet=self.quiet), journal.sync))
+
+        run_loop(on_loop)
 
     async def _on_loop(
         self, tasks: Iterator[Task], on_row: Callable[[FinishedRow], None], flush: Callable[[], None]
@@ -333,6 +377,19 @@ def _resume(run: _Run, journal: Journal, writer: OrderedWriter, survey: Survey) 
             run.work(PendingRows(writer.frontier, writer.ahead), writer.finish, writer.flush)
         complete = True
     finally:
+        writer.close(complete=complete)
+
+
+def _in_batches(run: _Run, journal: Journal, writer: OrderedWriter, survey: Survey) -> None:
+    """Do the rows that have no result through the vendor's batches; the files are then written from the journal."""
+    finished = {entry.row for entry in journal.entries()}.difference(survey.changed)
+    pending = array("Q", (row for row in range(1, survey.rows + 1) if row not in finished))
+    complete = False
+    try:
+        run.batched(PendingRows(survey.rows, selected=pending), journal)
+        complete = True
+    finally:
+        writer.begin(journal.entries())
         writer.close(complete=complete)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import orjson
 
@@ -20,7 +20,7 @@ from slipform.engine.setup import Options, router_of
 from slipform.errors import ConfigError
 from slipform.ir import Usage
 from slipform.ir.response import guess_tokens
-from slipform.prices import cost_of
+from slipform.prices import BATCH_TIER, AnyPrice, cost_of
 from slipform.schema import OutputStrategy, Schema
 from slipform.schema.examples import example
 from slipform.schema.summary import summarize
@@ -28,6 +28,8 @@ from slipform.schema.summary import summarize
 _WINDOW_PER_CALL = 64
 _MIN_WINDOW = 1024
 KEEP_ALL = "*"
+DAY = 24 * 3600.0
+Via: TypeAlias = Literal["live", "batch"]
 _MAX_COLUMNS = 10_000
 """Rows of JSONL may each have columns of their own; more names than these are not collected."""
 
@@ -77,6 +79,10 @@ class BatchJob:
     """The files that are a row each, in place of the rows of `input`."""
     keep: tuple[str, ...] = ()
     """The columns of the input that each result repeats; `*` for all of them."""
+    via: Via = "live"
+    """Whether rows are asked live, or through the vendor's batch API."""
+    deadline: float = DAY
+    """Seconds after the first batch, at which every row has a result."""
 
     @property
     def window(self) -> int:
@@ -102,6 +108,7 @@ class BatchJob:
             "source": self.source,
             "schema_column": self.schema_column,
             "keep": list(self.keep) or None,
+            "via": None if self.via == "live" else self.via,
             "evidence": None if evidence is None else orjson.loads(orjson.dumps(evidence)),
         }
         return {
@@ -306,6 +313,8 @@ class BatchEstimate:
     output_tokens: int
     cost: float | None
     """None when no price is known for the model."""
+    live_cost: float | None = None
+    """What live calls would cost, where the job goes through batches."""
 
 
 def estimate(job: BatchJob, survey: Survey) -> BatchEstimate:
@@ -316,5 +325,18 @@ def estimate(job: BatchJob, survey: Survey) -> BatchEstimate:
     usage = Usage(input=survey.prompt_tokens + survey.pending * schema_tokens, output=survey.pending * answer)
     router = router_of(job.settings, keyless=True)
     price = named_price(job.settings.own_prices, router, router.aliases.get(job.model, job.model))
-    cost = cost_of(price, usage)
-    return BatchEstimate(survey.rows, survey.pending, usage.input or 0, usage.output or 0, cost)
+    cost = _cost_of_rows(price, usage, survey.pending)
+    live_cost = None
+    if job.via == "batch":
+        live_cost = cost
+        cost = _cost_of_rows(price, usage.replace(service_tier=BATCH_TIER), survey.pending)
+    return BatchEstimate(survey.rows, survey.pending, usage.input or 0, usage.output or 0, cost, live_cost)
+
+
+def _cost_of_rows(price: AnyPrice | None, usage: Usage, rows: int) -> float | None:
+    """Return what rows cost that take this much together: a price may depend on the size of each prompt."""
+    if not rows:
+        return cost_of(price, usage)
+    mean = usage.replace(input=round((usage.input or 0) / rows), output=round((usage.output or 0) / rows), total=None)
+    cost = cost_of(price, mean)
+    return None if cost is None else cost * rows

@@ -133,11 +133,7 @@ class Journal:
 
     def calls(self) -> Iterator[bytes]:
         """Yield the answers to calls, as JSON; damaged lines are left out."""
-        for segment in self.segments:
-            for _, line in _lines(self.path, segment):
-                name, body, _ = _parse_line(line)
-                if name == b"call":
-                    yield body
+        return _calls(self.path, self.segments)
 
     def _write(self, name: bytes, body: bytes, content: bytes = b"") -> None:
         crc = zlib.crc32(content + body)
@@ -183,6 +179,24 @@ def job_of(path: Path) -> dict[str, Any] | None:
     except OSError:
         return None
     return orjson.loads(body) if name == b"head" else None
+
+
+def read_calls(path: Path) -> Iterator[bytes]:
+    """Yield the lines of calls of a journal, which another process may be writing."""
+    return _calls(path, _scan(path)[1])
+
+
+def read_entries(path: Path) -> Iterator[JournalEntry]:
+    """Yield the last entry of each finished row of a journal, which another process may be writing."""
+    return final_entries(path, _scan(path)[1])
+
+
+def _calls(path: Path, segments: tuple[Segment, ...]) -> Iterator[bytes]:
+    for segment in segments:
+        for _, line in _lines(path, segment):
+            name, body, _ = _parse_line(line)
+            if name == b"call":
+                yield body
 
 
 def final_entries(path: Path, segments: tuple[Segment, ...]) -> Iterator[JournalEntry]:

@@ -24,6 +24,8 @@ from slipform.ir import Usage
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from slipform.addons.batch.batched_rows import BatchTotals
+
 _BUFFER_BYTES = 1 << 16
 
 
@@ -214,6 +216,14 @@ class Tally:
     usage: Usage = field(default_factory=Usage)
     cost: float | None = None
     started: float = field(default_factory=time.monotonic)
+    batches: BatchTotals | None = None
+    """What the vendor's batches took, once they are done."""
+    waits_for: str = ""
+    """The batch at the vendor that the run waits for."""
+
+    def wait_for(self, text: str) -> None:
+        """Say what the run waits for."""
+        self.waits_for = text
 
     def add(self, row: FinishedRow) -> None:
         """Count a finished row."""
@@ -243,6 +253,8 @@ class Tally:
             parts.append(f"cost {self.cost:,.4g}")
         if self.done and self.done < self.pending:
             parts.append(f"{_format_seconds((self.pending - self.done) / rate)} to go")
+        if self.waits_for:
+            parts.append(self.waits_for)
         return ", ".join(parts)
 
 

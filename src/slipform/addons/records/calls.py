@@ -14,6 +14,7 @@ from slipform.addons.records.segments import Question
 from slipform.addons.records.session import PieceAnswer
 from slipform.addons.records.shapes import RecordShape
 from slipform.enforce import Report
+from slipform.enforce.options import for_many
 from slipform.enforce.patching import patch
 from slipform.engine.fallback import respond_async
 from slipform.engine.setup import Options
@@ -65,6 +66,7 @@ class PieceCaller:
         )
         budget = dataclasses.replace(self.options.budget, attempts=1, continuations=0)
         options = dataclasses.replace(self.options, budget=budget, on_failure="raise", validators=(), evidence=None)
+        options = for_many(options)
         try:
             outcome = await respond_async(self.router, self.models, request, options, shape.question)
         except (RequestError, UpstreamRequestError) as error:  # perhaps too long for the model

@@ -8,7 +8,7 @@ from typing import Any
 
 from slipform.codecs.answer import arguments_object
 from slipform.codecs.model_name import url_path
-from slipform.codecs.request_fields import Capabilities, Encoding, encode_function
+from slipform.codecs.request_fields import CACHE_MARK, Capabilities, Encoding, encode_function
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.ir import Media, Message, ModelRequest, ModelWarning, NamedTool, Part, Text, Tool, ToolCall, ToolResult
 from slipform.schema import OutputStrategy
@@ -46,12 +46,32 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
     if request.metadata:
         _add_metadata(body, request, out)
     out.add_extra(body, request)
+    if request.cache_prefix:
+        _mark_prefix(body)
     if stream:
         body["stream"] = True
     if _is_raw_predict(out.capabilities):
         del body["model"]
         body["anthropic_version"] = VERSION
     return body
+
+
+def _mark_prefix(body: dict[str, Any]) -> None:
+    """Mark the end of what requests share, tools and system in this order, unless the caller has set marks.
+
+    https://platform.claude.com/docs/en/build-with-claude/prompt-caching: four marks at most, and what stands before a
+    mark is cached with it. A prefix that is too short for the model's cache is not cached, which costs nothing.
+    """
+    system = body.get("system", ())
+    blocks = [{"type": "text", "text": system}] if isinstance(system, str) and system else list(system)
+    tools = body.get("tools", ())
+    contents = [turn["content"] for turn in body["messages"] if isinstance(turn["content"], list)]
+    if any(CACHE_MARK in block for block in [*blocks, *tools, *(each for content in contents for each in content)]):
+        return
+    if blocks:
+        body["system"] = [*blocks[:-1], {**blocks[-1], CACHE_MARK: {"type": "ephemeral"}}]
+    elif tools:
+        body["tools"] = [*tools[:-1], {**tools[-1], CACHE_MARK: {"type": "ephemeral"}}]
 
 
 def _is_raw_predict(capabilities: Capabilities) -> bool:

@@ -12,7 +12,7 @@ from slipform.codecs.answer import arguments_text
 from slipform.codecs.codec import ServedRequest
 from slipform.codecs.openai_chat.decode import replayable, split_content
 from slipform.codecs.openai_chat.encode import NAME
-from slipform.codecs.request_fields import SAMPLING, Fields, media_from_url, read_body, tagged, text, wrong
+from slipform.codecs.request_fields import CACHE_MARK, SAMPLING, Fields, media_from_url, read_body, tagged, text, wrong
 from slipform.errors import RequestError
 from slipform.ir import (
     Media,
@@ -34,7 +34,6 @@ from slipform.schema import ResponseFormat
 
 _SAMPLING = {name: name for name in SAMPLING}
 ANTHROPIC = "anthropic"
-CACHE_MARK = "cache_control"
 _ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
