@@ -493,17 +493,26 @@ def _words_of(message: Message) -> str:
 def _recorded(
     report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
 ) -> Report:
-    used = None
-    if response.warnings:
-        used = next((each.strategy for each in response.warnings if isinstance(each, DowngradeWarning)), None)
-    model = turn.request.model
-    question = None
+    attempt = _attempt_of(response, verdict, turn, plan, seconds)
     if (report.attempts or plan.keep_text) and turn.request.messages:
-        question = _words_of(turn.request.messages[-1])
+        attempt = msgspec.structs.replace(attempt, asked=_words_of(turn.request.messages[-1]))
+    attempts = (*report.attempts, attempt)
+    messages = (*report.warnings, *response.warnings, *verdict.warnings)
+    if not messages and not report.notes:
+        return Report(attempts)
+    distinct = dict.fromkeys(messages)
+    warnings = tuple(each for each in distinct if not each.informs)
+    return Report(attempts, warnings, 0, (*report.notes, *(each for each in distinct if each.informs)))
+
+
+def _attempt_of(response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float) -> Attempt:
+    strategy = None
+    if response.warnings:
+        strategy = next((each.strategy for each in response.warnings if isinstance(each, DowngradeWarning)), None)
     attempt = Attempt(
         "ok" if verdict.error is None else verdict.error.code,
-        used or turn.strategy,
-        model,
+        strategy or turn.strategy,
+        turn.request.model,
         verdict.candidate,
         response.text if plan.keep_text else None,
         verdict.repairs,
@@ -512,21 +521,14 @@ def _recorded(
         response.usage,
         seconds,
         _price(turn.request.calls, plan),
-        question,
-        response.stream,
+        stream=response.stream,
     )
     if response.tool_calls:
         attempt = msgspec.structs.replace(attempt, calls=_call_verdicts(response, verdict, plan))
     if plan.evidence is not None:
         parts = turn.parts if isinstance(turn.parts, Parts) else None
         attempt = msgspec.structs.replace(attempt, response=response, parts=parts)
-    attempts = (*report.attempts, attempt)
-    messages = (*report.warnings, *response.warnings, *verdict.warnings)
-    if not messages and not report.notes:
-        return Report(attempts)
-    distinct = dict.fromkeys(messages)
-    warnings = tuple(each for each in distinct if not each.informs)
-    return Report(attempts, warnings, 0, (*report.notes, *(each for each in distinct if each.informs)))
+    return attempt
 
 
 def _unenforced_outcome(response: ModelResponse, error: EnforcementError, report: Report, plan: Plan) -> Outcome:
