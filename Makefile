@@ -98,7 +98,7 @@ docs: $(VENV)/.installed-docs  ## the documentation as HTML
 screenshots: $(VENV)/.installed-dev $(VENV)/.installed-node  ## the pictures of the console in docs/img
 	$(BIN)/python -m tests.proxy.console_screenshots
 
-release-check:  ## build a wheel, install it without the checkout, run the README from it
+release-check:  ## all that a release needs: lint, tests on each Python here, the wheel installed and used, docs, SBOM
 	PYTHON=$(PYTHON) .ci/release-check
 
 clean:  ## remove what was built and installed
