@@ -18,9 +18,7 @@ REAL_WORLD = SHARED / "schemas" / "real_world.jsonl"
 
 _DRAFTS = frozenset({"draft3", "draft4", "draft6", "draft7", "draft2019-09", "draft2020-12", "v1"})
 
-needs_suite = pytest.mark.skipif(
-    not SUITE.is_dir(), reason="the official test suite is not there: `make .venv/.installed-suite`"
-)
+needs_suite = pytest.mark.skipif(not SUITE.is_dir(), reason="no official suite: `make .venv/.installed-suite`")
 needs_real_world = pytest.mark.skipif(not REAL_WORLD.is_file(), reason="the real-world schemas are not at ../shared")
 
 
