@@ -6,7 +6,7 @@ import json
 import random
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
 from slipform.testing import FakeVendor
 from tests.conftest import PERSON
-from tests.runner.batch_vendors import BASES, BatchVendor, DirectTransport, Faults, no_sleep
+from tests.runner.batch_vendors import BASES, Batch, BatchVendor, DirectTransport, Faults, no_sleep
 from tests.runner.conftest import (
     asked_for,
     command,
@@ -312,3 +312,29 @@ def test_the_command_shows_the_state_and_goes_on(tmp_path: Path, api: str) -> No
     assert len(vendor.batches) == 1
     assert "batches: 1 with 60 requests (0 retries), live calls: 6" in done.stderr
     assert "cost 0.0144, 0.0024 of it live" in done.stderr
+
+
+class LosesFirst(BatchVendor):
+    """A vendor with a batch of somebody else's, at which the first submit of ours breaks before it arrives."""
+
+    def handle(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        is_create = method == "POST" and path.startswith(("/v1/batches", "/v1/messages/batches?"))
+        if (is_create or ":batchGenerateContent" in path) and not self.batches:
+            requests = [(f"theirs-{number}", {"messages": [{"role": "user", "content": "P1"}]}) for number in range(60)]
+            self.batches["theirs"] = Batch("theirs", "theirs", requests, self._clock(), state="completed")
+            self.batches["theirs"].results = [self._succeeded(name, {}) for name, _ in requests]
+            return 502, {}, b"bad gateway"
+        return super().handle(method, path, headers, body)
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+def test_a_batch_of_the_same_size_that_is_not_ours_is_not_taken_for_it(tmp_path: Path, api: str) -> None:
+    vendor = LosesFirst(api, good)
+    summary = run(tmp_path, vendor)
+    check(tmp_path, 60)
+    assert len(vendor.batches) == 2
+    assert sorted(Counter(vendor.billed).values()) == [1] * 60
+    assert summary.batches is not None
+    assert summary.batches.live_calls == 0
