@@ -422,7 +422,9 @@ class DirectTransport:
         parts = urlsplit(request.url)
         self._around()
         path = f"{parts.path}?{parts.query}"
-        status, headers, body = self._vendor.handle(request.method, path, request.headers, request.body)
+        pieces = [] if request.upload is None else [piece async for piece in request.upload.pieces]
+        body = request.body or b"".join(pieces)
+        status, headers, body = self._vendor.handle(request.method, path, request.headers, body)
         self._around()
         is_live = path.startswith(("/v1/chat", "/openai/v1/chat", "/v1/messages?")) or ":generateContent" in path
         if not is_live and self._draw.random() < self._vendor.faults.lost_answers:

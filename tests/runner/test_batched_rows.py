@@ -21,9 +21,11 @@ from slipform.enforce import Budget
 from slipform.engine.setup import Options
 from slipform.errors import ConfigError, UpstreamError
 from slipform.prices import Price
+from slipform.providers.concurrency import throttled
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
+from slipform.providers.vendor_limits import MinuteLimits, VendorBudget
 from slipform.testing import FakeVendor
 from tests.conftest import PERSON
 from tests.runner.batch_vendors import BASES, Batch, BatchVendor, DirectTransport, Faults, no_sleep
@@ -338,3 +340,14 @@ def test_a_batch_of_the_same_size_that_is_not_ours_is_not_taken_for_it(tmp_path:
     assert sorted(Counter(vendor.billed).values()) == [1] * 60
     assert summary.batches is not None
     assert summary.batches.live_calls == 0
+
+
+@pytest.mark.timeout(60)
+def test_a_limit_of_live_tokens_does_not_hold_up_a_batch(tmp_path: Path) -> None:
+    vendor = BatchVendor("openai", good)
+    budget = VendorBudget(MinuteLimits(tokens=500))
+    transport = throttled(DirectTransport(vendor), None, budget)
+    provider = HttpProvider("openai", base_url=BASES["openai"], api_key="sk-test-key", transport=transport)
+    router = Router({"openai": provider}, default="openai/gpt-6-luna")
+    start(job_for(tmp_path, vendor, router), router, policy=BatchPolicy(sleep=no_sleep))
+    check(tmp_path, 60)
