@@ -351,3 +351,28 @@ def test_a_limit_of_live_tokens_does_not_hold_up_a_batch(tmp_path: Path) -> None
     router = Router({"openai": provider}, default="openai/gpt-6-luna")
     start(job_for(tmp_path, vendor, router), router, policy=BatchPolicy(sleep=no_sleep))
     check(tmp_path, 60)
+
+
+def test_rows_that_are_added_later_have_a_deadline_of_their_own(tmp_path: Path) -> None:
+    vendor = BatchVendor("openai", good)
+    clock = Clock()
+    policy = BatchPolicy(3600.0, clock=clock, sleep=clock.sleep)
+    run(tmp_path, vendor, policy=policy)
+    clock.now += 24 * 3600
+    write_rows(tmp_path / "in.jsonl", 90)
+    summary = run(tmp_path, vendor, policy=policy)
+    check(tmp_path, 90)
+    assert [len(batch.requests) for batch in vendor.batches.values()] == [60, 30]
+    assert summary.batches is not None
+    assert (summary.batches.requests, summary.batches.retries, summary.batches.live_calls) == (90, 0, 0)
+
+
+def test_failed_rows_are_retried_live(tmp_path: Path) -> None:
+    bad = {7}
+    vendor = BatchVendor("openai", lambda prompt, _: INVALID if asked_for(prompt) in bad else good(prompt, 0))
+    assert run(tmp_path, vendor).failed == 1
+    bad.clear()
+    router = router_for(vendor)
+    assert start(job_for(tmp_path, vendor, router), router, retry_failures=True).failed == 0
+    check(tmp_path, 60)
+    assert len(vendor.batches) == 1

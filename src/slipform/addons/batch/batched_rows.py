@@ -184,6 +184,7 @@ async def answer_in_batches(
     items = BatchedRows(rows, pending, journal, on_row)
     calls = items.calls = BatchedCalls(vendor, log, rows.route, policy)
     await calls.run(items)
+    log.finish()
     shutil.rmtree(folder, ignore_errors=True)
     return totals_of(log, journal.calls())
 
@@ -192,11 +193,12 @@ def totals_of(log: BatchLog, lines: Iterator[bytes]) -> BatchTotals:
     """Return what a job has taken."""
     live = [_live_decoder.decode(line) for line in lines if line.startswith(_LIVE_MARK)]
     costs = [each.cost for each in live if each.cost is not None]
-    results = sum((each.counts for each in log.fetched if each.counts is not None), ResultCounts())
+    results = log.counts
+    ended = [each for each in log.batches if each.counts is not None]
     return BatchTotals(
-        batches=len(log.fetched),
+        batches=len(ended),
         requests=results.requests,
-        retries=results.requests - len({key for batch in log.fetched for key in batch.ids}),
+        retries=results.requests - len({key for batch in ended for key in batch.ids}),
         live_calls=sum(each.calls for each in live),
         results=results,
         live_usage=sum((each.usage for each in live), Usage()),

@@ -193,4 +193,5 @@ async def in_batches(
     finally:
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
+    log.finish()
     shutil.rmtree(batched.folder, ignore_errors=True)
