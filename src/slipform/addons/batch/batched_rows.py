@@ -18,7 +18,7 @@ from slipform.addons.batch.file_rows import read_row
 from slipform.addons.batch.jobs import BatchJob, PendingRows, Task
 from slipform.addons.batch.journal import Journal, content_hash, read_entries
 from slipform.addons.batch.scheduler import answer_rows
-from slipform.addons.batch.vendor_batches import VendorBatches
+from slipform.addons.batch.vendor_batches import VendorBatches, batches_of
 from slipform.codecs import find_codec
 from slipform.codecs.batches import BatchStatus
 from slipform.enforce import Outcome, Plan
@@ -26,7 +26,6 @@ from slipform.engine.drive import run_async
 from slipform.errors import ConfigError, EnforcementError, RequestError, SlipformError, UpstreamError
 from slipform.ir import ModelRequest, Usage
 from slipform.prices import BATCH_TIER, cost_of
-from slipform.providers.router import Router
 
 _LIVE_MARK = b'{"live":'
 
@@ -160,23 +159,12 @@ def folder_of(job: BatchJob) -> Path:
     return job.out.with_name(f"{job.out.name}.batches")
 
 
-def check_batches(job: BatchJob, router: Router) -> VendorBatches:
-    """Return the job's batch API; raises `ConfigError` before anything is sent where there is none."""
-    if job.fallbacks:
-        raise ConfigError(
-            "A vendor's batch asks one model, and this job has several",
-            where="model",
-            hint="Name one model, or leave `via` out: live calls try one after the other.",
-        )
-    return VendorBatches.of(*router.resolve(job.model))
-
-
 async def answer_in_batches(
     rows: RowCaller, pending: PendingRows, journal: Journal, on_row: RowSink, policy: BatchPolicy
 ) -> BatchTotals:
     """Answer the pending rows through batches; return what the whole job has taken."""
     job = rows.job
-    vendor = dataclasses.replace(check_batches(job, rows.route.router), sleep=policy.sleep)
+    vendor = dataclasses.replace(batches_of(rows.route.router, job.models), sleep=policy.sleep)
     folder = folder_of(job)
     folder.mkdir(exist_ok=True)
     reader = ResultReader(vendor.api, find_codec(vendor.provider.api), rows.route.price(job.options.prices))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import Upload
 from slipform.providers.retry import requested_wait
+from slipform.providers.router import Router
 
 _MAX_BYTES: Final = 1 << 32
 _PIECE: Final = 1 << 18
@@ -180,6 +181,17 @@ async def _pieces(body: bytes) -> AsyncIterator[bytes]:
     view = memoryview(body)
     for start in range(0, len(body), _PIECE):
         yield bytes(view[start : start + _PIECE])
+
+
+def batches_of(router: Router, models: Sequence[str]) -> VendorBatches:
+    """Return the batches of a job's model; raises `ConfigError` before anything is sent where that cannot be."""
+    if len(models) > 1:
+        raise ConfigError(
+            "A vendor's batch asks one model, and several are named",
+            where="model",
+            hint="Name one model, or leave `via` out: live calls try one after the other.",
+        )
+    return VendorBatches.of(*router.resolve(models[0]))
 
 
 def _is_unclear(error: UpstreamError) -> bool:

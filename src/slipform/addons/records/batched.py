@@ -12,7 +12,7 @@ from pathlib import Path
 from slipform.addons.batch.batch_log import BatchLog, ResultReader
 from slipform.addons.batch.batched_calls import BatchedCalls, BatchPolicy
 from slipform.addons.batch.call import resolved_models
-from slipform.addons.batch.vendor_batches import VendorBatches
+from slipform.addons.batch.vendor_batches import VendorBatches, batches_of
 from slipform.addons.records.calls import FinishedCall, PieceCaller
 from slipform.addons.records.drive import CallJournal, question_key
 from slipform.addons.records.running import Extractor
@@ -21,7 +21,7 @@ from slipform.codecs import find_codec
 from slipform.enforce import Outcome, Plan
 from slipform.engine.drive import run_async
 from slipform.engine.planning import ModelRoute
-from slipform.errors import ConfigError, SlipformError
+from slipform.errors import SlipformError
 from slipform.ir import ModelRequest
 
 
@@ -158,14 +158,7 @@ class BatchedPieceCaller:
 
 def batch_api_of(extractor: Extractor) -> VendorBatches:
     """Return the batch API of an extractor's model; raises `ConfigError` before anything is sent where it has none."""
-    names = resolved_models(extractor.router, extractor.models)
-    if len(names) > 1:
-        raise ConfigError(
-            "A vendor's batch asks one model, and several are named",
-            where="model",
-            hint="Name one model, or leave `via` out: live calls try one after the other.",
-        )
-    return VendorBatches.of(*extractor.router.resolve(names[0]))
+    return batches_of(extractor.router, resolved_models(extractor.router, extractor.models))
 
 
 @asynccontextmanager

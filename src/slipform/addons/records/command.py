@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipform.addons.batch.command import BatchEngine, BatchVia, deadline_seconds
+from slipform.addons.batch.command import BatchEngine, BatchVia, DeadlineOption, ViaOption, deadline_seconds
 from slipform.cli.terminal import ConfigOption, Exit
 
 if TYPE_CHECKING:  # a command imports what it needs when it runs: help and completion answer at once
@@ -47,12 +47,8 @@ def extract(
     rounds: Annotated[int, typer.Option(min=0, help="How often gaps are asked about again, at most.")] = 6,
     concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls, at most.")] = 8,
     engine: Annotated[BatchEngine, typer.Option(help="This machine, or a Ray cluster.")] = BatchEngine.LOCAL,
-    via: Annotated[BatchVia, typer.Option(help="Live calls, or the vendor's batch API at half the price.")] = (
-        BatchVia.LIVE
-    ),
-    deadline: Annotated[
-        str, typer.Option(help="With --via batch: when all calls are done; in time, the rest is asked live.")
-    ] = "24h",
+    via: ViaOption = BatchVia.LIVE,
+    deadline: DeadlineOption = "24h",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate tokens and cost; call nothing.")] = False,
     config: ConfigOption = None,
 ) -> None:
