@@ -84,6 +84,11 @@ class BatchJob:
     """Seconds after the first batch, at which every row has a result."""
 
     @property
+    def models(self) -> tuple[str, ...]:
+        """The models to try for a row, in their order."""
+        return (self.model, *self.fallbacks)
+
+    @property
     def window(self) -> int:
         """How far rows may be ahead of the slowest one: a bound on memory, of about 100 bytes a row."""
         return max(_WINDOW, 64 * self.concurrency)
