@@ -10,8 +10,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from slipform.enforce.judging import Requirement, judge
 from slipform.errors import JsonEnforcementError
 from slipform.ir import ModelResponse
@@ -42,22 +40,32 @@ def _loaded(text: str) -> Loaded | None:
     return None if any(note.kind == "several_candidates" for note in loaded.notes) else loaded
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_the_lenient_parser_agrees_with_loads(name: str) -> None:
-    text = TEXTS[name]
-    loaded, parser = _loaded(text), Parser(lenient=True).feed(text).finish()
-    if parser.error is not None or parser.value is PENDING:
-        assert name not in EXCEPTED
-        return
-    differs = loaded is not None and parser.value != loaded.value
-    assert differs == (name in EXCEPTED), text
-    if differs or loaded is None:
-        assert parser.notes, text
+def test_the_lenient_parser_agrees_with_loads() -> None:
+    wrong = []
+    compared = 0
+    for name, text in TEXTS.items():
+        loaded = _loaded(text)
+        parser = Parser(lenient=True).feed(text).finish()
+        gives_up = parser.error is not None or parser.value is PENDING
+        differs = not gives_up and loaded is not None and parser.value != loaded.value
+        compared += not gives_up and loaded is not None
+        if differs != (name in EXCEPTED):
+            wrong.append(f"{name}: {text!r}")
+        elif not gives_up and (differs or loaded is None) and not parser.notes:
+            wrong.append(f"{name}, without a note: {text!r}")
+    assert wrong == []
+    assert compared > 540, "the parser gives up too often to be compared"
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_the_judge_agrees_with_loads(name: str) -> None:
-    loaded = _loaded(TEXTS[name])
-    verdict = judge(ModelResponse(text=TEXTS[name]), Requirement(ANYTHING))
-    if loaded is not None and verdict.ok and verdict.doubt is None:
-        assert verdict.value == loaded.value
+def test_the_judge_agrees_with_loads() -> None:
+    wrong = []
+    compared = 0
+    for name, text in TEXTS.items():
+        loaded = _loaded(text)
+        verdict = judge(ModelResponse(text=text), Requirement(ANYTHING))
+        if loaded is not None and verdict.ok and verdict.doubt is None:
+            compared += 1
+            if verdict.value != loaded.value:
+                wrong.append(f"{name}: {text!r}")
+    assert wrong == []
+    assert compared > 860, "the judge doubts too often to be compared"
