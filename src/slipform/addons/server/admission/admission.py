@@ -7,7 +7,7 @@ import difflib
 import ipaddress
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -30,6 +30,7 @@ from slipform.addons.server.admission.refusals import (
     WrongKey,
 )
 from slipform.addons.server.admission.shared_state import SharedState
+from slipform.addons.server.http_server.request_cycle import RequestCycle
 from slipform.addons.server.observability.call_record import Header
 from slipform.config import Settings
 from slipform.errors import ConfigError, UnknownModelError
@@ -162,15 +163,14 @@ class AdmissionControl:
         headers: Mapping[bytes, bytes],
         rate_limit_headers: Sequence[Header] = (),
         address: str = "",
-        make_room: Callable[[], bool] | None = None,
-        task: asyncio.Task[None] | None = None,
+        cycle: RequestCycle | None = None,
     ) -> Admission:
         """Return the admission of a call: `with` admits it, or raises the error for its caller.
 
-        `make_room` stops another call whose client does not read, and says whether there was one. `task` is the one
-        that answers, where that is known: to ask asyncio for it is a system call.
+        `cycle` is set where the server is ours: it stops another call whose client does not read, and knows the task
+        that answers, for which asking asyncio is a system call.
         """
-        return Admission(self, caller, headers, rate_limit_headers, _name(caller, address), make_room, task)
+        return Admission(self, caller, headers, rate_limit_headers, _name(caller, address), cycle)
 
     def caller(self, headers: Mapping[bytes, bytes], query: bytes = b"") -> Caller:
         """Whose key came with a request: in one of the headers the vendors use, or in Gemini's `?key=`."""
@@ -314,8 +314,8 @@ class AdmissionControl:
         if budget is not None and budget.max_concurrent is not None:
             limit = budget.max_concurrent
         has_share = count >= limit
-        make_room = admission.make_room
-        if self.in_flight >= self.max_concurrent and (has_share or make_room is None or not make_room()):
+        cycle = admission.cycle
+        if self.in_flight >= self.max_concurrent and (has_share or cycle is None or not cycle.make_room()):
             raise Busy(
                 f"{self.in_flight} requests are under way, as many as this server takes",
                 hint="Try again in a moment.",
@@ -373,7 +373,7 @@ class Admission:
     """
 
     __slots__ = (
-        "_guard", "_has_body", "_loop", "_task", "_timer", "began", "caller", "expired", "headers", "make_room", "name",
+        "_guard", "_has_body", "_loop", "_task", "_timer", "began", "caller", "cycle", "expired", "headers", "name",
         "request_headers",
     )  # fmt: skip
 
@@ -384,19 +384,18 @@ class Admission:
         headers: Mapping[bytes, bytes],
         rate_limit_headers: Sequence[Header],
         name: str,
-        make_room: Callable[[], bool] | None,
-        task: asyncio.Task[None] | None,
+        cycle: RequestCycle | None,
     ) -> None:
         self._guard = guard
         self.name = name
         """Whom the call is counted for."""
-        self.make_room = make_room
+        self.cycle = cycle
         self.caller = caller
         self.request_headers = headers
         self.headers = rate_limit_headers
         """Headers that show the caller's rate limits."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[Any] | None = task
+        self._task: asyncio.Task[Any] | None = None if cycle is None else cycle.task
         self.began = 0.0
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None

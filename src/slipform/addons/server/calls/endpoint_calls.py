@@ -22,7 +22,7 @@ from slipform.addons.server.admission.spending import CallSpending, Rewrite, Spe
 from slipform.addons.server.calls import batch_files
 from slipform.addons.server.calls.batch_shapes import BatchShapes, EnforcedResults
 from slipform.addons.server.calls.endpoints import EndpointRow, Located, NotServedError, upstream_path
-from slipform.addons.server.calls.forward import ForwardedCall, pass_through, renamed
+from slipform.addons.server.calls.forward import AnswerChanges, ForwardedCall, pass_through, renamed
 from slipform.addons.server.calls.honoured import RESPONSES, response_stores_of
 from slipform.addons.server.calls.model_names import check_fields, check_only, folded, is_named_plainly
 from slipform.addons.server.calls.multipart import (
@@ -247,7 +247,7 @@ class EndpointForwarder:
             rewrite = await self._enforced_results(target.name, segments[row.resources[-1]], row.family)
         if spent is not None and target.streamed and row.usage and not _draws(row):
             rewrite = spent.meter_stream(row.usage, rewrite)
-        result = await pass_through(forwarded, calls, send, record, _error_event, cost, change, rewrite)
+        result = await pass_through(forwarded, calls, send, record, AnswerChanges(_error_event, cost, change, rewrite))
         record.status, record.outcome, record.usage = result
         if row.method == "DELETE" and result.status < 300 and self._store is not None:
             await self._store.remove(target.name, segments[row.resources[-1]])

@@ -18,7 +18,7 @@ from slipform.addons.server.calls.choices import (
     merged,
     requested_answers,
 )
-from slipform.addons.server.calls.forward import ForwardedCall, ForwardResult, pass_through
+from slipform.addons.server.calls.forward import AnswerChanges, ForwardedCall, ForwardResult, pass_through
 from slipform.addons.server.calls.frames import BoundCall
 from slipform.addons.server.calls.inbound import Inbound
 from slipform.addons.server.calls.incomplete import closing_chunk, incomplete_answer
@@ -216,7 +216,7 @@ def _forward_response(
     rewrite: Rewrite | None = None if call.id_markers is None else call.id_markers.feed
     if spending is not None:
         rewrite = spending.meter_stream(forwarded.api, rewrite)
-    return pass_through(forwarded, calls, send, record, fail, cost, change, rewrite)
+    return pass_through(forwarded, calls, send, record, AnswerChanges(fail, cost, change, rewrite))
 
 
 async def _rewrite_ids(id_markers: AnswerMarks, _status: int, data: bytes) -> bytes:

@@ -302,23 +302,27 @@ Change: TypeAlias = Callable[[int, bytes], Awaitable[bytes]]
 """What is done to the body of a whole answer, given its status."""
 
 
+class AnswerChanges(NamedTuple):
+    """What is added to an answer that is passed on, and changed in it."""
+
+    fail: Callable[[SlipformError], bytes] | None
+    """Encodes an error in the middle of a stream."""
+    cost: Callable[[Usage], float | None] | None = None
+    """Says what tokens cost, for a header or for the usage of a stream."""
+    change: Change | None = None
+    """For whole answers."""
+    rewrite: Callable[[bytes], bytes] | None = None
+    """For the pieces of a stream, with nothing at its end."""
+
+
 async def pass_through(
-    call: ForwardedCall,
-    calls: CallCount,
-    send: Send,
-    record: CallRecord,
-    fail: Callable[[SlipformError], bytes] | None,
-    cost: Callable[[Usage], float | None] | None = None,
-    change: Change | None = None,
-    rewrite: Callable[[bytes], bytes] | None = None,
+    call: ForwardedCall, calls: CallCount, send: Send, record: CallRecord, changes: AnswerChanges
 ) -> ForwardResult:
     """Send the call on and its answer back; what that takes is counted in `calls`.
 
-    Where `cost` says what tokens cost, the answer tells it: in a header, or in the usage of a stream. `change` is for
-    whole answers, `rewrite` for the pieces of a stream, with nothing at its end.
-
-    An error before the answer's first byte is raised; `fail` spells one that comes in the middle of a stream.
+    An error before the answer's first byte is raised.
     """
+    fail, cost, change, rewrite = changes
     answer = await call.provider.forward_async(call.route, call.body, call.headers, calls)
     try:
         status = answer.status

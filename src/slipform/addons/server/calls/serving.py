@@ -122,8 +122,7 @@ async def _answer(call: Call, history: CallHistory) -> None:
     call.record.caller = caller.name
     if guard.is_limited(caller):
         rate_limit_headers = await guard.check_rate_limit(caller, address, call.api.name)
-    make_room, task = (None, None) if cycle is None else (cycle.make_room, cycle.task)
-    with guard.admit(caller, headers, rate_limit_headers, address, make_room, task) as admission:
+    with guard.admit(caller, headers, rate_limit_headers, address, cycle) as admission:
         if call.located is not None and call.located.row.kind != "enforced":
             guard.check_host(headers, local_host(scope))
             await _answer_endpoint(call, call.located, admission)
