@@ -121,8 +121,8 @@ OTHER_REQUESTS: dict[str, Any] = {
     "logprobs": 2,
 }
 """One other value for every field of a request that may change its answer."""
-SAME_ANSWER = {"model", "metadata", "timeout", "calls", "tells_schema", "frame"}
-"""The fields that do not: the key has the model's full name instead, and the others are not sent."""
+SAME_ANSWER = {"model", "metadata", "timeout", "calls", "tells_schema", "frame", "cache_prefix"}
+"""The fields that do not: the key has the model's full name instead, the others are not sent or only mark what is."""
 
 
 def test_every_field_of_a_request_belongs_to_the_cache_key_or_is_listed_as_one_that_does_not() -> None:
