@@ -447,6 +447,31 @@ const checks = {
     assert.match(await text(page, '[aria-label="What attempt 2 was asked"]'), /year/);
     await page.close();
   },
+  async '193 an operator makes a key that is shown once, changes it and revokes it'() {
+    const page = await open('keys', KEYED, await browser.createBrowserContext());
+    await page.waitForSelector('#key');
+    await page.type('#key', OPERATOR);
+    await page.click('button.main');
+    await page.waitForSelector('input[name=name]');
+    await page.type('input[name=name]', 'newcomer');
+    await page.type('input[name=max_cost]', '2.5');
+    await page.click('form button.main');
+    await page.waitForSelector('#secret');
+    const secret = await text(page, '#secret');
+    assert.equal((await bare(KEYED, '/v1/models', { authorization: `Bearer ${secret}` })).status, 200);
+    const inRow = (label) => page.evaluate((each) => { const row = [...document.querySelectorAll('tbody tr')].find((one) => one.cells[0].textContent === 'newcomer'); [...row.querySelectorAll('button')].find((button) => button.textContent.startsWith(each)).click(); }, label);
+    await inRow('Change');
+    await until(page, () => /Limits of newcomer/.test(document.querySelector('main').textContent));
+    assert.equal(await page.$$eval('input[name=max_cost]', (boxes) => boxes[1].value), '2.5');
+    await page.$$eval('input[name=requests_per_minute]', (boxes) => { boxes[1].value = '7'; });
+    await page.evaluate(() => [...document.querySelectorAll('form button')].find((button) => button.textContent === 'Change').click());
+    await until(page, () => [...document.querySelectorAll('tbody tr')].some((row) => row.cells[0].textContent === 'newcomer' && row.cells[3].textContent === '7'));
+    await inRow('Revoke');
+    await inRow('Revoke newcomer for good');
+    await until(page, () => ![...document.querySelectorAll('tbody tr')].some((row) => row.cells[0].textContent === 'newcomer'));
+    assert.equal((await bare(KEYED, '/v1/models', { authorization: `Bearer ${secret}` })).status, 401);
+    await page.close();
+  },
   async '20 forty hostile words stay words, wherever they stand'() {
     const given = JSON.parse(HOSTILE);
     assert.ok(given.length >= 40);

@@ -481,6 +481,8 @@ def _price(calls: CallCount | None, plan: Plan) -> AnyPrice | None:
 
 
 def _call_verdicts(response: ModelResponse, verdict: Verdict, plan: Plan) -> tuple[CallVerdict, ...]:
+    if not response.tool_calls:
+        return ()
     calls = _without_answer_call(response, plan).tool_calls
     return tuple([CallVerdict(call, verdict.wrong_calls.get(call.id, ())) for call in calls])
 
@@ -522,9 +524,8 @@ def _attempt_of(response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Pl
         seconds,
         _price(turn.request.calls, plan),
         stream=response.stream,
+        calls=_call_verdicts(response, verdict, plan),
     )
-    if response.tool_calls:
-        attempt = msgspec.structs.replace(attempt, calls=_call_verdicts(response, verdict, plan))
     if plan.evidence is not None:
         parts = turn.parts if isinstance(turn.parts, Parts) else None
         attempt = msgspec.structs.replace(attempt, response=response, parts=parts)

@@ -208,6 +208,11 @@ class AdmissionControl:
             return None
         return _caller_of(key)
 
+    def reload_keys(self) -> None:
+        """Read the key file now, as it was changed here."""
+        if self._keys is not None:
+            self._keys.refresh()
+
     def listed_keys(self) -> list[tuple[dict[str, Any], KeyBudget]]:
         """The keys as an operator may see them, no secret, no hash; and their budgets."""
         return [

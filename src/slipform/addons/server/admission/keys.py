@@ -19,6 +19,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
@@ -43,6 +44,8 @@ Taken: TypeAlias = Literal["taken", "no server", "not taken", "unknown"]
 _WAIT_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _ACCESS_LIST = "system.posix_acl_access"
+ON_BEHALF_OF: ContextVar[str] = ContextVar("on_behalf_of", default="")
+"""The operator for whom a server changes the file, for the audit log."""
 _SPANS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
@@ -370,8 +373,10 @@ def _append(file: BinaryIO, line: bytes) -> None:
 
 
 def _actor() -> str:
-    """The user of this process, and the one who called `sudo`."""
+    """The user of this process, and the one who called `sudo`, or the operator who used the console."""
     name = user_name(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "")
+    if operator := ON_BEHALF_OF.get():
+        return f"{name} (console, {operator})"
     through = os.environ.get("SUDO_USER")
     return f"{name} (sudo by {through})" if through else name
 

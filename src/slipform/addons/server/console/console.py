@@ -24,6 +24,7 @@ from slipform.addons.server.calls.pages import WrongMethodError, openapi_bytes, 
 from slipform.addons.server.console.access import ConsoleAccess, console_secret
 from slipform.addons.server.console.archive import CallArchive
 from slipform.addons.server.console.history import MOST_PINNED, CallHistory
+from slipform.addons.server.console.key_changes import budget_fields, create_key, edit_key, revoke_key
 from slipform.addons.server.console.other_workers import LAST_EVENT, OtherWorkers
 from slipform.addons.server.console.rows import FIELDS, matches, narrowest, parse_query
 from slipform.addons.server.console.schema_builder import build_schema
@@ -248,6 +249,9 @@ class Console:
             await _send(send, await self._read(name, rest, query, caller, others, alone=alone))
         else:
             payload = _parsed(await read_body(receive, _MAX_BODY))
+            if name == "keys":
+                await _send(send, await self._change_keys(method, rest, payload, caller))
+                return
             if not alone and name in _CHANGES:
                 _log.info("console: %s %s by %s", method, scope["path"][:200], caller.name or "who has the link")
                 await self.workers.ask(method, path_of(scope), payload)
@@ -299,14 +303,23 @@ class Console:
         if name == "me":
             return await self._me(caller, others)
         if name == "models":
-            names = [each for each in router.names() if caller.may_use(each, router)]
-            attempts = deployment.settings.max_attempts
-            return {"models": names, "default": deployment.settings.first_model, "max_attempts": attempts}
+            return _models_for(caller, deployment)
+        if name == "prices":
+            return {"models": await self._priced_models(deployment)}
         if name == "keys":
             return {"keys": await self._keys(deployment, others)} if not alone else self._last_use()
         if name == "openapi":
             return orjson.loads(openapi_bytes())
         raise UnknownPathError(f"Unknown path: {API}{name}")
+
+    async def _priced_models(self, deployment: Deployment) -> list[dict[str, Any]]:
+        """Return the prices and limits of the models that are named or were called."""
+        from slipform.addons.server.console.views import priced_models
+
+        rows = [row for row in self.history.rows() if row["outcome"] == "ok"]
+        called = [f"{row['provider']}/{row['upstream_model']}" for row in rows]
+        router = deployment.client.router
+        return await asyncio.to_thread(priced_models, router, deployment.settings, [*router.names(), *called])
 
     def _recent(self, since: float) -> Iterator[Mapping[str, Any]]:
         """Rows since a time, and older ones from disk where there is an archive and it belongs to this user."""
@@ -360,7 +373,7 @@ class Console:
             if deployment.gate.spending is not None:
                 standing = await deployment.gate.spending.standing(key["id"], budget)
                 spent = spend(key["name"], budget, standing, time.time())
-            listed.append({**key, "last_used": used.get(key["name"]), "spend": spent})
+            listed.append({**key, **budget_fields(budget), "last_used": used.get(key["name"]), "spend": spent})
         return listed
 
     async def _rows(self, query: Mapping[str, str], others: list[Any]) -> dict[str, Any]:
@@ -439,6 +452,27 @@ class Console:
         if name == "requests" and part == "pin" and method in ("PUT", "DELETE"):
             return await self._pin(identity, pinned=method == "PUT", alone=alone)
         raise UnknownPathError(f"Unknown path: {method} {API}{name}")
+
+    async def _change_keys(
+        self, method: str, key_id: str, payload: Mapping[str, Any], operator: Caller
+    ) -> dict[str, Any]:
+        """Change the key file for an operator, who cannot take away the key of the own session."""
+        deployment = self._deployment()
+        if not deployment.gate.guard.requires_key:
+            raise RequestError("This server has no key file", hint="Set `server.keys_file`, then sign in with a key.")
+        if key_id and key_id == operator.id and (method == "DELETE" or payload.get("disabled") is True):
+            raise RequestError("You are signed in with this key", hint="Use another operator's key for that.")
+        settings = deployment.settings
+        if method == "POST" and not key_id:
+            outcome = await asyncio.to_thread(create_key, settings, operator.name, payload)
+        elif method == "PUT" and key_id:
+            outcome = await asyncio.to_thread(edit_key, settings, operator.name, key_id, payload)
+        elif method == "DELETE" and key_id:
+            outcome = await asyncio.to_thread(revoke_key, settings, operator.name, key_id)
+        else:
+            raise UnknownPathError(f"Unknown path: {method} {API}keys")
+        deployment.gate.guard.reload_keys()
+        return outcome
 
     async def _check_provider(self, name: str) -> dict[str, Any]:
         from slipform.providers.probe import probe
@@ -524,6 +558,14 @@ async def _judge_again(payload: Mapping[str, Any]) -> Any:
     if not isinstance(text, str) or not isinstance(document, dict):
         raise RequestError("`text` and `schema` are needed", where="text")
     return await asyncio.to_thread(views.judge_again, text, document)
+
+
+def _models_for(caller: Caller, deployment: Deployment) -> dict[str, Any]:
+    """Return what the playground offers: the models that a caller may use, and how many attempts."""
+    router = deployment.client.router
+    names = [each for each in router.names() if caller.may_use(each, router)]
+    settings = deployment.settings
+    return {"models": names, "default": settings.first_model, "max_attempts": settings.max_attempts}
 
 
 def _from_all(workers: list[Any], name: str) -> list[dict[str, Any]]:

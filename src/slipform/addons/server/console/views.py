@@ -9,8 +9,11 @@ from typing import Any
 import orjson
 
 from slipform.addons.local import LocalProvider
+from slipform.config import ProviderSettings, Settings
 from slipform.enforce import loads_report
+from slipform.engine.planning import model_price
 from slipform.errors import SlipformError
+from slipform.prices import ListedPrice
 from slipform.providers.base import Provider
 from slipform.providers.concurrency import ThrottledTransport
 from slipform.providers.http import HttpProvider
@@ -25,6 +28,7 @@ DIALECTS = ("openai", "anthropic", "gemini", "mistral")
 _STAGES = ("first", "repaired", "reasked", "failed", "passed", "cached")
 _MOST_LISTED = 200
 _BUCKET = math.log(1.04)
+_NO_LIMITS = ProviderSettings()
 
 
 def tally(rows: Iterable[Mapping[str, Any]], window: float, now: float, steps: int = 60) -> dict[str, Any]:
@@ -237,6 +241,32 @@ def provider_health(router: Router, entries: Mapping[str, Any]) -> list[dict[str
             }
         )
     return listed
+
+
+def priced_models(router: Router, settings: Settings, names: Iterable[str]) -> list[dict[str, Any]]:
+    """Return what each model costs for a million tokens, and the limits that the settings have for its provider."""
+    rows = []
+    for name in list(dict.fromkeys(names))[:_MOST_LISTED]:
+        try:
+            provider, model = router.resolve(name)
+        except SlipformError:  # a list, or a model that a caller misspelled
+            continue
+        price = model_price(settings.own_prices, provider, model)
+        if isinstance(price, ListedPrice):
+            price = price.resolve()
+        limits = settings.providers.get(provider.name, _NO_LIMITS)
+        rows.append(
+            {
+                "name": name,
+                "model": f"{provider.name}/{model}",
+                "input": None if price is None else price.input,
+                "output": None if price is None else price.output,
+                "requests_per_minute": limits.requests_per_minute,
+                "tokens_per_minute": limits.tokens_per_minute,
+                "max_concurrent": limits.max_concurrent,
+            }
+        )
+    return rows
 
 
 def downgrades_of(provider: Provider) -> list[dict[str, Any]]:

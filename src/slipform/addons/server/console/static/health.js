@@ -1,7 +1,7 @@
 // Schemas and their weak fields, one schema with all that is known of it; providers, how they do, what was learnt of them.
 import { del, get, post } from './api.js';
 import { keyOf } from './chart.js';
-import { bytes, count, h, head, icon, ms, percent, replace, table, width } from './dom.js';
+import { bytes, count, h, head, icon, money, ms, none, percent, replace, table, width } from './dom.js';
 import { field, heat, NAMES, STAGES, to } from './pages.js';
 import { ledger } from './panels.js';
 import { parsed, schemaOf } from './trace.js';
@@ -73,9 +73,14 @@ const LOOKS = { ok: 'good', failing: 'bad', throttled: 'warn', 'no key': 'warn' 
 
 export async function providers(main) {
   const box = h('div.cards');
-  replace(main, head('Providers', 'How each provider did in the last 15 minutes, and known limitations.'), box);
+  const prices = h('section.card', {}, h('h2', 'Models'), h('p.muted', 'reading prices …'));
+  replace(main, head('Providers', 'How each provider did in the last 15 minutes, and known limitations.'), box, prices);
   const draw = async () => replace(box, (await get('providers?window=900')).providers.map((each) => provider(each, draw)));
   await draw();
+  const { models: known } = await get('prices');
+  const limit = (each) => [each.requests_per_minute ? `${count(each.requests_per_minute)} calls/min` : null, each.tokens_per_minute ? `${count(each.tokens_per_minute)} tokens/min` : null, each.max_concurrent ? `${count(each.max_concurrent)} at a time` : null].filter(Boolean).join(', ') || none;
+  replace(prices, h('h2', 'Models'), known.length ? table(['name', 'model', 'input, per million tokens', 'output', 'limits'], known.map((each) => [h('a', { href: to(`model:${each.name}`) }, each.name), each.model, money(each.input), money(each.output), limit(each)]), 'Models', [2, 3])
+    : h('p.muted', 'No model is named in the settings, and none was called yet.'), h('p.label', {}, 'Prices are those of the settings (', h('code', 'prices'), '), else those that ship with slipform; without one, costs are not counted.'));
   return {};
 }
 

@@ -1,7 +1,7 @@
-// The other pages: overview, keys, about.
+// The other pages: overview, about.
 import { del, get, post } from './api.js';
 import { asTable, bars, keyOf, lines } from './chart.js';
-import { ago, bytes, count, h, head, money, ms, none, percent, replace, table, width } from './dom.js';
+import { bytes, count, h, head, money, ms, none, percent, replace, table, width } from './dom.js';
 import { runSample } from './sample.js';
 
 export const STAGES = ['first', 'repaired', 'reasked', 'failed', 'passed', 'cached'];
@@ -55,14 +55,6 @@ function fieldOf(pointer) {
 }
 
 export const field = (pointer) => { const [path, keyword] = fieldOf(pointer); return [h('code', { title: pointer || '/' }, path), ' ', h('span.label', {}, keyword)]; };
-
-export async function keys(main) {
-  const found = await get('keys');
-  const spent = (key) => (key.spend ? `${money(key.spend.spent.cost)}${key.spend.limits.cost ? ` of ${money(key.spend.limits.cost)}` : ''} · ${count(key.spend.spent.tokens)} tokens · ${count(key.spend.requests)} calls` : none);
-  replace(main, head('Keys', 'Who may call, within which limits, and what they have spent. Keys are made and changed with slipform keys.'), found.keys.length ? h('div.card', {}, table(['name', 'id', 'models', 'per minute', 'spent', 'last used', 'expires', ''], found.keys.map((key) => [key.name, h('code', {}, key.id), key.models ? key.models.join(', ') : 'all', key.requests_per_minute || none, spent(key), ago(key.last_used), key.expires || none, key.disabled ? h('span.pill.bad', 'disabled') : key.operator ? h('span.pill.note-c', 'operator') : h('span.pill.good', 'in use')]), 'Keys'))
-    : h('div.card.empty', h('h2', 'No keys'), h('p', 'Anybody who reaches this server may call it. This makes the first key:'), h('pre', 'slipform keys add NAME')));
-  return {};
-}
 
 /** The button that turns the recording of prompts and answers on or off, where only this machine can call. */
 export function recordingSwitch(isRecorded, after) {
