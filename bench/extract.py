@@ -25,7 +25,7 @@ from tests.records.generate import GENRES, Document
 from tests.records.layouts import LAYOUTS
 
 import slipform
-from slipform.addons.records import Extraction
+from slipform.addons.records.result import Extraction
 from slipform.ir import Message, ModelRequest
 from slipform.providers.router import Router
 from slipform.testing import Faults, UnreliableModel

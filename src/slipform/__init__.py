@@ -11,12 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slipform.addons.records import extract as extract
-    from slipform.addons.records import extract_async as extract_async
-    from slipform.addons.records import extract_estimate as extract_estimate
-    from slipform.addons.records import extract_full as extract_full
-    from slipform.addons.records import extract_full_async as extract_full_async
-    from slipform.addons.records import extract_stream as extract_stream
+    from slipform.addons.records.api import extract as extract
+    from slipform.addons.records.api import extract_async as extract_async
+    from slipform.addons.records.api import extract_estimate as extract_estimate
+    from slipform.addons.records.api import extract_full as extract_full
+    from slipform.addons.records.api import extract_full_async as extract_full_async
+    from slipform.addons.records.api import extract_stream as extract_stream
     from slipform.enforce import Budget as Budget
     from slipform.enforce import Guard as Guard
     from slipform.enforce import Report as Report
@@ -118,7 +118,7 @@ _HOMES = {
     "library.mcp_tools": ("McpServer",),
     "library.messages": ("audio", "file", "fill", "image"),
     "library.partial": ("UNSET", "Partial", "so_far", "still_open"),
-    "addons.records": (
+    "addons.records.api": (
         "extract",
         "extract_async",
         "extract_estimate",

@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "ground": "slipform.addons.evidence.command:ground",
     "schema": "slipform.cli.schema:schema",
     "models": "slipform.cli.models:models",
-    "init": "slipform.cli.settings:init",
+    "init": "slipform.cli.init:init",
     "doctor": "slipform.cli.doctor:doctor",
     "serve": "slipform.addons.server.commands.serve:serve",
     "console": "slipform.addons.server.commands.serve:console",

@@ -269,3 +269,17 @@ def test_someone_who_forgets_the_file_is_told_what_is_waited_for(folder: Path) -
         shown += os.read(screen, 1000)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     os.close(screen)
+
+
+def test_the_help_of_all_commands_loads_none_of_what_they_run(folder: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['slipform', '--help']; import atexit; from slipform.cli import main;"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr)); main()"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), cwd=folder, capture_output=True, text=True, check=True
+    )
+    loaded = set(ran.stderr.split())
+    heavy = {"pydantic", "slipform.engine", "slipform.enforce", "slipform.config", "slipform.addons.server.app"}
+    assert heavy & loaded == set()
+    assert "extract" in ran.stdout

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 import slipform
-from slipform.addons.records import Extraction, Progress
+from slipform.addons.records.result import Extraction, Progress
 from slipform.errors import ConfigError
 from slipform.ir import ModelRequest, ModelResponse, Usage
 from slipform.prices import Price

@@ -1,4 +1,4 @@
-"""Write a commented settings file (`slipform init`) and print the settings in force (`serve --check`)."""
+"""Describe every setting for `slipform init`, and print the settings in force (`serve --check`)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
-import typer
 import yaml
 from pydantic import BaseModel
 
 from slipform import config, seams
-from slipform.cli.terminal import print_data, print_message
+from slipform.cli.terminal import print_data
 from slipform.config import FILE_NAME, Settings
 
 
@@ -59,29 +57,6 @@ def _mask(value: Any) -> Any:
 def _is_credential(name: str, value: str, secrets_in: Any) -> bool:
     """Whether a setting's name says that it holds a secret, and not the name of a variable or a file."""
     return not name.endswith(("_env", "_file")) and bool(secrets_in({name: value}))
-
-
-def init(
-    file: Annotated[Path, typer.Argument(help="The file to write; - is standard output.")] = Path("slipform.yaml"),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-) -> None:
-    """Write a settings file with every setting, its default and its meaning."""
-    from slipform.errors import RequestError
-
-    text = settings_template()
-    if str(file) == "-":
-        print_data(text, end="")
-        return
-    try:
-        with file.open("w" if force else "x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise RequestError(
-            "The file is there already; nothing was written", where=str(file), hint="Write over it with --force."
-        ) from None
-    except OSError as error:
-        raise RequestError(f"The file cannot be written: {error.strerror}", where=str(file)) from error
-    print_message(f"Wrote {file}. Change what you like, then check it: slipform doctor", fg="green")
 
 
 _WIDTH = 100
