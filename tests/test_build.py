@@ -23,7 +23,12 @@ NEEDED = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """The sources as somebody who fetched them has them, with nothing built."""
-    copied = tmp_path / "tree"
+    return copied_sources(tmp_path)
+
+
+def copied_sources(folder: Path) -> Path:
+    """Copy what a build needs of this checkout, with nothing built."""
+    copied = folder / "tree"
     unbuilt = shutil.ignore_patterns("*.so", "*.pyd", "*.egg-info", "__pycache__", "build.json")
     shutil.copytree(ROOT / "src", copied / "src", ignore=unbuilt)
     for name in NEEDED:

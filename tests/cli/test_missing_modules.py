@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from slipform import seams
 from slipform.cli.missing_module import EXTRAS
 from tests.cli.conftest import environment
+from tests.test_build import copied_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_WITHOUT = """
@@ -152,6 +155,40 @@ def test_no_command_fails_with_a_traceback_without_one_extra(material: Path, ext
     no_embedded_model = {"SLIPFORM_DEFAULT_MODEL": "openai/gpt-6-luna"}
     outcomes = run_without(hidden, commands, material, no_embedded_model)
     assert [outcome for outcome in outcomes if "Traceback" in outcome[2]] == []
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of the sources, unpacked: what `pip install` would put beside the other modules."""
+    folder = tmp_path_factory.mktemp("wheel")
+    sources = copied_sources(folder)
+    command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--wheel-dir", str(folder)]
+    made = subprocess.run(
+        command, cwd=sources, env={**os.environ, "SLIPFORM_PURE": "1"}, capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+    (file,) = folder.glob("slipform-*.whl")
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(folder / "installed")
+    return folder / "installed"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("extra", ["", *sorted(set(EXTRAS.values()))])
+def test_the_wheel_with_one_extra_or_none_runs_every_command(material: Path, wheel: Path, extra: str) -> None:
+    hidden = {module for module, its_extra in EXTRAS.items() if its_extra != extra}
+    commands = [(words, needed) for words, needed in COMMANDS if words != SERVE or extra != "server"]
+    installed = {"PYTHONPATH": str(wheel)}
+    if extra == "local":  # its answers take seconds each: without a key, no model is asked
+        installed["SLIPFORM_DEFAULT_MODEL"] = "openai/gpt-6-luna"
+    outcomes = run_without(hidden, [words for words, _ in commands], material, installed)
+    failures = []
+    for (words, needed), (_, code, shown) in zip(commands, outcomes, strict=True):
+        is_named = needed in (None, extra) or extra == "local" or f"pip install 'slipform[{needed}]'" in shown
+        if "Traceback" in shown or "FileNotFoundError" in shown or not is_named:
+            failures.append((" ".join(words), code, shown))
+    assert failures == []
 
 
 def test_an_incomplete_installation_is_named(material: Path) -> None:

@@ -463,6 +463,8 @@ const checks = {
     await inRow('Change');
     await until(page, () => /Limits of newcomer/.test(document.querySelector('main').textContent));
     assert.equal(await page.$$eval('input[name=max_cost]', (boxes) => boxes[1].value), '2.5');
+    await page.evaluate(axe);
+    assert.deepEqual(await page.evaluate(async () => (await window.axe.run(document, { resultTypes: ['violations'] })).violations.map((one) => `${one.id}: ${one.nodes[0].html.slice(0, 160)}`)), []);
     await page.$$eval('input[name=requests_per_minute]', (boxes) => { boxes[1].value = '7'; });
     await page.evaluate(() => [...document.querySelectorAll('form button')].find((button) => button.textContent === 'Change').click());
     await until(page, () => [...document.querySelectorAll('tbody tr')].some((row) => row.cells[0].textContent === 'newcomer' && row.cells[3].textContent === '7'));
@@ -728,12 +730,13 @@ const checks = {
     const page = await open();
     await until(page, () => document.querySelector('.call'));
     const find = async (query) => `r/${(await api(page, `requests?limit=1&q=${encodeURIComponent(query)}`)).rows[0].id}`;
-    const paths = ['traffic', 'traffic?q=nosuch', 'overview', 'playground', 'schemas', 'schemas/person', 'schemas/none', 'providers', await find('model:fake/sure'), 'keys', 'api', 'about', await find('model:fake/poured'), await find('model:fake/messy'), 'r/none'];
+    const paths = ['traffic', 'traffic?q=nosuch', 'overview', 'playground', 'schemas', 'schemas/person', 'schemas/none', 'providers', await find('model:fake/sure'), 'keys', 'api', 'about', await find('model:fake/poured'), await find('model:fake/messy'), await find('model:fake/recaller'), await find('model:fake/failing'), 'r/none'];
     const wrong = [];
     for (const path of paths) {
       await page.setViewport({ width: 1280, height: 800 });
       await page.goto(`${origin}/console/${path}`, { waitUntil: 'load' });
       await until(page, () => document.querySelector('main h1') && !document.querySelector('main')?.textContent.includes('checking …'));
+      await page.evaluate(() => { for (const each of document.querySelectorAll('.play details')) each.open = true; });
       await page.evaluate(axe);
       for (const [theme, width, rules] of [['light', 1280, null], ['dark', 1280, ['color-contrast']], ['dark', 390, null], ['light', 390, ['color-contrast', 'target-size']], ['light', 640, []]]) {
         await page.setViewport({ width, height: 800 });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from glob import glob, has_magic
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -24,11 +25,18 @@ def is_dataset(sources: Sequence[Path]) -> bool:
     >>> is_dataset([Path("people.csv")]), is_dataset([Path("letter.pdf")])
     (True, False)
     """
-    return len(sources) == 1 and sources[0].suffix.lower() in READERS and not sources[0].is_dir()
+    if len(sources) != 1 or is_pattern(sources[0]):
+        return False
+    return sources[0].suffix.lower() in READERS and not sources[0].is_dir()
+
+
+def is_pattern(source: Path) -> bool:
+    """Return whether a path is a pattern such as `letters/*.pdf`, and not a file of that name."""
+    return has_magic(str(source)) and not source.exists()
 
 
 def list_files(sources: Iterable[Path], *, apart_from: Iterable[Path] = ()) -> tuple[Path, ...]:
-    """Return the files, those of folders in the order of their names; hidden ones and slipform's outputs are left out.
+    """Return the files, those of folders and patterns by name; hidden ones and slipform's outputs are left out.
 
     Raises `ConfigError` for a path that does not exist, and when no file is left.
     """
@@ -36,12 +44,14 @@ def list_files(sources: Iterable[Path], *, apart_from: Iterable[Path] = ()) -> t
     for source in sources:
         if source.is_dir():
             files.update(dict.fromkeys(_files_below(source)))
+        elif is_pattern(source):
+            files.update(dict.fromkeys(_files_matching(source)))
         elif not source.exists():
             raise ConfigError("This file does not exist", where=str(source))
         elif not is_output(source):
             files[source] = None
-    for path in apart_from:
-        files.pop(path, None)
+    outputs = {path.resolve() for path in apart_from}
+    files = {path: None for path in files if path.resolve() not in outputs}
     if not files:
         raise ConfigError("No files to read", hint="Name files, or a folder that contains some.")
     return tuple(files)
@@ -52,6 +62,14 @@ def _files_below(folder: Path) -> Iterator[Path]:
         is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if path.is_file() and not is_hidden and not is_output(path):
             yield path
+
+
+def _files_matching(pattern: Path) -> Iterator[Path]:
+    """Yield the files that a pattern matches; most shells expand patterns before slipform sees them."""
+    matching = sorted(Path(each) for each in glob(str(pattern), recursive=True))  # noqa: PTH207 - Path.glob wants a root
+    if not matching:
+        raise ConfigError("No file matches the pattern", where=str(pattern))
+    yield from (path for path in matching if path.is_file() and not is_output(path))
 
 
 def is_output(path: Path) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from slipform.addons.batch.call import Adapter, resolved_models
-from slipform.addons.batch.file_rows import is_output, list_files
+from slipform.addons.batch.file_rows import is_output, is_pattern, list_files
 from slipform.addons.batch.finished_files import FinishedFiles
 from slipform.addons.batch.scheduler import run_loop
 from slipform.call_options import CallOptions, RunOptions, build_call_options, retrying
@@ -135,10 +135,10 @@ def _report(
 
 
 def _listed(sources: Sequence[Path]) -> list[Path]:
-    """Return the files, those of folders one by one; what an earlier run wrote is not read."""
+    """Return the files, those of folders and patterns one by one; what an earlier run wrote is not read."""
     files: list[Path] = []
     for source in sources:
-        if source.is_dir():
+        if source.is_dir() or is_pattern(source):
             files += list_files([source])
         elif not is_output(source):
             files.append(source)

@@ -4,7 +4,7 @@ import { h, replace } from './dom.js';
 const TOKEN = /("(?:[^"\\\n]|\\.)*"?)(\s*:)?|(-?\d[\d.eE+-]*)|\b(true|false|null)\b/g;
 const LARGEST = 60000;
 
-export function jsonEditor(text, attributes) {
+export function jsonEditor(text, attributes, look = 'div.editor') {
   const box = h('textarea', { value: text, spellcheck: 'false', autocapitalize: 'off', autocomplete: 'off', ...attributes });
   const back = h('pre', { 'aria-hidden': 'true' });
   let wrong = null;
@@ -28,7 +28,7 @@ export function jsonEditor(text, attributes) {
   box.addEventListener('input', () => { wrong = null; paint(); });
   box.addEventListener('scroll', () => { back.scrollTop = box.scrollTop; }, { passive: true });
   paint();
-  return { node: h('div.editor', {}, back, box), box, mark: (range) => { wrong = range; paint(); } };
+  return { node: h(look, {}, back, box), box, mark: (range) => { wrong = range; paint(); } };
 }
 
 function pieces(value, from, to, look, wrong) {

@@ -35,7 +35,7 @@ export async function keys(main, state) {
       const made = await post('keys', { ...limits, name: name.value, operator: operator.checked });
       await state.refresh();
       const secret = h('pre', { id: 'secret', tabindex: '0', 'aria-label': 'The new key' }, made.secret);
-      document.querySelector('main').prepend(h('div.card', {}, h('h2', {}, `The key of ${made.name}`), h('p', 'Copy it now: it is not shown again.'), secret, h('button', { onclick: (event) => copy(made.secret, event.currentTarget) }, 'Copy')));
+      document.querySelector('main .stack').prepend(h('div.card', {}, h('h2', {}, `The key of ${made.name}`), h('p', 'Copy it now: it is not shown again.'), secret, h('button', { onclick: (event) => copy(made.secret, event.currentTarget) }, 'Copy')));
     };
     return limitsForm(null, 'Create', send, h('label.field', {}, 'name', name), h('label', {}, operator, ' operator'));
   };
@@ -50,7 +50,6 @@ export async function keys(main, state) {
   const standing = (key) => (key.disabled ? h('span.pill.bad', 'disabled') : key.operator ? h('span.pill.note-c', 'operator') : h('span.pill.good', 'in use'));
   replace(main, head('Keys', 'Who may call, within which limits, and what they have spent.'), !me.keys
     ? h('div.card.empty', h('h2', 'No keys'), h('p', 'Anybody who reaches this server may call it. Name a key file in the settings (`server.keys_file`), and make the first key:'), h('pre', 'slipform keys add NAME --operator'))
-    : [h('section.card', {}, h('h2', 'New key'), create()), box,
-      h('div.card', {}, table(['name', 'id', 'models', 'per minute', 'spent', 'last used', 'expires', '', ''], found.keys.map((key) => [key.name, h('code', {}, key.id), key.models ? key.models.join(', ') : 'all', key.requests_per_minute || none, spent(key), ago(key.last_used), key.expires || none, standing(key), actions(key)]), 'Keys'))]);
+    : h('div.stack', {}, h('section.card', {}, h('h2', 'New key'), create()), box, h('div.card', {}, table(['name', 'id', 'models', 'per minute', 'spent', 'last used', 'expires', 'state', 'change'], found.keys.map((key) => [key.name, h('code', {}, key.id), key.models ? key.models.join(', ') : 'all', key.requests_per_minute || none, spent(key), ago(key.last_used), key.expires || none, standing(key), actions(key)]), 'Keys'))));
   return {};
 }

@@ -31,7 +31,7 @@ export async function playground(main, state) {
   const temperature = h('input', { type: 'number', min: '0', max: '2', step: '0.1', value: draft.temperature, placeholder: 'default', id: 'temperature' });
   const limit = h('input', { type: 'number', min: '1', value: draft.limit, placeholder: 'default', id: 'limit' });
   const turns = conversation(draft);
-  const toolsBox = jsonEditor(draft.tools, { id: 'tools', 'aria-label': 'Tools as JSON', placeholder: '[{"name": "weather", "description": "…", "parameters": {"type": "object", …}}]' });
+  const toolsBox = jsonEditor(draft.tools, { id: 'tools', 'aria-label': 'Tools as JSON', placeholder: '[{"name": "weather", "description": "…", "parameters": {"type": "object", …}}]' }, 'div.editor.small');
   const toolProblems = h('p.bad', { 'aria-live': 'polite' });
   const current = () => ({ schema: editor.box.value, system: system.value, prompt: prompt.value, models: chosen, tools: toolsBox.box.value, temperature: temperature.value, limit: limit.value, turns: turns.turns() });
   const cases = caseMenu(current, (found) => { state.draft = found; state.refresh(); });

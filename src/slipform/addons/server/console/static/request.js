@@ -107,7 +107,7 @@ function over(main, state, row) {
   const total = Math.max(attempts.length, list.length ? list[list.length - 1].attempt : 0);
   const boxes = Array.from({ length: total }, (_, index) => h('div', { 'data-attempt': index + 1 }));
   const drawn = new Array(total);
-  const columns = boxes.map((box, index) => column(attempts[index] || {}, index, h('div', {}, box, attemptCalls(trace?.calls?.[index])), total));
+  const columns = boxes.map((box, index) => column(attempts[index] || {}, index, h('div', {}, box, attemptCalls(trace?.calls?.[index])), total, Boolean(trace?.calls?.[index]?.length)));
   const draw = (index, current) => {
     const shown = !current || current.attempt > index + 1 ? ends.get(index + 1) : current.attempt === index + 1 ? current : null;
     if (drawn[index] === shown && shown !== undefined) return;
@@ -162,12 +162,12 @@ function openCopies(menu) {
   menu.querySelector('button').focus();
 }
 
-function column(attempt, index, box, total) {
+function column(attempt, index, box, total, hasCalls) {
   const fault = attempt.stream?.fault;
   const isGood = attempt.outcome === 'ok';
   return h('section.card.attempt', { 'aria-label': `Attempt ${index + 1}` },
     h('div.who', h('h3', {}, total > 1 ? `Attempt ${index + 1}` : 'The model wrote'), attempt.outcome ? h('span', { class: `pill ${isGood ? 'good' : 'bad'}` }, isGood ? '✓ valid' : `✗ ${attempt.outcome.replaceAll('_', ' ')}`) : null, fault ? h('span.pill.bad', { title: fault.message || '' }, `stopped at byte ${fault.byte}`) : null,
       h('span.label', [attempt.model, attempt.seconds !== undefined && attempt.seconds !== null ? ms(attempt.seconds * 1000) : null, attempt.cost ? money(attempt.cost) : null].filter(Boolean).join(' · '))),
     attempt.asked && index > 0 ? h('div.said', { tabindex: '0', role: 'region', 'aria-label': `What attempt ${index + 1} was asked` }, h('b', 'asked again'), h('pre', {}, attempt.asked)) : null, box,
-    (attempt.violations || []).length ? h('ul.bad', {}, attempt.violations.slice(0, 20).map((each) => h('li', {}, each.message ? `${each.path} ${each.message}` : `${each.keyword} at ${each.schema_path} ×${each.count}`))) : null);
+    (attempt.violations || []).length && !hasCalls ? h('ul.bad', {}, attempt.violations.slice(0, 20).map((each) => h('li', {}, each.message ? `${each.path} ${each.message}` : `${each.keyword} at ${each.schema_path} ×${each.count}`))) : null);
 }
