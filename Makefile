@@ -32,19 +32,19 @@ run: $(VENV)/.installed-run  ## serve on this machine, with the embedded model
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
 
-test: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-pydantic-ai $(VENV)/.installed-agents $(VENV)/.installed-node  ## everything that must hold, in under ten minutes
+test: $(VENV)/.installed-dev $(VENV)/.installed-suite $(VENV)/.installed-peers $(VENV)/.installed-pydantic-ai $(VENV)/.installed-agents $(VENV)/.installed-node  ## everything that must hold, in under ten minutes
 	$(BIN)/slipform models pull
 	$(BIN)/python -m pytest
 
 CORE_TESTS = schema text ir codecs enforce engine library cli testing providers
-test-core: $(VENV)/.installed-dev  ## the core alone, without other libraries, node and the embedded model
+test-core: $(VENV)/.installed-dev $(VENV)/.installed-suite  ## the core alone, without other libraries, node and the embedded model
 	$(BIN)/python -m pytest -m 'not slow and not local' $(CORE_TESTS:%=tests/%) --ignore=tests/providers/embedded --ignore=tests/providers/transformers
 
-test-all: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-pydantic-ai $(VENV)/.installed-agents $(VENV)/.installed-node $(VENV)/.installed-openai-tests  ## the same with every example, and what takes minutes: Ray, wheels, a soak
+test-all: $(VENV)/.installed-dev $(VENV)/.installed-suite $(VENV)/.installed-peers $(VENV)/.installed-pydantic-ai $(VENV)/.installed-agents $(VENV)/.installed-node $(VENV)/.installed-openai-tests  ## the same with every example, and what takes minutes: Ray, wheels, a soak
 	$(BIN)/slipform models pull
 	SLIPFORM_THOROUGH=1 $(BIN)/python -m pytest -m ''
 
-coverage: $(VENV)/.installed-dev $(VENV)/.installed-peers $(VENV)/.installed-pydantic-ai $(VENV)/.installed-agents $(VENV)/.installed-node  ## which lines the tests reach; fails under 95 %
+coverage: $(VENV)/.installed-dev $(VENV)/.installed-suite $(VENV)/.installed-peers $(VENV)/.installed-pydantic-ai $(VENV)/.installed-agents $(VENV)/.installed-node  ## which lines the tests reach; fails under 95 %
 	rm -rf build/coverage && mkdir -p build/coverage
 	find src -name '*.so' -delete && rm -f $(VENV)/.built  # compiled modules are not traced: the next target builds them again
 	$(BIN)/python -m coverage run -m pytest
@@ -98,7 +98,7 @@ docs: $(VENV)/.installed-docs  ## the documentation as HTML
 screenshots: $(VENV)/.installed-dev $(VENV)/.installed-node  ## the pictures of the console in docs/img
 	$(BIN)/python -m tests.proxy.console_screenshots
 
-release-check:  ## build a wheel, install it without the checkout, run the README from it
+release-check:  ## all that a release needs: lint, tests on each Python here, the wheel installed and used, docs, SBOM
 	PYTHON=$(PYTHON) .ci/release-check
 
 clean:  ## remove what was built and installed
@@ -123,6 +123,12 @@ $(VENV)/.installed-run: $(NEEDED) $(VENV)/.built
 $(VENV)/.installed-dev: $(NEEDED) $(VENV)/.built
 	$(call needs,dev)
 	touch $(VENV)/.installed-run
+
+$(VENV)/.installed-suite: Makefile | $(BIN)/python  # the official JSON Schema test suite, from the source distribution of jsonschema
+	rm -rf $(VENV)/json-schema && mkdir -p $(VENV)/json-schema
+	$(BIN)/python -m pip --disable-pip-version-check download --quiet --no-deps --no-binary jsonschema --dest $(VENV)/json-schema jsonschema==4.26.0
+	tar -xzf $(VENV)/json-schema/jsonschema-4.26.0.tar.gz -C $(VENV)/json-schema --strip-components 1 jsonschema-4.26.0/json
+	@touch $@
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev
 	$(call needs,dev fuzz)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import bars
+
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "docs" / "assets" / "benchmarks.json"
 PAGES = tuple(ROOT / name for name in ("README.md", "docs/index.md", "docs/benchmarks.md"))
@@ -365,6 +367,7 @@ def write_pages() -> None:
     run = Run(json.loads(FIGURES.read_text(encoding="utf-8")))
     for page in PAGES:
         page.write_text(written(page.read_text(encoding="utf-8"), run), encoding="utf-8")
+    bars.write(run)
 
 
 if __name__ == "__main__":

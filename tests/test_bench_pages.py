@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
-from bench import page
+from bench import bars, page
 from bench.compare import package_path
 from bench.results import FILE, record, recorded
 
@@ -26,6 +27,14 @@ def test_the_page_has_the_figures_of_the_run(path: Path, run: page.Run) -> None:
 def test_every_figure_of_the_readme_stands_in_its_table(run: page.Run) -> None:
     text = page.PAGES[0].read_text(encoding="utf-8")
     assert [row for row in page.readme_rows(run).values() if row not in text] == []
+
+
+@pytest.mark.parametrize(("name", "width"), bars.WIDTHS.items())
+def test_the_bars_are_those_of_the_run_and_stay_inside_the_picture(name: str, width: int, run: page.Run) -> None:
+    drawn = (bars.FOLDER / name).read_text(encoding="utf-8")
+    assert bars.drawn(run, width) == drawn
+    ends = [float(x) + 8 * len(text) for x, text in re.findall(r'<text [^>]*x="(\d+)"[^>]*>([^<]*)</text>', drawn)]
+    assert max(ends) <= width + 8
 
 
 def test_a_figure_that_is_not_there_is_a_dash() -> None:

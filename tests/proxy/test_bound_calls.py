@@ -204,7 +204,7 @@ def test_a_bound_call_does_what_the_general_path_does(
 ) -> None:
     bound = run(name, traces, lines)
     monkeypatch.setattr(CallRouter, "answer", CallRouter._answer_general)
-    monkeypatch.setattr(CallRouter, "_bind", lambda *_: None)
+    monkeypatch.setattr(CallRouter, "bind", lambda *_: None)
     monkeypatch.setattr(Endpoint, "find_prepared", lambda *_, **__: None)
     assert bound == run(name, traces, lines)
 

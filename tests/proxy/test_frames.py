@@ -218,7 +218,7 @@ async def test_frames_are_bounded() -> None:
     shared = gate()
     for seed in range(300):
         await read(shared, "openai-chat", {**fields, **first, "seed": seed})
-    (cache,) = [each for each in live_caches() if each is shared._frames]
+    (cache,) = [each for each in live_caches() if each is shared.frames]
     assert len(cache) <= 256
     assert cache.held_bytes <= cache.max_bytes
 

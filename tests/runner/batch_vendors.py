@@ -76,6 +76,7 @@ class BatchVendor:
         faults: Faults | None = None,
         draw: random.Random | None = None,
         clock: Callable[[], float] = lambda: 1_800_000_000.0,
+        tokens: Callable[[dict[str, Any], str], Usage] = lambda _body, _text: TOKENS,
     ) -> None:
         self.api = api
         self.faults = faults or Faults()
@@ -92,6 +93,7 @@ class BatchVendor:
         self._draw = draw or random.Random(1)
         self._seed = self._draw.random()
         self._clock = clock
+        self._tokens = tokens
         self._shape = SHAPES["openai" if api == "azure" else api]  # type: ignore[index]
 
     # HTTP
@@ -357,7 +359,7 @@ class BatchVendor:
         self.bodies.append(body)
         prompt = _prompt(body)
         text = self._answer(prompt, _turns(body) // 2)
-        return self._shape.whole(ModelResponse(text=text, usage=TOKENS, model="any"))
+        return self._shape.whole(ModelResponse(text=text, usage=self._tokens(body, text), model="any"))
 
 
 def _moment(seconds: float) -> str:
@@ -420,7 +422,9 @@ class DirectTransport:
         parts = urlsplit(request.url)
         self._around()
         path = f"{parts.path}?{parts.query}"
-        status, headers, body = self._vendor.handle(request.method, path, request.headers, request.body)
+        pieces = [] if request.upload is None else [piece async for piece in request.upload.pieces]
+        body = request.body or b"".join(pieces)
+        status, headers, body = self._vendor.handle(request.method, path, request.headers, body)
         self._around()
         is_live = path.startswith(("/v1/chat", "/openai/v1/chat", "/v1/messages?")) or ":generateContent" in path
         if not is_live and self._draw.random() < self._vendor.faults.lost_answers:

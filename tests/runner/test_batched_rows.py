@@ -6,7 +6,7 @@ import json
 import random
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,14 @@ from slipform.enforce import Budget
 from slipform.engine.setup import Options
 from slipform.errors import ConfigError, UpstreamError
 from slipform.prices import Price
+from slipform.providers.concurrency import throttled
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import RetryPolicy
 from slipform.providers.router import Router
+from slipform.providers.vendor_limits import MinuteLimits, VendorBudget
 from slipform.testing import FakeVendor
 from tests.conftest import PERSON
-from tests.runner.batch_vendors import BASES, BatchVendor, DirectTransport, Faults, no_sleep
+from tests.runner.batch_vendors import BASES, Batch, BatchVendor, DirectTransport, Faults, no_sleep
 from tests.runner.conftest import (
     asked_for,
     command,
@@ -312,3 +314,65 @@ def test_the_command_shows_the_state_and_goes_on(tmp_path: Path, api: str) -> No
     assert len(vendor.batches) == 1
     assert "batches: 1 with 60 requests (0 retries), live calls: 6" in done.stderr
     assert "cost 0.0144, 0.0024 of it live" in done.stderr
+
+
+class LosesFirst(BatchVendor):
+    """A vendor with a batch of somebody else's, at which the first submit of ours breaks before it arrives."""
+
+    def handle(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        is_create = method == "POST" and path.startswith(("/v1/batches", "/v1/messages/batches?"))
+        if (is_create or ":batchGenerateContent" in path) and not self.batches:
+            requests = [(f"theirs-{number}", {"messages": [{"role": "user", "content": "P1"}]}) for number in range(60)]
+            self.batches["theirs"] = Batch("theirs", "theirs", requests, self._clock(), state="completed")
+            self.batches["theirs"].results = [self._succeeded(name, {}) for name, _ in requests]
+            return 502, {}, b"bad gateway"
+        return super().handle(method, path, headers, body)
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+def test_a_batch_of_the_same_size_that_is_not_ours_is_not_taken_for_it(tmp_path: Path, api: str) -> None:
+    vendor = LosesFirst(api, good)
+    summary = run(tmp_path, vendor)
+    check(tmp_path, 60)
+    assert len(vendor.batches) == 2
+    assert sorted(Counter(vendor.billed).values()) == [1] * 60
+    assert summary.batches is not None
+    assert summary.batches.live_calls == 0
+
+
+@pytest.mark.timeout(60)
+def test_a_limit_of_live_tokens_does_not_hold_up_a_batch(tmp_path: Path) -> None:
+    vendor = BatchVendor("openai", good)
+    budget = VendorBudget(MinuteLimits(tokens=500))
+    transport = throttled(DirectTransport(vendor), None, budget)
+    provider = HttpProvider("openai", base_url=BASES["openai"], api_key="sk-test-key", transport=transport)
+    router = Router({"openai": provider}, default="openai/gpt-6-luna")
+    start(job_for(tmp_path, vendor, router), router, policy=BatchPolicy(sleep=no_sleep))
+    check(tmp_path, 60)
+
+
+def test_rows_that_are_added_later_have_a_deadline_of_their_own(tmp_path: Path) -> None:
+    vendor = BatchVendor("openai", good)
+    clock = Clock()
+    policy = BatchPolicy(3600.0, clock=clock, sleep=clock.sleep)
+    run(tmp_path, vendor, policy=policy)
+    clock.now += 24 * 3600
+    write_rows(tmp_path / "in.jsonl", 90)
+    summary = run(tmp_path, vendor, policy=policy)
+    check(tmp_path, 90)
+    assert [len(batch.requests) for batch in vendor.batches.values()] == [60, 30]
+    assert summary.batches is not None
+    assert (summary.batches.requests, summary.batches.retries, summary.batches.live_calls) == (90, 0, 0)
+
+
+def test_failed_rows_are_retried_live(tmp_path: Path) -> None:
+    bad = {7}
+    vendor = BatchVendor("openai", lambda prompt, _: INVALID if asked_for(prompt) in bad else good(prompt, 0))
+    assert run(tmp_path, vendor).failed == 1
+    bad.clear()
+    router = router_for(vendor)
+    assert start(job_for(tmp_path, vendor, router), router, retry_failures=True).failed == 0
+    check(tmp_path, 60)
+    assert len(vendor.batches) == 1

@@ -199,3 +199,11 @@ def test_half_a_character_in_a_value_survives(tmp_path: Path) -> None:
     journal.finish(JournalEntry(1, "k", True, line))
     assert [each.line for each in final_entries(journal.path, journal.segments)] == [line]
     journal.close()
+
+
+def test_rows_far_ahead_of_a_slow_one_are_read_back_in_order(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "j", JOB)
+    for row in (*range(2, 3_001), 1):
+        journal.finish(entry(row))
+    assert [each.row for each in final_entries(journal.path, journal.segments)] == list(range(1, 3_001))
+    journal.close()

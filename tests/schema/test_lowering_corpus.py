@@ -17,6 +17,7 @@ from slipform.schema.document import join_pointer
 from slipform.schema.lowering.dialects import OpenObjects
 from slipform.schema.lowering.lowered import Lowered, lower
 from tests.conftest import THOROUGH
+from tests.schema.data import SUITE, needs_suite
 from tests.schema.lowering_encode import encode, lifted_text
 from tests.schema.lowering_linter import lint
 
@@ -93,13 +94,11 @@ def breaches(schema: dict[str, Any], value: Any) -> Iterator[str]:
             errors += branch
 
 
-SUITE = Path(__file__).resolve().parents[2] / ".." / "shared" / "json-schema-test-suite" / "tests"
-
-
+@needs_suite
 @pytest.mark.parametrize("dialect", ["openai", "azure", "anthropic", "gemini"])
 def test_what_the_official_suite_asks_is_acceptable_wherever_it_can_be_said(dialect: str) -> None:
     refused, said = [], 0
-    for path in sorted(SUITE.glob("draft2020-12/*.json")):
+    for path in sorted(SUITE.glob("tests/draft2020-12/*.json")):
         for group in json.loads(path.read_text(encoding="utf-8")):
             if isinstance(group["schema"], bool):
                 continue

@@ -1,4 +1,4 @@
-"""The official JSON Schema test suite, when it is at ../shared: as good as the bare validator, or better."""
+"""The official JSON Schema test suite: as good as the bare validator, or better."""
 
 from __future__ import annotations
 

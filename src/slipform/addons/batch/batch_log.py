@@ -19,9 +19,10 @@ from slipform.ir import Usage
 from slipform.ir.response import NO_USAGE
 from slipform.prices import BATCH_TIER, AnyPrice, cost_of
 
-BatchState: TypeAlias = Literal["intended", "submitted", "fetched", "refused", "lost", "left"]
+BatchState: TypeAlias = Literal["intended", "submitted", "fetched", "refused", "lost", "left", "taken"]
 """`intended`: about to be submitted. `fetched`: its results are here. `refused`: the vendor did not run it. `lost`: it
-was never accepted. `left`: it had not ended by the deadline."""
+was never accepted. `left`: it had not ended by the deadline. `taken`: the job had a result for all its items."""
+_PAST = frozenset({"refused", "lost", "taken"})
 _MARK = b'{"batch":'
 
 
@@ -214,8 +215,8 @@ class BatchLog:
 
     @property
     def began(self) -> float | None:
-        """When the first batch was intended."""
-        return next((each.started for each in self.batches), None)
+        """When the first batch of the items that are in work was intended."""
+        return next((each.started for each in self.batches if each.state not in _PAST), None)
 
     def intend(self, tag: str, ids: Iterable[str], downgrades: Iterable[str], wave: int) -> VendorBatch:
         """Write down a batch that is about to be submitted; it is on disk when this returns."""
@@ -224,7 +225,7 @@ class BatchLog:
 
     def change(self, batch: VendorBatch, state: BatchState, *, id_: str = "", problem: str = "") -> VendorBatch:
         """Write down another state of a batch."""
-        counts = self.results(batch).counts if state == "fetched" else None
+        counts = self.results(batch).counts if state == "fetched" else batch.counts
         changed = msgspec.structs.replace(
             batch, state=state, at=self._clock(), id=id_ or batch.id, problem=problem, counts=counts
         )
@@ -237,6 +238,17 @@ class BatchLog:
         self._journal.sync()
         self._batches[batch.batch] = batch
         return batch
+
+    def finish(self) -> None:
+        """Write down that all items have a result; what is added to the job later has a deadline of its own."""
+        for batch in list(self.batches):
+            if batch.state not in _PAST:
+                self.change(batch, "taken")
+
+    @property
+    def counts(self) -> ResultCounts:
+        """What all results hold."""
+        return sum((each.counts for each in self.batches if each.counts is not None), ResultCounts())
 
     def path(self, batch: VendorBatch) -> Path:
         """Where the results of a batch are kept."""

@@ -49,6 +49,8 @@ class BatchPolicy:
     longest_pause: float = 300.0
     search_pause: float = 15.0
     """Seconds before a batch that was not status is searched for again."""
+    settle: float = 2.0
+    """Seconds without another question, after which an extraction submits those that wait: files are read in turn."""
     max_requests: int | None = None
     """Requests in a batch, at most, where that is less than the vendor allows."""
     clock: Callable[[], float] = time.time

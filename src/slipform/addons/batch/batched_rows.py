@@ -18,7 +18,7 @@ from slipform.addons.batch.file_rows import read_row
 from slipform.addons.batch.jobs import BatchJob, PendingRows, Task
 from slipform.addons.batch.journal import Journal, content_hash, read_entries
 from slipform.addons.batch.scheduler import answer_rows
-from slipform.addons.batch.vendor_batches import VendorBatches
+from slipform.addons.batch.vendor_batches import VendorBatches, batches_of
 from slipform.codecs import find_codec
 from slipform.codecs.batches import BatchStatus
 from slipform.enforce import Outcome, Plan
@@ -26,7 +26,6 @@ from slipform.engine.drive import run_async
 from slipform.errors import ConfigError, EnforcementError, RequestError, SlipformError, UpstreamError
 from slipform.ir import ModelRequest, Usage
 from slipform.prices import BATCH_TIER, cost_of
-from slipform.providers.router import Router
 
 _LIVE_MARK = b'{"live":'
 
@@ -160,23 +159,12 @@ def folder_of(job: BatchJob) -> Path:
     return job.out.with_name(f"{job.out.name}.batches")
 
 
-def check_batches(job: BatchJob, router: Router) -> VendorBatches:
-    """Return the job's batch API; raises `ConfigError` before anything is sent where there is none."""
-    if job.fallbacks:
-        raise ConfigError(
-            "A vendor's batch asks one model, and this job has several",
-            where="model",
-            hint="Name one model, or leave `via` out: live calls try one after the other.",
-        )
-    return VendorBatches.of(*router.resolve(job.model))
-
-
 async def answer_in_batches(
     rows: RowCaller, pending: PendingRows, journal: Journal, on_row: RowSink, policy: BatchPolicy
 ) -> BatchTotals:
     """Answer the pending rows through batches; return what the whole job has taken."""
     job = rows.job
-    vendor = dataclasses.replace(check_batches(job, rows.route.router), sleep=policy.sleep)
+    vendor = dataclasses.replace(batches_of(rows.route.router, job.models), sleep=policy.sleep)
     folder = folder_of(job)
     folder.mkdir(exist_ok=True)
     reader = ResultReader(vendor.api, find_codec(vendor.provider.api), rows.route.price(job.options.prices))
@@ -184,6 +172,7 @@ async def answer_in_batches(
     items = BatchedRows(rows, pending, journal, on_row)
     calls = items.calls = BatchedCalls(vendor, log, rows.route, policy)
     await calls.run(items)
+    log.finish()
     shutil.rmtree(folder, ignore_errors=True)
     return totals_of(log, journal.calls())
 
@@ -192,11 +181,12 @@ def totals_of(log: BatchLog, lines: Iterator[bytes]) -> BatchTotals:
     """Return what a job has taken."""
     live = [_live_decoder.decode(line) for line in lines if line.startswith(_LIVE_MARK)]
     costs = [each.cost for each in live if each.cost is not None]
-    results = sum((each.counts for each in log.fetched if each.counts is not None), ResultCounts())
+    results = log.counts
+    ended = [each for each in log.batches if each.counts is not None]
     return BatchTotals(
-        batches=len(log.fetched),
+        batches=len(ended),
         requests=results.requests,
-        retries=results.requests - len({key for batch in log.fetched for key in batch.ids}),
+        retries=results.requests - len({key for batch in ended for key in batch.ids}),
         live_calls=sum(each.calls for each in live),
         results=results,
         live_usage=sum((each.usage for each in live), Usage()),

@@ -42,6 +42,14 @@ class BatchVia(StrEnum):
     BATCH = "batch"
 
 
+ViaOption: TypeAlias = Annotated[
+    BatchVia, typer.Option(help="Live calls, or the vendor's batch API at half the price.")
+]
+DeadlineOption: TypeAlias = Annotated[
+    str, typer.Option(help="With --via batch: when all is done; in time, the rest is asked live.")
+]
+
+
 class BatchEngine(StrEnum):
     """Where the calls run."""
 
@@ -150,12 +158,8 @@ def batch(
         typer.Option(help="A column of the input that results repeat; all in .csv and .xlsx by default. Repeatable."),
     ] = None,
     keep_all: Annotated[bool, typer.Option("--keep-all", help="Repeat all columns of the input.")] = False,
-    via: Annotated[BatchVia, typer.Option(help="Live calls, or the vendor's batch API at half the price.")] = (
-        BatchVia.LIVE
-    ),
-    deadline: Annotated[
-        str, typer.Option(help="With --via batch: when all rows are done; in time, the rest is asked live.")
-    ] = "24h",
+    via: ViaOption = BatchVia.LIVE,
+    deadline: DeadlineOption = "24h",
     status: Annotated[bool, typer.Option("--status", help="With --via batch: show the batches only.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -266,9 +270,10 @@ def _status_text(job: BatchJob, router: Router) -> str:
     """Return where a job's batches are, as its journal and the vendor have them."""
     import asyncio
 
-    from slipform.addons.batch.batched_rows import check_batches, job_status
+    from slipform.addons.batch.batched_rows import job_status
+    from slipform.addons.batch.vendor_batches import batches_of
 
-    status = asyncio.run(job_status(job, check_batches(job, router)))
+    status = asyncio.run(job_status(job, batches_of(router, job.models)))
     lines = [f"rows: {status.rows_done:,} done, {status.rows_failed:,} failed"]
     for batch, current in status.batches:
         line = f"batch {batch.id or batch.batch}: {batch.state}, {len(batch.ids):,} requests"
@@ -285,7 +290,7 @@ def _status_text(job: BatchJob, router: Router) -> str:
 def _estimate_text(job: BatchJob, estimate: BatchEstimate, settings: Settings) -> str:
     lines = [
         f"rows: {estimate.rows:,}, of which {estimate.pending:,} are left to do",
-        f"model: {', then '.join((job.model, *job.fallbacks))}",
+        f"model: {', then '.join(job.models)}",
         f"tokens, about: {estimate.input_tokens:,} in, {estimate.output_tokens:,} out",
     ]
     if estimate.cost is not None:

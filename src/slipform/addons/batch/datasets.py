@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from slipform.addons.batch.batched_calls import BatchPolicy
-from slipform.addons.batch.batched_rows import BatchTotals, answer_in_batches, check_batches
+from slipform.addons.batch.batched_rows import BatchTotals, answer_in_batches
 from slipform.addons.batch.call import (
     FileRowCaller,
     FinishedRow,
@@ -38,6 +38,7 @@ from slipform.addons.batch.outputs import Display, JsonLinesFile, OrderedWriter,
 from slipform.addons.batch.rows import WHOLE_ROW, Template
 from slipform.addons.batch.scheduler import answer_rows, run_loop, run_until_first_ends
 from slipform.addons.batch.table_results import TABLE_FORMATS
+from slipform.addons.batch.vendor_batches import batches_of
 from slipform.call_options import retrying
 from slipform.config import Settings, load_settings
 from slipform.enforce.options import Options, override
@@ -134,7 +135,7 @@ def make_job(
         deadline=deadline,
     )
     if via == "batch":
-        check_batches(job, router_in_use)
+        batches_of(router_in_use, job.models)
     return job, router_in_use
 
 

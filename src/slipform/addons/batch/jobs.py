@@ -25,8 +25,7 @@ from slipform.schema import OutputStrategy, Schema
 from slipform.schema.examples import example
 from slipform.schema.summary import summarize
 
-_WINDOW_PER_CALL = 64
-_MIN_WINDOW = 1024
+_WINDOW = 65_536
 KEEP_ALL = "*"
 DAY = 24 * 3600.0
 Via: TypeAlias = Literal["live", "batch"]
@@ -85,9 +84,14 @@ class BatchJob:
     """Seconds after the first batch, at which every row has a result."""
 
     @property
+    def models(self) -> tuple[str, ...]:
+        """The models to try for a row, in their order."""
+        return (self.model, *self.fallbacks)
+
+    @property
     def window(self) -> int:
-        """How far rows may be ahead of the slowest one: a bound on memory, and on what a slow row holds up."""
-        return max(_MIN_WINDOW, _WINDOW_PER_CALL * self.concurrency)
+        """How far rows may be ahead of the slowest one: a bound on memory, of about 100 bytes a row."""
+        return max(_WINDOW, 64 * self.concurrency)
 
     @property
     def journal_path(self) -> Path:

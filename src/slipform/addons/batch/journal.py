@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Final, Self
 
 import msgspec
 import orjson
@@ -35,6 +35,8 @@ _LINE_WITH_HASH = b'{"crc":"%08x","of":"%s","%s":%s}\n'
 _HASH_FIELD = b'of":"'
 _NAMES = (b"head", b"pass", b"done", b"call")
 _CRC = slice(8, 16)
+_MOST_HELD: Final = 1_024
+"""Rows out of order that are held in memory while a journal is read in the order of its rows."""
 _BODY = 19
 """Where the name of a line's content begins."""
 
@@ -227,18 +229,33 @@ def _sorted(path: Path, segment: Segment) -> Iterator[JournalEntry]:
     if segment.damaged:
         yield from _sorted_by_offset(path, segment)
         return
-    heap: list[tuple[int, int, JournalEntry]] = []
+    heap: list[tuple[int, int, JournalEntry | None]] = []
     expected = 1
-    for index, entry in enumerate(_entries(path, segment)):
-        heapq.heappush(heap, (entry.row, index, entry))
-        if segment.window is None:
-            while heap and heap[0][0] <= expected:
-                expected = max(expected, heap[0][0] + 1)
-                yield heapq.heappop(heap)[2]
-        elif len(heap) > segment.window:
-            yield heapq.heappop(heap)[2]
-    while heap:
-        yield heapq.heappop(heap)[2]
+    with path.open("rb") as file:
+        for offset, line in _lines(path, segment):
+            entry = _entry(line)
+            if entry is None:
+                continue
+            # Of rows far ahead of a slow one only the place is held: they are read again in their turn.
+            heapq.heappush(heap, (entry.row, offset, entry if len(heap) < _MOST_HELD else None))
+            if segment.window is None:
+                while heap and heap[0][0] <= expected:
+                    expected = max(expected, heap[0][0] + 1)
+                    yield _popped(heap, file)
+            elif len(heap) > segment.window:
+                yield _popped(heap, file)
+        while heap:
+            yield _popped(heap, file)
+
+
+def _popped(heap: list[tuple[int, int, JournalEntry | None]], file: BinaryIO) -> JournalEntry:
+    """Take the first entry off the heap; read it again where only its place is held."""
+    _, offset, entry = heapq.heappop(heap)
+    if entry is None:
+        file.seek(offset)
+        entry = _entry(file.readline())
+        assert entry is not None  # noqa: S101 — as it was when its place was noted
+    return entry
 
 
 def _sorted_by_offset(path: Path, segment: Segment) -> Iterator[JournalEntry]:

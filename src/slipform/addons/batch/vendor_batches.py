@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +18,12 @@ from slipform.files.replacing import replacing
 from slipform.providers import Provider
 from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
+from slipform.providers.network.transport import Upload
 from slipform.providers.retry import requested_wait
+from slipform.providers.router import Router
 
 _MAX_BYTES: Final = 1 << 32
+_PIECE: Final = 1 << 18
 _MAX_PAGES: Final = 20
 _CLOCK_SKEW: Final = 600.0
 _RETRIES: Final = 8
@@ -142,7 +145,9 @@ class VendorBatches:
     async def _opened(self, call: BatchCall) -> AsyncIterator[Forwarded]:
         headers = {**self._ordinary.headers, "content-type": call.content_type}
         route = Route(self.model, call.path, headers, False, False, call.method, _MAX_BYTES)
-        answer = await self.provider.forward_async(route, call.body, {})
+        # As an upload, it does not count as a live call of so many tokens in the provider's minute.
+        body = Upload(_pieces(call.body), len(call.body)) if call.body else b""
+        answer = await self.provider.forward_async(route, body, {})
         try:
             if answer.status >= 300:
                 codec = self.provider.codec_for(self.model, None)
@@ -170,6 +175,23 @@ class VendorBatches:
             return self.api.read_status(data)
         except (KeyError, TypeError, ValueError) as error:
             raise UpstreamError(f"The vendor describes a batch in an unknown way: {error!r}") from error
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    view = memoryview(body)
+    for start in range(0, len(body), _PIECE):
+        yield bytes(view[start : start + _PIECE])
+
+
+def batches_of(router: Router, models: Sequence[str]) -> VendorBatches:
+    """Return the batches of a job's model; raises `ConfigError` before anything is sent where that cannot be."""
+    if len(models) > 1:
+        raise ConfigError(
+            "A vendor's batch asks one model, and several are named",
+            where="model",
+            hint="Name one model, or leave `via` out: live calls try one after the other.",
+        )
+    return VendorBatches.of(*router.resolve(models[0]))
 
 
 def _is_unclear(error: UpstreamError) -> bool:

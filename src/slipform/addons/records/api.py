@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -13,14 +14,17 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, over
 
 from typing_extensions import TypeForm
 
+from slipform.addons.batch.batched_calls import BatchPolicy
 from slipform.addons.batch.scheduler import run_loop
-from slipform.addons.records.drive import CallJournal, Driver, ExtractionTally, Limits
+from slipform.addons.records.batched import BatchedExtraction, batch_api_of, in_batches
+from slipform.addons.records.drive import CallJournal, Driver, ExtractionTally, Limits, all_at_once
 from slipform.addons.records.estimate import estimate
 from slipform.addons.records.merging import MergeOptions
 from slipform.addons.records.result import Estimate, Extraction, Progress, Record, incomplete
 from slipform.addons.records.running import Extractor
 from slipform.addons.records.shapes import shapes_of
 from slipform.addons.records.source import AnySource, document_of
+from slipform.errors import ConfigError
 from slipform.files.document import Document
 from slipform.library.async_client import AsyncClient
 from slipform.library.client import Client
@@ -58,6 +62,10 @@ class ExtractOptions(TypedDict, total=False):
     """What becomes of records that are not in the source; `keep` marks them."""
     journal: Path | str | None
     """A file that answers are written to; the same call resumes from it."""
+    via: Literal["live", "batch"] | None
+    """`batch` asks through the vendor's batch API at half the price; it needs a journal."""
+    deadline: float | None
+    """Seconds after the first batch, at which the rest is asked live; a day by default."""
     on_progress: Callable[[Progress], None] | None
 
 
@@ -98,7 +106,14 @@ def _job(shape: Any, source: AnySource, options: ExtractOptions) -> _Job:
         6 if rounds is None else rounds,
         options.get("max_answer_tokens"),
         MergeOptions(tuple(options.get("unique_by") or ()), options.get("ungrounded") == "keep"),
+        via=options.get("via") or "live",
     )
+    if extractor.via == "batch":
+        if options.get("journal") is None:
+            raise ConfigError(
+                "Batches outlive the process, and there is no journal to find them in", hint='Add `journal="FILE"`.'
+            )
+        batch_api_of(extractor)
     return _Job(extractor, document_of(source), options)
 
 
@@ -107,15 +122,29 @@ async def _run(job: _Job, on_record: Callable[[Record], None] | None = None) -> 
     journal = None
     if path is not None:
         journal = CallJournal(Path(path), job.extractor.source_identity(job.document))
-    driver = Driver(ExtractionTally(_limits(job.options)), journal, job.options.get("on_progress"))
+    extractor = job.extractor
+    limits = _limits(job.options)
+    if extractor.via == "batch":
+        limits = all_at_once(limits)
+    driver = Driver(ExtractionTally(limits, first_cost=extractor.first_cost), journal, job.options.get("on_progress"))
     try:
-        extraction = await job.extractor.extract(job.document, driver, on_record)
+        async with contextlib.AsyncExitStack() as stack:
+            if extractor.via == "batch" and journal is not None and path is not None:
+                extractor = await stack.enter_async_context(in_batches(extractor, journal, _batched(job, Path(path))))
+            extraction = await extractor.extract(job.document, driver, on_record)
     finally:
         if journal is not None:
             journal.close()
     if job.options.get("on_gap") == "raise" and not extraction.complete:
         raise incomplete(extraction)
     return extraction
+
+
+def _batched(job: _Job, journal: Path) -> BatchedExtraction:
+    policy = BatchPolicy()
+    if (deadline := job.options.get("deadline")) is not None:
+        policy = BatchPolicy(deadline)
+    return BatchedExtraction(policy, journal.with_name(f"{journal.name}.batches"), _limits(job.options).concurrency)
 
 
 def _value_of(extraction: Extraction[Any]) -> Any:

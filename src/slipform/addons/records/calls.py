@@ -13,7 +13,7 @@ from slipform.addons.records.prompts import messages_for
 from slipform.addons.records.segments import Question
 from slipform.addons.records.session import PieceAnswer
 from slipform.addons.records.shapes import RecordShape
-from slipform.enforce import Report
+from slipform.enforce import Outcome, Report
 from slipform.enforce.options import for_many
 from slipform.enforce.patching import patch
 from slipform.engine.fallback import respond_async
@@ -23,6 +23,7 @@ from slipform.errors import (
     PromptCutError,
     RefusalError,
     RequestError,
+    SlipformError,
     TruncatedError,
     UpstreamRequestError,
 )
@@ -57,6 +58,15 @@ class PieceCaller:
 
     async def ask(self, question: Question) -> FinishedCall:
         """Return the valid records of the answer; raises `UpstreamError` when the vendor fails."""
+        request, options = self.planned(question)
+        try:
+            outcome = await respond_async(self.router, self.models, request, options, self.shape.question)
+        except SlipformError as error:
+            return self.finished(error)
+        return self.finished(outcome)
+
+    def planned(self, question: Question) -> tuple[ModelRequest, Options]:
+        """Return what is asked, and how the answer is enforced."""
         shape = self.shape
         request = ModelRequest(
             self.models if isinstance(self.models, str) else self.models[0],
@@ -66,17 +76,20 @@ class PieceCaller:
         )
         budget = dataclasses.replace(self.options.budget, attempts=1, continuations=0)
         options = dataclasses.replace(self.options, budget=budget, on_failure="raise", validators=(), evidence=None)
-        options = for_many(options)
-        try:
-            outcome = await respond_async(self.router, self.models, request, options, shape.question)
-        except (RequestError, UpstreamRequestError) as error:  # perhaps too long for the model
-            return FinishedCall(PieceAnswer(failure=str(error), splits=_ALL_SPLITS))
-        except EnforcementError as error:
-            return _failed_call(error, shape)
+        return request, for_many(options)
+
+    def finished(self, outcome: Outcome | SlipformError) -> FinishedCall:
+        """Return the valid records of an answer; raises an error that says nothing about the question."""
+        if isinstance(outcome, RequestError | UpstreamRequestError):  # perhaps too long for the model
+            return FinishedCall(PieceAnswer(failure=str(outcome), splits=_ALL_SPLITS))
+        if isinstance(outcome, EnforcementError):
+            return _failed_call(outcome, self.shape)
+        if isinstance(outcome, SlipformError):
+            raise outcome
         report = outcome.report
         if any(warning.code == PromptCutError.code for warning in report.warnings):
             return _finished(PieceAnswer(failure="the server cut the prompt", splits=_ALL_SPLITS), report)
-        return _finished(_read_answer(outcome.value, shape, truncated=False), report)
+        return _finished(_read_answer(outcome.value, self.shape, truncated=False), report)
 
 
 def _finished(answer: PieceAnswer, report: Report) -> FinishedCall:

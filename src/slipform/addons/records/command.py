@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slipform.addons.batch.command import BatchEngine
+from slipform.addons.batch.command import BatchEngine, BatchVia, DeadlineOption, ViaOption, deadline_seconds
 from slipform.cli.terminal import ConfigOption, Exit
 
 if TYPE_CHECKING:  # a command imports what it needs when it runs: help and completion answer at once
@@ -46,6 +47,8 @@ def extract(
     rounds: Annotated[int, typer.Option(min=0, help="How often gaps are asked about again, at most.")] = 6,
     concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls, at most.")] = 8,
     engine: Annotated[BatchEngine, typer.Option(help="This machine, or a Ray cluster.")] = BatchEngine.LOCAL,
+    via: ViaOption = BatchVia.LIVE,
+    deadline: DeadlineOption = "24h",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate tokens and cost; call nothing.")] = False,
     config: ConfigOption = None,
 ) -> None:
@@ -53,7 +56,9 @@ def extract(
 
     After a stop at any moment, the same command resumes.
     """
+    from slipform.addons.batch.batched_calls import BatchPolicy
     from slipform.addons.batch.file_rows import list_files
+    from slipform.addons.records.batched import batch_api_of
     from slipform.addons.records.drive import Limits
     from slipform.addons.records.folders import FilesJob
     from slipform.addons.records.remote import ExtractorSpec
@@ -68,9 +73,16 @@ def extract(
         rounds,
         tuple(unique_by.split(",")) if unique_by else (),
     )
-    extractor = spec.build()
+    extractor = dataclasses.replace(spec.build(), via=via.value)
+    policy = None
+    if via is BatchVia.BATCH:
+        if engine is BatchEngine.RAY:
+            raise typer.BadParameter("--via batch needs no cluster.")
+        batch_api_of(extractor)
+        policy = BatchPolicy(deadline_seconds(deadline))
     sources = list_files(files, apart_from=[out])
-    job = FilesJob(extractor, sources, out, Limits(max_cost, max_tokens, None, max_calls, concurrency), evidence)
+    limits = Limits(max_cost, max_tokens, None, max_calls, concurrency)
+    job = FilesJob(extractor, sources, out, limits, evidence, policy)
     try:
         if dry_run:
             typer.echo(_estimate_text(job))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from slipform.addons.batch.batch_log import is_batch_line
 from slipform.addons.batch.journal import Journal
 from slipform.addons.batch.scheduler import AdaptiveConcurrency, GiveUpPolicy, is_fatal, is_temporary
 from slipform.addons.records.calls import FinishedCall
@@ -22,6 +23,7 @@ from slipform.errors import ConfigError, RateLimitError, UpstreamError
 from slipform.ir import Usage
 
 _BYTES_PER_TOKEN = 4
+_ALL_AT_ONCE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,11 @@ class Limits:
     seconds: float | None = None
     calls: int | None = None
     concurrency: int = 8
+
+
+def all_at_once(limits: Limits) -> Limits:
+    """Return the limits for questions that wait together for a batch."""
+    return replace(limits, concurrency=_ALL_AT_ONCE)
 
 
 class QuestionFunction(Protocol):
@@ -57,8 +64,15 @@ class CallJournal:
         self._journal = Journal.open(path, job)
         self._calls: dict[str, FinishedCall] = {}
         for body in self._journal.calls():
+            if is_batch_line(body):
+                continue
             entry = _DECODER.decode(body)
             self._calls[entry.key] = entry.call
+
+    @property
+    def lines(self) -> Journal:
+        """The file itself."""
+        return self._journal
 
     def find(self, key: str) -> FinishedCall | None:
         """Return the answer to a question that was asked before."""
@@ -90,6 +104,8 @@ class ExtractionTally:
     cost: float | None = None
     stopped: str | None = None
     """The budget that is spent."""
+    first_cost: Callable[[Question], float | None] | None = None
+    """What a question may cost before the cost of any is known; None where the first answers come soon."""
 
     def add(self, call: FinishedCall) -> None:
         """Count an answer."""
@@ -113,6 +129,8 @@ class ExtractionTally:
         finished = max(1, self.calls + self.resumed - self.in_flight)
         mean_tokens = self.tokens / finished or len(question.text) / _BYTES_PER_TOKEN
         mean_cost = (self.cost or 0.0) / finished
+        if self.cost is None and self.first_cost is not None:
+            mean_cost = self.first_cost(question) or 0.0
         pending = self.in_flight + 1
         if limits.calls is not None and self.calls >= limits.calls:
             return f"max_calls={limits.calls:,}"
@@ -186,7 +204,7 @@ class Driver:
         return [each for each in answers if each is not None]
 
     async def _answer(self, question: Question, caller: QuestionFunction, name: str) -> PieceAnswer:
-        key = _key(question, name)
+        key = question_key(question, name)
         earlier = self._journal.find(key) if self._journal is not None else None
         if earlier is not None:
             self.tally.resumed += 1
@@ -250,6 +268,7 @@ class Driver:
         self._on_progress(Progress(self._done, self._questions, records, len(session.suspects), self.tally.cost, eta))
 
 
-def _key(question: Question, name: str) -> str:
+def question_key(question: Question, name: str) -> str:
+    """Return what a question is recognized by in a journal; `name` is that of its session."""
     text = f"{name}\0{question.repeat}\0{question.text}"
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

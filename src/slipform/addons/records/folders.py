@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from slipform.addons.records.drive import CallJournal, Driver, ExtractionTally, Limits
+from slipform.addons.batch.batched_calls import BatchPolicy
+from slipform.addons.records.drive import CallJournal, Driver, ExtractionTally, Limits, all_at_once
 from slipform.addons.records.result import Extraction, ExtractionReport, Progress
 from slipform.addons.records.running import Extractor
 from slipform.addons.records.source import document_of
@@ -28,6 +29,8 @@ class FilesJob:
     out: Path
     limits: Limits
     evidence: bool = True
+    batches: BatchPolicy | None = None
+    """When to wait for the vendor's batches; None for live calls."""
 
     @property
     def journal_path(self) -> Path:
@@ -67,7 +70,24 @@ async def extract_files(job: FilesJob, on_progress: Callable[[Progress], None] |
     writer_for(job.out)
     _refuse_foreign_table(job)
     journal = CallJournal(job.journal_path, job.extractor.identity())
-    driver = Driver(ExtractionTally(job.limits), journal, on_progress)
+    try:
+        if job.batches is None:
+            return await _extract_all(job, journal, on_progress)
+        from slipform.addons.records.batched import BatchedExtraction, in_batches
+
+        folder = job.out.with_name(f"{job.out.name}.batches")
+        batched = BatchedExtraction(job.batches, folder, job.limits.concurrency)
+        async with in_batches(job.extractor, journal, batched) as extractor:
+            batched_job = replace(job, extractor=extractor, limits=all_at_once(job.limits))
+            return await _extract_all(batched_job, journal, on_progress)
+    finally:
+        journal.close()
+
+
+async def _extract_all(
+    job: FilesJob, journal: CallJournal, on_progress: Callable[[Progress], None] | None
+) -> FilesSummary:
+    driver = Driver(ExtractionTally(job.limits, first_cost=job.extractor.first_cost), journal, on_progress)
     limit = asyncio.Semaphore(job.limits.concurrency)
     results: dict[Path, _FileResult] = {}
 
@@ -81,8 +101,6 @@ async def extract_files(job: FilesJob, on_progress: Callable[[Progress], None] |
                 group.create_task(extract(path))
     except BaseExceptionGroup as error_group:
         raise error_group.exceptions[0] from None
-    finally:
-        journal.close()
     return _write(job, [results[path] for path in job.files], driver.tally)
 
 

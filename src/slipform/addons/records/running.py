@@ -8,15 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slipform.addons.batch.call import resolved_models
+from slipform.addons.batch.jobs import Via
 from slipform.addons.records.calls import PieceCaller
 from slipform.addons.records.drive import Driver, QuestionFunction
 from slipform.addons.records.merging import ExtractedPart, MergeOptions, final_records, merge
 from slipform.addons.records.result import Extraction, Record
+from slipform.addons.records.segments import Question
 from slipform.addons.records.session import PIECE, ExtractionSession, SessionOptions
 from slipform.addons.records.shapes import RecordShape
 from slipform.addons.records.source import digest_of
+from slipform.engine.planning import named_price
 from slipform.engine.setup import Options
 from slipform.files.document import Document
+from slipform.ir import Usage
+from slipform.ir.response import guess_tokens
+from slipform.prices import BATCH_TIER, cost_of
 from slipform.providers.router import Router
 
 
@@ -32,12 +38,22 @@ class Extractor:
     rounds: int = 6
     max_answer_tokens: int | None = None
     merging: MergeOptions = field(default_factory=MergeOptions)
+    via: Via = "live"
+    """Whether questions are asked live, or through the vendor's batch API."""
     remote_caller: Callable[[int, bool], QuestionFunction] | None = None
     """Returns what asks elsewhere about the shape with this index, as a whole or not; None asks from here."""
 
     def caller(self, shape: RecordShape) -> PieceCaller:
         """Return what asks about pieces of this shape."""
         return PieceCaller(self.router, self.models, self.options, shape, self.instructions, self.max_answer_tokens)
+
+    def first_cost(self, question: Question) -> float | None:
+        """Return about what a question costs in a batch, with an answer as long as the text at most."""
+        if self.via == "live":
+            return None
+        tokens = guess_tokens(question.text)
+        price = named_price(self.options.prices, self.router, resolved_models(self.router, self.models)[0])
+        return cost_of(price, Usage(input=tokens, output=tokens, service_tier=BATCH_TIER))
 
     def identity(self) -> dict[str, Any]:
         """Return what a journal of this extractor is recognized by, without its sources."""
@@ -48,7 +64,7 @@ class Extractor:
             "instructions": self.instructions,
             "rounds": self.rounds,
             "max_answer_tokens": self.max_answer_tokens,
-        }
+        } | ({"via": self.via} if self.via != "live" else {})
 
     async def extract(
         self, document: Document, driver: Driver, on_record: Callable[[Record], None] | None = None

@@ -36,6 +36,8 @@ FINISH: Finishes = {
     "error": "error",
 }
 _CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
+_PLAIN_USAGE = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
+"""Counts of tokens that every answer of this API has: with no others, there is nothing to keep for a client."""
 _ANSWER = frozenset({"id", "object", "created", "model", "choices", "usage", "error", "obfuscation"})
 _CHOICE = frozenset({"index", "message", "finish_reason", "delta", "error"})
 _CHOICE_EVENT = _CHOICE | {"logprobs"}
@@ -72,7 +74,8 @@ def _choice(
     of_answer = rest_of(data, _ANSWER, usage)
     of_choice = rest_of(choice, _CHOICE)
     extra = {**of_answer, **_created(data), **of_choice}
-    if of_answer or of_choice:
+    is_plain = len(of_answer) == 1 and usage is not None and _PLAIN_USAGE.issuperset(usage)
+    if of_choice or (of_answer and not is_plain):
         extra[ENVELOPE] = {NAME: {**of_answer, OF_CHOICE: of_choice}}
     message_fields = rest_of(message, _MESSAGE)
     if message_fields:

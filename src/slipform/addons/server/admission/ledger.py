@@ -57,6 +57,7 @@ CREATE TABLE IF NOT EXISTS resources(
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS resources_by_id ON resources(id);
 CREATE TABLE IF NOT EXISTS batch_files(provider TEXT, id TEXT, models TEXT, PRIMARY KEY (provider, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS batch_shapes(provider TEXT, id TEXT, shapes TEXT, PRIMARY KEY (provider, id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS facts(name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 """
 

@@ -1,6 +1,7 @@
 """Forward an uploaded file as it arrives, after checking and renaming the models of a batch's lines.
 
-A batch runs at the vendor, where its answers cannot be validated: lines that carry one are refused.
+Lines with a schema are written in the vendor's own way, and their answers are enforced when they are fetched
+(`batch_shapes`): for keys, whose files are known to be theirs. Without keys they are refused.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import IO, Any, Final, NamedTuple
 
 from slipform.addons.server.admission.admission import Caller
+from slipform.addons.server.calls.batch_shapes import BatchShapes
 from slipform.addons.server.calls.endpoints import NotServedError
 from slipform.addons.server.calls.honoured import STATE
 from slipform.addons.server.calls.model_names import check_fields, check_only, folded
@@ -19,7 +21,7 @@ from slipform.addons.server.calls.parsed_body import write_body
 from slipform.addons.server.calls.references import Reference, find_references
 from slipform.addons.server.calls.shapes import asks_for_shape
 from slipform.codecs.foreign_fields import read_foreign
-from slipform.errors import RequestError, TooLargeError
+from slipform.errors import RequestError, SlipformError, TooLargeError
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import Upload
 from slipform.text.strict import parse
@@ -35,7 +37,7 @@ _MOST_MODELS: Final = 100
 _LINE_ENDS: Final = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
 """Characters that end a line for some readers, and may stand in JSON; and how JSON escapes them."""
 _FILE: Final = "file"
-_HINT: Final = "Use `slipform batch`, which enforces."
+_HINT: Final = "Use `slipform batch`, which enforces, or give the server `keys_file` and a ledger."
 
 
 class IncomingForm:
@@ -193,7 +195,11 @@ class ResolvedModel(NamedTuple):
 class LineRenamer:
     """Checks the requests of one batch, and gives each the vendor's name of its model; all must be of one provider."""
 
-    def __init__(self, caller: Caller, resolve: Callable[[object], ResolvedModel]) -> None:
+    def __init__(
+        self, caller: Caller, resolve: Callable[[object], ResolvedModel], shapes: BatchShapes | None = None
+    ) -> None:
+        self.shapes = shapes
+        """What requests with a schema ask for; None where it cannot be kept."""
         self._caller = caller
         self._resolve = resolve
         self._target: tuple[str, HttpProvider] | None = None
@@ -228,7 +234,8 @@ class LineRenamer:
         if self._caller.models is not None:
             check_only(request, _LINE_FIELDS)
         self.references.update(find_references(request))
-        body = self._renamed(request["body"], f"{where}: body", _APIS.get(str(request.get("url")), ""))
+        api = _APIS.get(str(request.get("url")), "")
+        body = self._renamed(request["body"], f"{where}: body", api, request.get("custom_id"))
         return _one_line(write_body({**request, "body": body}))
 
     def request(self, request: Any, where: str, api: str) -> dict[str, Any]:
@@ -237,13 +244,15 @@ class LineRenamer:
             raise RequestError("Expected an object with `params`", where=where)
         if self._caller.models is not None:
             check_only(request, _REQUEST_FIELDS)
-        return {**request, "params": self._renamed(request["params"], f"{where}.params", api)}
+        params = self._renamed(request["params"], f"{where}.params", api, request.get("custom_id"))
+        return {**request, "params": params}
 
-    def _renamed(self, body: dict[str, Any], where: str, api: str) -> dict[str, Any]:
+    def _renamed(self, body: dict[str, Any], where: str, api: str, custom_id: object) -> dict[str, Any]:
         if api.startswith("openai-") and (foreign := read_foreign(api, body)) is not None:
             body = foreign.data
-        if api and asks_for_shape(api, body):
-            raise NotServedError("The answers of a vendor's batch cannot be enforced", where=where, hint=_HINT)
+        is_shaped = bool(api) and asks_for_shape(api, body)
+        if is_shaped and self.shapes is None:
+            raise NotServedError("Without keys, the answers of a batch cannot be enforced", where=where, hint=_HINT)
         state = next((name for name in STATE if body.get(name) is not None), None)
         if api == "openai-responses" and state is not None:
             raise NotServedError("A batch cannot go on with a response", where=f"{where}.{state}", hint=_HINT)
@@ -253,9 +262,24 @@ class LineRenamer:
         if model is not None and not isinstance(model, str):
             raise RequestError("The model is not a name", where=f"{where}.model", hint="Name it as `provider/model`.")
         resolved = self._resolved_models.get(model) or self._resolve_first(model, where)
+        if is_shaped and self.shapes is not None:
+            return self._shaped(custom_id, api, body, resolved, where)
         if resolved.upstream:
             return {**body, "model": resolved.upstream}
         return body
+
+    def _shaped(
+        self, custom_id: object, api: str, body: dict[str, Any], resolved: ResolvedModel, where: str
+    ) -> dict[str, Any]:
+        """Return the body of a request with a schema as the vendor gets it, and keep what it asks for."""
+        assert self.shapes is not None  # noqa: S101 — the caller has looked
+        name = f"{resolved.name}/{resolved.upstream}"
+        try:
+            shaped: dict[str, Any] = self.shapes.add(custom_id, api, body, name, resolved.provider)
+        except SlipformError as error:
+            error.where = f"{where}.{error.where}" if error.where else where
+            raise
+        return shaped
 
     def _resolve_first(self, model: str | None, where: str) -> ResolvedModel:
         """Resolve a model that no request before has named."""

@@ -20,6 +20,7 @@ from slipform.addons.server.admission.output_limits import OutputRequest, reques
 from slipform.addons.server.admission.refusals import NotAllowed
 from slipform.addons.server.admission.spending import CallSpending, Rewrite, Spending
 from slipform.addons.server.calls import batch_files
+from slipform.addons.server.calls.batch_shapes import BatchShapes, EnforcedResults
 from slipform.addons.server.calls.endpoints import EndpointRow, Located, NotServedError, upstream_path
 from slipform.addons.server.calls.forward import ForwardedCall, pass_through, renamed
 from slipform.addons.server.calls.honoured import RESPONSES, response_stores_of
@@ -55,6 +56,7 @@ from slipform.addons.server.http_server.asgi import read_body as receive_body
 from slipform.addons.server.http_server.request_cycle import RequestCycle
 from slipform.addons.server.observability.call_record import CallRecord, Header
 from slipform.codecs.answer import read_json
+from slipform.codecs.batches import BATCH_APIS
 from slipform.codecs.model_name import check_name, shown
 from slipform.codecs.request_fields import dumps, read_body
 from slipform.codecs.vendor_errors import openai_error
@@ -109,6 +111,9 @@ class EndpointCall:
         return self.located.row
 
 
+_RESULT_FILES = ("output_file_id", "error_file_id")
+
+
 class Target(NamedTuple):
     """Where a call goes: the provider under its name here, the vendor's name of the model, and what is sent."""
 
@@ -124,6 +129,8 @@ class Target(NamedTuple):
     """How many a request asks for, where it is known."""
     batch_models: tuple[str, ...] | None = None
     """The models that the lines of a batch's file name, each of them checked; None for any other request."""
+    batch_shapes: BatchShapes | None = None
+    """What the requests of a batch that have a schema ask for."""
 
 
 class EndpointForwarder:
@@ -144,6 +151,7 @@ class EndpointForwarder:
         self._settings = settings
         self._store = store
         self._prices = options.prices
+        self._options = options
         self._max_calls = options.budget.calls
         self._routes: dict[tuple[str, str, str, bool], Route] = {}
 
@@ -235,12 +243,22 @@ class EndpointForwarder:
         rewrite: Rewrite | None = None
         if row.owner_kind() == "response" and target.streamed:
             rewrite = ResponseMarks(target.name, {}, self._store, call.caller.id).feed
+        if row.answered == "bytes" and row.resources and self._store is not None:
+            rewrite = await self._enforced_results(target.name, segments[row.resources[-1]], row.family)
         if spent is not None and target.streamed and row.usage and not _draws(row):
             rewrite = spent.meter_stream(row.usage, rewrite)
         result = await pass_through(forwarded, calls, send, record, _error_event, cost, change, rewrite)
         record.status, record.outcome, record.usage = result
         if row.method == "DELETE" and result.status < 300 and self._store is not None:
             await self._store.remove(target.name, segments[row.resources[-1]])
+
+    async def _enforced_results(self, provider: str, identity: str, family: str) -> Rewrite | None:
+        """Return what enforces the results of a batch whose requests had schemas; None for any other file."""
+        shapes = None if self._store is None else await self._store.batch_shapes(provider, identity)
+        if shapes is None or family not in BATCH_APIS:
+            return None
+        read = await asyncio.to_thread(BatchShapes.from_json, shapes)
+        return EnforcedResults(read, BATCH_APIS[family], self._router, self._options).feed
 
     async def _count(self, call: EndpointCall, target: Target, data: dict[str, Any], send: RecordingSend) -> None:
         """Count the tokens of a request for a provider that speaks another API."""
@@ -364,11 +382,16 @@ class EndpointForwarder:
             raise RequestError("Expected an array of requests", where="requests")
         if call.caller.models is not None:
             check_only(data, ("requests",))
-        rename = batch_files.LineRenamer(call.caller, partial(self._resolved, call))
+        rename = self._line_renamer(call)
         made = [rename.request(each, f"requests[{at}]", "anthropic") for at, each in enumerate(requests)]
         name, provider = rename.target()
         await self._ownership(call, name).check(references)
-        return Target(name, provider, rename.model, write_body({**data, "requests": made}))
+        body = write_body({**data, "requests": made})
+        return Target(name, provider, rename.model, body, batch_shapes=rename.shapes)
+
+    def _line_renamer(self, call: EndpointCall) -> batch_files.LineRenamer:
+        shapes = None if self._store is None else BatchShapes()
+        return batch_files.LineRenamer(call.caller, partial(self._resolved, call), shapes)
 
     async def _upload(self, call: EndpointCall, cleanup: contextlib.ExitStack) -> Target:
         """A file, passed on while it arrives; the lines of a batch's are checked and renamed first."""
@@ -384,12 +407,14 @@ class EndpointForwarder:
         call.admission.body_read()  # each piece has a time limit of its own
         kind = form_type(boundary)
         if call.row.family == "openai" and await form.field("purpose") == "batch":
-            rename = batch_files.LineRenamer(call.caller, partial(self._resolved, call))
+            rename = self._line_renamer(call)
             upload = await form.renamed(rename)
             name, provider = rename.target()
             await self._ownership(call, name).check(list(rename.references))
             models = tuple(rename.models)
-            return Target(name, provider, rename.model, upload, content_type=kind, batch_models=models)
+            return Target(
+                name, provider, rename.model, upload, content_type=kind, batch_models=models, batch_shapes=rename.shapes
+            )
         name = self._provider_name(call)
         return Target(name, self._provider(name, call.row), "", await form.upload(), content_type=kind)
 
@@ -582,6 +607,7 @@ class EndpointForwarder:
         if store is None:
             return
         identity = answer.get("id")
+        await self._remember_shapes(store, target, answer)  # before the results are known to be the key's
         if row.creates and isinstance(identity, str):
             await store.add(target.name, row.creates, [identity], key)
             if target.batch_models is not None:
@@ -593,6 +619,18 @@ class EndpointForwarder:
                 ids = [each.get("id") for each in value if isinstance(each, dict)]
             await store.add(target.name, kind, [each for each in ids if isinstance(each, str)], key)
         store.note_created(target.name, answer, key)
+
+    async def _remember_shapes(self, store: ResourceStore, target: Target, answer: Mapping[str, Any]) -> None:
+        """Remember what the requests of a file, or of a batch, ask for, and which files have its results."""
+        identity = answer.get("id")
+        if not isinstance(identity, str):
+            return
+        if target.batch_shapes is not None and target.batch_shapes.lines:
+            await store.add_batch_shapes(target.name, identity, target.batch_shapes.to_json())
+        source = answer.get("input_file_id")
+        if isinstance(source, str):
+            results = [answer[field] for field in _RESULT_FILES if isinstance(answer.get(field), str)]
+            await store.copy_batch_shapes(target.name, [source, identity], [identity, *results])
 
     async def _list(self, call: EndpointCall, target: Target, segments: Mapping[str, str], send: RecordingSend) -> None:
         """A list of the caller's own: the vendor's pages are read on until one is full."""

@@ -6,19 +6,18 @@ The names of models come first (`model_names`): they are checked before one is l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from slipform.addons.server.admission.admission import Caller
 from slipform.addons.server.admission.output_limits import with_one_limit
-from slipform.addons.server.calls.forward import ForwardedCall, ForwardRoutes
+from slipform.addons.server.calls.forward import ForwardedCall
 from slipform.addons.server.calls.frames import (
     BoundCall,
     CallFrame,
     ForwardTemplate,
-    Frames,
     SplitBody,
     keep_frame,
     split_around,
@@ -44,9 +43,9 @@ from slipform.addons.server.calls.request_switches import (
     has_switches,
     switches_of,
 )
-from slipform.addons.server.calls.resources import AnswerMarks, CreationNotes, ResourceStore, ResponseMarks
+from slipform.addons.server.calls.resources import AnswerMarks, CreationNotes, ResponseMarks
 from slipform.addons.server.calls.shapes import asks_for_shape
-from slipform.addons.server.calls.signed_turns import CallerTurns, SignedTurns
+from slipform.addons.server.calls.signed_turns import CallerTurns
 from slipform.addons.server.calls.stored_responses import ResponseStore, StoredCall, open_call
 from slipform.addons.server.observability.call_record import CallRecord
 from slipform.codecs import ServedApi, ServedRequest
@@ -64,10 +63,12 @@ from slipform.errors import ConfigError, RequestError
 from slipform.ir import Message, ModelRequest, ModelWarning
 from slipform.ir.request import RequestFrame, is_heavy
 from slipform.providers.concurrency import off_loop
-from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, Registry, ResponseFormat
 from slipform.schema.limits import LARGE_BYTES, LIGHT_BYTES, check_size
 from slipform.schema.python_types import cached_format
+
+if TYPE_CHECKING:
+    from slipform.addons.server.calls.routes import CallRouter
 
 _OPENAI = frozenset({"openai-chat", "openai-responses", "openai-completions"})
 """The APIs that other servers imitate with fields of their own."""
@@ -107,18 +108,10 @@ class CallContext(msgspec.Struct, frozen=True):
     """As the API's own clients write it."""
     headers: Mapping[bytes, bytes]
     caller: Caller
-    router: Router
-    forward_routes: ForwardRoutes
-    settings: Settings
-    schemas: NamedSchemas
-    frames: Frames
+    gate: CallRouter
     turns: CallerTurns
-    bind: Callable[[ServedRequest, tuple[str, ...]], BoundCall | None]
-    """Decides once who answers all calls of a frame."""
     responses: ResponseStore | None = None
     """The caller's stored responses; None where slipform stores none."""
-    store: ResourceStore | None = None
-    """Whose resources are whose; None without keys."""
     model: str | None = None
     """The model that the path names in an API whose body does (Azure's deployments); it counts."""
     provider: str | None = None
@@ -168,23 +161,23 @@ def read_warm(
     record: CallRecord,
     headers: Mapping[bytes, bytes],
     caller: Caller,
-    place: WarmPlace,
+    gate: CallRouter,
 ) -> WarmReading:
     """Read a call whose fields, but for its conversation, are those of an earlier one that its caller may make."""
     if (caller.budget is not None and caller.is_limited) or has_switches(headers):
         return _NOT_WARM
     split = split_body(api, body, limits_models=caller.models is not None)
-    frame = None if split is None else place.frames.get(split.key)
+    frame = None if split is None else gate.frames.get(split.key)
     if split is None or frame is None:
         return None, split
     models = frame.models
     if caller.models is not None:
         record.model = models[0] if models else ""
-        caller.check(models, place.router)
+        caller.check(models, gate.router)
     served = frame.served
     record.model = served.request.model
     record.stream = served.stream
-    record.timeout = place.timeout
+    record.timeout = gate.settings.server.request_seconds
     template = frame.forward
     if template is not None:
         if caller.budget is not None or not split.has_unique_keys:
@@ -196,19 +189,10 @@ def read_warm(
     record.enforced = frame.enforced
     record.schema = frame.schema
     served = frame.with_turns(split.messages)
-    turns = CallerTurns(place.turns, caller.id)
+    turns = CallerTurns(gate.turns, caller.id)
     bound = frame.bound
     call = Inbound(api, served, record, models, NOTHING, frame.stream_mode, (), None, None, None, turns, None, bound)
     return call, split
-
-
-class WarmPlace(NamedTuple):
-    """What calls by the usual paths are read against, where earlier ones with the same fields were read."""
-
-    router: Router
-    frames: Frames
-    turns: SignedTurns
-    timeout: float
 
 
 async def read_call(
@@ -220,8 +204,7 @@ async def read_call(
     has made of it, where it was asked before.
     """
     if warm is None and not (context.model or context.provider):
-        place = WarmPlace(context.router, context.frames, context.turns.turns, context.settings.server.request_seconds)
-        warm = read_warm(api, body, record, context.headers, context.caller, place)
+        warm = read_warm(api, body, record, context.headers, context.caller, context.gate)
     call, split = warm or _NOT_WARM
     return call or await _read_parsed(api, body, record, context, split)
 
@@ -231,9 +214,9 @@ async def _read_parsed(
 ) -> Inbound:
     """The call, parsed; the next one with the same fields begins with its frame, which `split` is kept for too."""
     caller = context.caller
-    router = context.router
+    router = context.gate.router
     large = len(body) >= LARGE_BYTES
-    has_keys = context.store is not None or caller.models is not None
+    has_keys = context.gate.store is not None or caller.models is not None
     checks = BodyChecks(api.name != "gemini", has_keys, api.name == RESPONSES)  # Gemini names the model in the path
     data, body, references = await parse_body_async(body, checks)
     if context.model is not None or context.provider is not None:
@@ -276,14 +259,14 @@ async def _read_owned(
     if references:
         await _ownership(models, context).check(references)
         split = None
-    switches = switches_of(data.get(FIELD), context.headers, context.settings.max_attempts)
+    switches = switches_of(data.get(FIELD), context.headers, context.gate.settings.max_attempts)
     if switches is not NOTHING or len(body) >= LARGE_BYTES or not _may_have_frame(api, data, context):
         call = await _read_anew(api, parsed, record, models, switches, context)
         if split is not None and (frame := _forward_frame(call, split, context)) is not None:
-            keep_frame(context.frames, split.key, len(body), frame)
+            keep_frame(context.gate.frames, split.key, len(body), frame)
         return call
     fields = split_fields(api, data, context.path)
-    frame = context.frames.get(fields.key)
+    frame = context.gate.frames.get(fields.key)
     if frame is not None:
         check_depth(data, body)
         messages = () if api.turns is None else api.turns(fields.turns)
@@ -293,9 +276,9 @@ async def _read_owned(
         if api.name not in _OPENAI or read_foreign(api.name, data) is None:
             frame = _reusable_frame(fields.turns, call, context)
         if frame is not None:
-            keep_frame(context.frames, fields.key, fields.text_bytes, frame)
+            keep_frame(context.gate.frames, fields.key, fields.text_bytes, frame)
     if frame is not None and split is not None and split.messages == call.served.request.messages:
-        keep_frame(context.frames, split.key, len(body), frame)
+        keep_frame(context.gate.frames, split.key, len(body), frame)
         if frame.bound is not None:
             call = msgspec.structs.replace(call, served=frame.with_turns(split.messages), bound=frame.bound)
     return call
@@ -364,14 +347,14 @@ async def _read_anew(
         data = foreign.data
         body = dumps(foreign.data)
         record.warnings = len(foreign.warnings)
-    refuse_unsupported(api.name, data, models, context.router)
+    refuse_unsupported(api.name, data, models, context.gate.router)
     state = _resolve_state(api.name, data, references, models, context)
-    schema = context.schemas.find(switches, models)
+    schema = context.gate.schemas.find(switches, models)
     fields = _CallFields(api, data, body, models, switches, foreign, state, schema)
     call = await _forwarded(fields, record, context) or await _enforced(fields, record, context)
     record.model = call.served.request.model
     record.stream = call.served.stream
-    record.timeout = context.settings.server.request_seconds
+    record.timeout = context.gate.settings.server.request_seconds
     return call
 
 
@@ -396,7 +379,7 @@ def _stream_mode(fields: _CallFields, settings: Settings) -> StreamMode:
 async def _forwarded(fields: _CallFields, record: CallRecord, context: CallContext) -> Inbound | None:
     """The call, where it goes to its vendor as it is; None where its answer is to be read."""
     api, data, body, models, switches, _, state, _ = fields
-    settings = context.settings
+    settings = context.gate.settings
     is_shaped = _is_shaped(fields, settings)
     _check_evidence(switches, is_shaped=is_shaped)
     if is_shaped or (context.caller.budget is not None and _hides_usage(api, data)):
@@ -407,7 +390,7 @@ async def _forwarded(fields: _CallFields, record: CallRecord, context: CallConte
         if find_schema(decoded.request, mode) is not None:
             return None
     plain = is_named_plainly(body)
-    through = context.forward_routes.find(
+    through = context.gate.forward_routes.find(
         api.name, data, body, path=context.path, headers=context.headers, is_named_plainly=plain
     )
     if through is None:
@@ -422,7 +405,7 @@ async def _forwarded(fields: _CallFields, record: CallRecord, context: CallConte
 async def _enforced(fields: _CallFields, record: CallRecord, context: CallContext) -> Inbound:
     """The call whose answer is read, and mostly validated."""
     api, data, body, models, switches, foreign, state, schema = fields
-    settings = context.settings
+    settings = context.gate.settings
     served = await _decoded(api, data, body, context.path, models, schema)
     served, adopted = _adopt(served, _adoption_mode(fields, settings), settings.server)
     if settings.output.require_json:
@@ -449,7 +432,7 @@ def _may_have_frame(api: ServedApi, data: Mapping[str, Any], context: CallContex
     """Whether a call has a shape, and no state at a vendor."""
     if api.turns is None or FIELD in data or not (asks_for_shape(api.name, data) or data.get("tools")):
         return False
-    if context.store is not None and _creates(api.name, data):
+    if context.gate.store is not None and _creates(api.name, data):
         return False
     return api.name != RESPONSES or (next(state_fields(data), None) is None and not _loads_tools(data))
 
@@ -475,7 +458,7 @@ def _reusable_frame(turns: Mapping[str, Any], call: Inbound, context: CallContex
         return None
     without_messages = request.replace(messages=(), frame=RequestFrame())
     served = msgspec.structs.replace(call.served, request=without_messages)
-    bound = context.bind(served, call.models) if call.record.enforced else None
+    bound = context.gate.bind(served, call.models) if call.record.enforced else None
     return CallFrame(served, call.stream_mode, call.record.enforced, call.record.schema, call.models, bound=bound)
 
 
@@ -485,7 +468,7 @@ def _forward_frame(call: Inbound, split: SplitBody, context: CallContext) -> Cal
     if forwarded is None or not isinstance(forwarded.body, bytes) or call.id_markers is not None:
         return None
     is_decided_by_fields = call.switches is NOTHING and not call.record.warnings and context.caller.budget is None
-    if not is_decided_by_fields or context.settings.enforcement.adopt_schemas == "all":
+    if not is_decided_by_fields or context.gate.settings.enforcement.adopt_schemas == "all":
         return None
     around = split_around(forwarded.body, split.text)
     if around is None:
@@ -510,7 +493,7 @@ def _with_turns(
     record.schema = frame.schema
     record.model = request.model
     record.stream = before.stream
-    record.timeout = context.settings.server.request_seconds
+    record.timeout = context.gate.settings.server.request_seconds
     served = ServedRequest(request, before.stream, before.options)
     return Inbound(api, served, record, frame.models, stream_mode=frame.stream_mode, turns=context.turns)
 
@@ -537,24 +520,26 @@ def _as_json(served: ServedRequest) -> ServedRequest:
 
 
 def _ownership(models: tuple[str, ...], context: CallContext) -> Ownership:
-    providers = provider_names(models, context.router)
-    return Ownership(context.store, context.caller.id, providers, response_stores_of(providers, context.router))
+    providers = provider_names(models, context.gate.router)
+    return Ownership(
+        context.gate.store, context.caller.id, providers, response_stores_of(providers, context.gate.router)
+    )
 
 
 def _resolve_state(
     api: str, data: Mapping[str, Any], references: Sequence[Reference], models: tuple[str, ...], context: CallContext
 ) -> _ServedState:
     """Resolve which provider stores the answer to a call, or the resource that it creates."""
-    if api != RESPONSES and not (context.store is not None and _creates(api, data)):
+    if api != RESPONSES and not (context.gate.store is not None and _creates(api, data)):
         return _NO_STATE
     _, key, providers, keepers = _ownership(models, context)
     if len(providers) != 1:
         return _NO_STATE
     (provider,) = providers
     if api != RESPONSES:
-        if context.store is None:
+        if context.gate.store is None:
             return _NO_STATE
-        return _ServedState(CreationNotes(provider, context.store, key))
+        return _ServedState(CreationNotes(provider, context.gate.store, key))
     if not keepers:
         return _NO_STATE
     marked_ids = marks_of(references)
@@ -562,7 +547,7 @@ def _resolve_state(
     if isinstance(before, str):
         before = marked_ids.get(before, before)
     options = {"store": data.get("store") is not False, "previous_response_id": before}
-    return _ServedState(ResponseMarks(provider, marked_ids, context.store, key), options)
+    return _ServedState(ResponseMarks(provider, marked_ids, context.gate.store, key), options)
 
 
 def _creates(api: str, data: Mapping[str, Any]) -> bool:

@@ -257,6 +257,7 @@ class ResourceStore:
         """Forget a resource that was deleted."""
         await self._query("DELETE FROM resources WHERE provider = ? AND id = ?", provider, identity)
         await self._query("DELETE FROM batch_files WHERE provider = ? AND id = ?", provider, identity)
+        await self._query("DELETE FROM batch_shapes WHERE provider = ? AND id = ?", provider, identity)
 
     async def add_batch_file(self, provider: str, identity: str, models: Iterable[str]) -> None:
         """Remember that every line of a file was checked, and the models that they name, as their caller wrote them."""
@@ -268,6 +269,25 @@ class ResourceStore:
         query = "SELECT models FROM batch_files WHERE provider = ? AND id = ?"
         rows = await self._query(query, provider, identity)
         return tuple(orjson.loads(rows[0][0])) if rows else None
+
+    async def add_batch_shapes(self, provider: str, identity: str, shapes: str) -> None:
+        """Remember what the requests in a file, or a batch, ask for."""
+        await self._query("INSERT OR REPLACE INTO batch_shapes VALUES (?, ?, ?)", provider, identity, shapes)
+
+    async def copy_batch_shapes(self, provider: str, sources: Iterable[str], results: Iterable[str]) -> None:
+        """Remember the same of a batch and of the files with its results: its own file may be deleted before."""
+        query = (
+            "INSERT OR IGNORE INTO batch_shapes SELECT provider, ?, shapes FROM batch_shapes "
+            "WHERE provider = ? AND id = ?"
+        )
+        rows = [(result, provider, source) for source in sources for result in results if result != source]
+        await self._run(lambda db: db.executemany(query, rows))
+
+    async def batch_shapes(self, provider: str, identity: str) -> str | None:
+        """Return what the requests of a batch with these results ask for; None where none has a schema."""
+        query = "SELECT shapes FROM batch_shapes WHERE provider = ? AND id = ?"
+        rows = await self._query(query, provider, identity)
+        return str(rows[0][0]) if rows else None
 
     async def owners(self, named: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[tuple[str, str]]]:
         """Return the providers and keys of these resources, by their kinds and ids."""

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from slipform.addons.server.calls.enforced import answer, answer_bound, forward
 from slipform.addons.server.calls.fetched_media import MediaFetcher
 from slipform.addons.server.calls.forward import ForwardRoutes
 from slipform.addons.server.calls.frames import BoundCall, new_frames
-from slipform.addons.server.calls.inbound import CallContext, Inbound, NamedSchemas, WarmPlace
+from slipform.addons.server.calls.inbound import CallContext, Inbound, NamedSchemas
 from slipform.addons.server.calls.replaced_ids import ReplacedIds
 from slipform.addons.server.calls.resources import ResourceStore
 from slipform.addons.server.calls.signature_stores import find_store
@@ -150,10 +150,10 @@ class CallRouter:
     """
 
     def __init__(self, router: Router, options: Options, settings: Settings) -> None:
-        self._router = router
+        self.router = router
         self._options = dataclasses.replace(options, on_incomplete=settings.enforcement.on_incomplete)
         self._traced_options = dataclasses.replace(self._options, keep_text=True)
-        self._settings = settings
+        self.settings = settings
         self._shared = SharedState(settings.redis) if settings.redis is not None else None
         self.guard = AdmissionControl(settings, self._shared)
         self.cors = Cors(settings.server.cors_origins) if settings.server.cors_origins else None
@@ -161,7 +161,7 @@ class CallRouter:
         self._fetcher = MediaFetcher(settings.fetch) if settings.fetch.enabled else None
         self._vendor_models = VendorModels(router) if settings.server.vendor_models else None
         self.schemas = NamedSchemas(settings)
-        self._frames = new_frames()
+        self.frames = new_frames()
         path = ledger_path(settings, os.environ)
         ledger = None if path is None else SpendLedger(path, settings.ledger.keep_days)
         self.spending: Spending | None = None
@@ -174,24 +174,24 @@ class CallRouter:
             router, settings, self.store, options, self._replaced_ids, self._stored_responses
         )
         self._cache = AnswerCache(settings, router, options, self._shared) if settings.cache.enabled else None
-        self._turns = SignedTurns(find_store(settings.signatures, self._shared, None))
+        self.turns = SignedTurns(find_store(settings.signatures, self._shared, None))
         self._responses = find_store(settings.stored_responses, self._shared, None, "responses")
         self._refreshing: asyncio.Task[None] | None = None
         self._is_started = False
         """Whether all that runs beside the calls does."""
 
     def _replaced_ids(self, caller: str) -> ReplacedIds:
-        return self._turns.replaced_ids(caller)
+        return self.turns.replaced_ids(caller)
 
     def _stored_responses(self, caller: str) -> ResponseStore | None:
-        settings = self._settings.stored_responses
+        settings = self.settings.stored_responses
         if not settings.enabled:
             return None
-        return ResponseStore(self._responses, caller, settings.ttl_seconds, self._settings.server.max_body_bytes)
+        return ResponseStore(self._responses, caller, settings.ttl_seconds, self.settings.server.max_body_bytes)
 
     async def model_names(self, caller: Caller) -> list[str]:
         """Return the models that a caller may use: aliases first, then those of configuration and of vendors."""
-        router = self._router
+        router = self.router
         names = [*router.names(), *([] if self._vendor_models is None else await self._vendor_models.names())]
         return [name for name in dict.fromkeys(names) if caller.may_use(name, router)]
 
@@ -203,23 +203,18 @@ class CallRouter:
             send.extra = [*send.extra, *call.admission.headers]
         await self.endpoints.answer(call, send, self.spending)
 
-    @cached_property
-    def warm_place(self) -> WarmPlace:
-        """What calls by the usual paths are read against, where earlier ones with the same fields were read."""
-        return WarmPlace(self._router, self._frames, self._turns, self._settings.server.request_seconds)
-
-    def _bind(self, served: ServedRequest, models: tuple[str, ...]) -> BoundCall | None:
+    def bind(self, served: ServedRequest, models: tuple[str, ...]) -> BoundCall | None:
         """Decide who answers calls that differ in their conversation alone; None where more is decided for each."""
         request = served.request
         if served.stream or self._cache is not None or self.spending is not None or self._fetcher is not None:
             return None
         try:
-            targets = self._router.targets(models[0] if len(models) == 1 else models)
-            route = find_route(self._router, targets[0].model, request.frame)
+            targets = self.router.targets(models[0] if len(models) == 1 else models)
+            route = find_route(self.router, targets[0].model, request.frame)
             several = requested_answers(request).number > 1
         except SlipformError:
             return None  # the call itself says what is wrong
-        is_special = len(targets) > 1 or bool(targets[0].defaults) or self._router.has_defaults(request.model)
+        is_special = len(targets) > 1 or bool(targets[0].defaults) or self.router.has_defaults(request.model)
         if is_special or several or route.name != request.model or not isinstance(route.provider, HttpProvider):
             return None
         return BoundCall(route, route.awaited, request, self._options.budget.calls)
@@ -230,30 +225,26 @@ class CallRouter:
         """What a call by this path is read against."""
         provider = headers.get(b"x-slipform-provider")
         named = None if provider is None else provider.decode("latin-1")
-        turns = CallerTurns(self._turns, caller.id)
+        turns = CallerTurns(self.turns, caller.id)
+        responses = self._stored_responses(caller.id)
         if located is None:
-            return CallContext(
-                path, headers, caller, self._router, self.forward_routes, self._settings, self.schemas, self._frames,
-                turns, self._bind, self._stored_responses(caller.id), self.store, provider=named,
-            )  # fmt: skip
+            return CallContext(path, headers, caller, self, turns, responses, provider=named)
         return CallContext(
-            located.path, headers, caller, self._router, self.forward_routes, self._settings, self.schemas,
-            self._frames, turns, self._bind, self._stored_responses(caller.id), self.store, model=located.model,
-            provider=named or located.provider,
-        )  # fmt: skip
+            located.path, headers, caller, self, turns, responses, located.model, named or located.provider
+        )
 
     def share(self, folder: Path) -> None:
         """Keep signatures and responses where the other workers of this server find them."""
-        self._turns = SignedTurns(find_store(self._settings.signatures, self._shared, folder))
-        self._responses = find_store(self._settings.stored_responses, self._shared, folder, "responses")
+        self.turns = SignedTurns(find_store(self.settings.signatures, self._shared, folder))
+        self._responses = find_store(self.settings.stored_responses, self._shared, folder, "responses")
 
     def continue_from(self, before: CallRouter) -> None:
         """Keep the signatures and responses of the generation before, unless they are to be kept in another way now."""
         if self._shared is not None or before._shared is not None:
             return
-        if self._settings.signatures == before._settings.signatures:
-            self._turns = before._turns
-        if self._settings.stored_responses == before._settings.stored_responses:
+        if self.settings.signatures == before.settings.signatures:
+            self.turns = before.turns
+        if self.settings.stored_responses == before.settings.stored_responses:
             self._responses = before._responses
 
     def start(self) -> None:
@@ -266,7 +257,7 @@ class CallRouter:
         if self.spending is not None:
             jobs.append(self.spending.refresh)
         if self._shared is not None:
-            jobs.append(SharedDowngrades(self._shared, partial(_downgrade_stores, self._router)).refresh)
+            jobs.append(SharedDowngrades(self._shared, partial(_downgrade_stores, self.router)).refresh)
         self._refreshing = asyncio.create_task(_refresh(jobs))
 
     async def close(self) -> None:
@@ -333,17 +324,17 @@ class CallRouter:
         if self._fetcher is not None:
             call = await self._with_media(call, self._fetcher, models)
         if spending is not None and admission.caller.budget is not None:
-            spending.check_prices([self._router.full_name(each) for each in self._router.candidates(models)])
+            spending.check_prices([self.router.full_name(each) for each in self.router.candidates(models)])
         if self._cache is None:
-            await answer(call, models, self._router, options, send, spending)
+            await answer(call, models, self.router, options, send, spending)
             return
-        work = partial(answer, call, models, self._router, options, send, spending)
+        work = partial(answer, call, models, self.router, options, send, spending)
         control = admission.request_headers.get(b"cache-control", b"")
-        await self._cache.answer(call, self._router.candidates(models), admission.caller.id, control, work, send)
+        await self._cache.answer(call, self.router.candidates(models), admission.caller.id, control, work, send)
 
     async def _with_media(self, call: Inbound, fetcher: MediaFetcher, models: str | Sequence[str]) -> Inbound:
         """The call with the bytes of what it names by address, as far as one of its vendors takes no addresses."""
-        providers = [self._router.resolve(name)[0] for name in self._router.candidates(models)]
+        providers = [self.router.resolve(name)[0] for name in self.router.candidates(models)]
         codecs = {provider.api for provider in providers if isinstance(provider, HttpProvider)}
         request = await fetcher.inlined(call.served.request, codecs)
         if request is call.served.request:

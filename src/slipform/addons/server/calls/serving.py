@@ -162,8 +162,7 @@ def _read_warm(call: Call, body: bytes, admission: Admission) -> Inbound | None:
         return None
     admission.body_read()
     call.body = body
-    place = call.deployment.gate.warm_place
-    call.warm = read_warm(call.api, body, call.record, headers, call.caller, place)
+    call.warm = read_warm(call.api, body, call.record, headers, call.caller, call.deployment.gate)
     return call.warm[0]
 
 

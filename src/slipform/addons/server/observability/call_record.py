@@ -268,7 +268,7 @@ class CallRecord(msgspec.Struct):
         if self.calls is not None and not self.stream:
             now = time.monotonic() if self.ended is None else self.ended
             overhead = max(0.0, now - self.started - self.calls.waited_seconds)
-            headers.append((b"x-slipform-overhead-ms", b"%.2f" % (overhead * 1000)))
+            headers.append((b"x-slipform-overhead-ms", b"%d.%02d" % divmod(hundredths(overhead), 100)))
         return headers
 
     def fields(self) -> dict[str, Any]:
@@ -302,11 +302,11 @@ class CallRecord(msgspec.Struct):
             figures["cached"] = True
         if self.fallbacks:
             figures["fallbacks"] = self.fallbacks
-        figures["latency_ms"] = round(seconds * 1000, 2)
+        figures["latency_ms"] = hundredths(seconds) / 100
         if self.first_byte is not None:
-            figures["first_byte_ms"] = round((self.first_byte - self.started) * 1000, 2)
+            figures["first_byte_ms"] = hundredths(self.first_byte - self.started) / 100
         if overhead is not None:
-            figures["overhead_ms"] = round(overhead * 1000, 2)
+            figures["overhead_ms"] = hundredths(overhead) / 100
         return figures
 
     def ending(self) -> EndingFields:
@@ -378,7 +378,19 @@ def cost_text(cost: float) -> bytes:
     >>> cost_text(0.00002), cost_text(0.0)
     (b'0.00002', b'0')
     """
-    return f"{cost:.9f}".rstrip("0").rstrip(".").encode()
+    whole, billionths = divmod(round(cost * 1_000_000_000), 1_000_000_000)
+    if not billionths:
+        return b"%d" % whole
+    return (b"%d.%09d" % (whole, billionths)).rstrip(b"0")
+
+
+def hundredths(seconds: float) -> int:
+    """Return seconds as hundredths of milliseconds: integers are written in a fifth of the time of floats.
+
+    >>> hundredths(0.01234)
+    1234
+    """
+    return int(seconds * 100_000 + 0.5)
 
 
 def _boolean(value: bool) -> bytes:

@@ -19,6 +19,7 @@ from slipform.addons.server.observability.call_record import (
     EndingFields,
     SharedFields,
     ending_fields,
+    hundredths,
     name_fields,
 )
 from slipform.engine.tracing import LONGEST_FIELD, cut, pairs, without_controls
@@ -162,9 +163,9 @@ def _figures_text(record: CallRecord) -> str:
 
 
 def _milliseconds(seconds: float) -> str:
-    """Return seconds as milliseconds, as `round(…, 2)` shows them, in a third of its time."""
-    text = f"{seconds * 1000:.2f}"
-    return text[:-1] if text[-1] == "0" else text
+    """Return seconds as milliseconds, as JSON shows them."""
+    whole, rest = divmod(hundredths(seconds), 100)
+    return f"{whole}.{rest:02d}" if rest % 10 else f"{whole}.{rest // 10}"
 
 
 def _time(at: float) -> str:
