@@ -71,7 +71,9 @@ def test_rows_and_fields_that_changed_are_listed(cli: Cli, data: Path, against: 
 def test_the_table_names_the_rows(cli: Cli, data: Path) -> None:
     run_eval(cli)
     words = ("eval", "people.jsonl", "-s", "person.json", *CAREFUL, "-o", "careful.eval", "--against", "last")
-    lines = cli(*words).out.splitlines()
+    done = cli(*words)
+    assert "slipform: fake/model, auto" in done.err
+    lines = done.out.splitlines()
     assert any(line.split() == ["worse", "Noor", "/age:", "right", "→", "25"] for line in lines)
     assert any(line.split()[:2] == ["better", "Bob"] for line in lines)
     assert any("/age  unclear: 2 rows better, 1 worse of 4" in line for line in lines)

@@ -32,6 +32,8 @@ _VALUES = {
     **dict.fromkeys(("since", "until", "expires"), "TIME"),
     **dict.fromkeys(("tokens", "soft_tokens"), "TOKENS"),
     "by": "NAMES",
+    "deadline": "TIME",
+    "via": "live|batch",
     "unique_by": "FIELDS",
     "dialect": "NAME",
     "engine": "local|ray",
@@ -66,7 +68,7 @@ _GROUPS = {
         "Prompt and model": ("prompt", "prompt_file", "model", "max_tokens"),
         "Rows": ("key", "keep", "keep_all", "limit", "retry_failures", "failures", "format"),
         "Evidence": ("evidence", "source", "samples"),
-        "Running": ("concurrency", "engine", "dry_run"),
+        "Running": ("concurrency", "engine", "via", "deadline", "status", "dry_run"),
     },
     "eval": {
         "Models": ("models", "strategies", "max_tokens", "samples"),

@@ -190,6 +190,8 @@ _GAINS: Final = {-1: "worse ", 0: "both  ", 1: "better"}
 
 
 def _shift_text(shift: Shift) -> str:
+    if shift.verdict == "same":
+        return "same in every row"
     low, high = shift.interval
     return (
         f"{shift.verdict}: {shift.better:,} rows better, {shift.worse:,} worse of {shift.rows:,} "

@@ -104,10 +104,10 @@ def evaluate(
     runs = []
     for named, strategy, cases in itertools.product(models, strategies, variants):
         run = RunScore(named, strategy.value, cases.variant)
-        if on_run is not None:
-            on_run(run)
         try:
             run.model = resolved_models(router, named)[0]
+            if on_run is not None:
+                on_run(run)
             job = dataclasses.replace(
                 base, out=folder / _file_name(run), model=run.model, strategy=strategy,
                 schema=cases.schema, template=cases.template,

@@ -74,7 +74,7 @@ const LOOKS = { ok: 'good', failing: 'bad', throttled: 'warn', 'no key': 'warn' 
 export async function providers(main) {
   const box = h('div.cards');
   const prices = h('section.card', {}, h('h2', 'Models'), h('p.muted', 'reading prices …'));
-  replace(main, head('Providers', 'How each provider did in the last 15 minutes, and known limitations.'), box, prices);
+  replace(main, head('Providers', 'How each provider did in the last 15 minutes, and known limitations.'), h('div.stack', {}, box, prices));
   const draw = async () => replace(box, (await get('providers?window=900')).providers.map((each) => provider(each, draw)));
   await draw();
   const { models: known } = await get('prices');

@@ -28,8 +28,8 @@ export async function playground(main, state) {
   const mode = select(['live', 'auto', 'buffer']);
   const attempts = h('input', { type: 'number', min: '1', max: String(known.max_attempts), value: String(known.max_attempts) });
   const repeats = h('input', { type: 'number', min: '1', max: String(RUNS), value: '1' });
-  const temperature = h('input', { type: 'number', min: '0', max: '2', step: '0.1', value: draft.temperature, placeholder: 'default', id: 'temperature' });
-  const limit = h('input', { type: 'number', min: '1', value: draft.limit, placeholder: 'default', id: 'limit' });
+  const temperature = h('input', { type: 'number', min: '0', max: '2', step: '0.1', value: draft.temperature, placeholder: 'auto', id: 'temperature' });
+  const limit = h('input', { type: 'number', min: '1', value: draft.limit, placeholder: 'auto', id: 'limit' });
   const turns = conversation(draft);
   const toolsBox = jsonEditor(draft.tools, { id: 'tools', 'aria-label': 'Tools as JSON', placeholder: '[{"name": "weather", "description": "…", "parameters": {"type": "object", …}}]' }, 'div.editor.small');
   const toolProblems = h('p.bad', { 'aria-live': 'polite' });
