@@ -45,7 +45,9 @@ class Forecaster:
 
     def answer(self, received: Received) -> Answer:
         asked = received.json()
-        done = sum(city in json.dumps(asked) for city in CITIES)
+        text = json.dumps(asked)
+        # A client that refers to earlier items sends results alone: what they answer is kept at the vendor.
+        done = max(sum(city in text for city in CITIES), text.count('"function_call_output"'))
         if done == STEPS or not (asked.get("tools") or asked.get("toolConfig")):
             return Answer(ModelResponse(text=f"{done} results", id="v", finish="stop"))
         made = ToolCall(f"call_{done}", "forecast", json.dumps({"city": CITIES[done]}))
