@@ -20,7 +20,7 @@ from slipform.codecs.model_name import url_path
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import ConfigError, UpstreamError
 
-State: TypeAlias = Literal["running", "ended", "failed"]
+BatchPhase: TypeAlias = Literal["running", "ended", "failed"]
 """`ended`: it has results, for some requests at least. `failed`: the vendor did not run it."""
 TAG: str = "slipform"
 """The name of the tag in OpenAI's metadata."""
@@ -30,7 +30,7 @@ class BatchStatus(msgspec.Struct, frozen=True):
     """A batch as its vendor describes it."""
 
     id: str
-    state: State
+    state: BatchPhase
     word: str
     """The vendor's own name of the state."""
     total: int | None = None
@@ -146,7 +146,7 @@ class _OpenAILine(msgspec.Struct):
 
 
 _openai_line = msgspec.json.Decoder(_OpenAILine)
-_OPENAI_STATES: Mapping[str, State] = {
+_OPENAI_STATES: Mapping[str, BatchPhase] = {
     "completed": "ended",
     "expired": "ended",
     "cancelled": "ended",
@@ -328,7 +328,7 @@ class _GeminiLine(msgspec.Struct):
 
 
 _gemini_line = msgspec.json.Decoder(_GeminiLine)
-_GEMINI_STATES: Mapping[str, State] = {
+_GEMINI_STATES: Mapping[str, BatchPhase] = {
     "SUCCEEDED": "ended",
     "CANCELLED": "ended",
     "EXPIRED": "ended",

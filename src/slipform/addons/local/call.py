@@ -65,7 +65,7 @@ HookFactory: TypeAlias = Callable[[Guard], StopHook | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class EngineCall:
     """One generation: the engine's request, and the reader of its answer."""
 
     body: dict[str, Any]
@@ -94,7 +94,7 @@ class _Decoding:
     """Finishes an answer that is cut off."""
 
 
-def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None) -> Call:
+def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None) -> EngineCall:
     """Return the engine's request; raises `RequestError` and `SchemaError` before any token is generated."""
     _refuse_several(request)
     if request.calls is None and request.response_format is not None:
@@ -120,7 +120,7 @@ def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None
         # Without alternatives, the engine gives no probabilities at all.
         **({} if request.logprobs is None else {"logprobs": True, "top_logprobs": max(1, request.logprobs)}),
     }
-    return Call(
+    return EngineCall(
         {name: value for name, value in response_format.items() if value is not None},
         (*_unsupported(request), *decoding.warnings),
         lambda: EngineAnswerReader(

@@ -35,7 +35,7 @@ from slipform.ir.response import ChunkSink
 from slipform.providers.base import push_each
 
 if TYPE_CHECKING:
-    from slipform.addons.local.call import Call, HookFactory
+    from slipform.addons.local.call import EngineCall, HookFactory
 
 _CAPABILITIES = Capabilities(
     native=True, tools=True, forced_tool=True, json_mode=True, dialect="identity", quirks=frozenset({"list_keys"})
@@ -191,7 +191,7 @@ class LocalProvider:
         """Unload the models."""
         self._engines.close()
 
-    def _prepare(self, request: ModelRequest) -> tuple[Call, InferenceEngine]:
+    def _prepare(self, request: ModelRequest) -> tuple[EngineCall, InferenceEngine]:
         from slipform.addons.local.call import prepare  # much code, needed by calls to this model only
 
         model = request.model or DEFAULT
@@ -212,7 +212,7 @@ def _load(
     return engine_class(locate(name), settings)
 
 
-def _run(engine: InferenceEngine, call: Call) -> Iterator[CompletionChunk]:
+def _run(engine: InferenceEngine, call: EngineCall) -> Iterator[CompletionChunk]:
     answer = call.answer()
     deadline = None if call.seconds is None else time.monotonic() + call.seconds
     body: dict[str, Any] | None = call.body
@@ -244,7 +244,7 @@ def _run_once(
             cancel()
 
 
-async def _run_async(engine: InferenceEngine, call: Call) -> AsyncGenerator[CompletionChunk, None]:
+async def _run_async(engine: InferenceEngine, call: EngineCall) -> AsyncGenerator[CompletionChunk, None]:
     answer = call.answer()
     deadline = None
     if call.seconds is not None:

@@ -32,7 +32,7 @@ _CONVERSATION: Mapping[str, Any] = {"messages": [], "input": "", "system": None,
 _HINT = "Use `slipform batch --via batch`, which enforces and asks again."
 
 
-class RequestFrame(msgspec.Struct, frozen=True):
+class ShapedRequest(msgspec.Struct, frozen=True):
     """What a request asks for, without its conversation."""
 
     api: str
@@ -45,7 +45,7 @@ class RequestFrame(msgspec.Struct, frozen=True):
 class BatchShapes(msgspec.Struct):
     """The requests of a batch that have a schema."""
 
-    frames: dict[str, RequestFrame] = msgspec.field(default_factory=dict)
+    frames: dict[str, ShapedRequest] = msgspec.field(default_factory=dict)
     """What they ask for, by a hash of it: most batches have one."""
     lines: dict[str, str] = msgspec.field(default_factory=dict)
     """The hash of each request, by the id that the caller gave it."""
@@ -64,7 +64,7 @@ class BatchShapes(msgspec.Struct):
         request = served.request.replace(model=model.partition("/")[2])
         downgrades = provider.batch_downgrades(request)
         fields = {name: _CONVERSATION.get(name, value) for name, value in body.items()}
-        frame = RequestFrame(api, model, tuple(sorted(downgrades)), msgspec.Raw(dumps(fields)))
+        frame = ShapedRequest(api, model, tuple(sorted(downgrades)), msgspec.Raw(dumps(fields)))
         digest = blake2b(_encoder.encode(frame), digest_size=12).hexdigest()
         self.frames[digest] = frame
         self.lines[custom_id] = digest
