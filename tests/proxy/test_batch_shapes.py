@@ -43,8 +43,8 @@ def served(folder: Path, kind: str = "openai", **key: Any) -> Iterator[tuple[Acc
 
 
 def line(name: str, **body: Any) -> dict[str, Any]:
-    asked = {"model": "small", "messages": [{"role": "user", "content": "Who?"}], **body}
-    return {"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": asked}
+    fields = {"model": "small", "messages": [{"role": "user", "content": "Who?"}], **body}
+    return {"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": fields}
 
 
 def lines_of(*lines: Any) -> bytes:

@@ -289,7 +289,7 @@ def test_the_command_shows_the_state_and_goes_on(tmp_path: Path, api: str) -> No
     vendor = BatchVendor(api, sometimes_invalid(10), Faults(never_ends=True))
     write_rows(tmp_path / "in.jsonl", 60)
     (tmp_path / "person.json").write_text(json.dumps(PERSON))
-    asked = ("batch", "in.jsonl", "--schema", "person.json", "--out", "out.jsonl", "--prompt", "Who is {name}")
+    arguments = ("batch", "in.jsonl", "--schema", "person.json", "--out", "out.jsonl", "--prompt", "Who is {name}")
     with FakeVendor(vendor) as server:
         base = server.base_url.removesuffix("/v1") + BASES[api].removeprefix("http://127.0.0.1:9")
         settings = settings_for(server, "prices: {'fake/*': {input: 2, output: 10}}", kind=api)
@@ -297,18 +297,18 @@ def test_the_command_shows_the_state_and_goes_on(tmp_path: Path, api: str) -> No
         settings = settings.replace("attempts: 0", "attempts: 2")
         (tmp_path / "slipform.yaml").write_text(settings)
         process = subprocess.Popen(
-            command_line((*asked, "--via", "batch")), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE
+            command_line((*arguments, "--via", "batch")), cwd=tmp_path, env=environment(), stderr=subprocess.PIPE
         )
         assert server.wait_until(lambda _: any(batch.looks for batch in vendor.batches.values()), 60)
         process.kill()
         process.communicate()
-        state = command(*asked, "--via", "batch", "--status", cwd=tmp_path)
+        state = command(*arguments, "--via", "batch", "--status", cwd=tmp_path)
         assert state.returncode == 0, state.stderr
         assert "rows: 0 done, 0 failed" in state.stdout
         assert "60 requests" in state.stdout
         assert "at the vendor" in state.stdout
         vendor.faults.never_ends = False
-        done = command(*asked, "--via", "batch", cwd=tmp_path)
+        done = command(*arguments, "--via", "batch", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     check(tmp_path, 60)
     assert len(vendor.batches) == 1
