@@ -120,6 +120,9 @@ def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanP
     >>> load('Sure! ```json\n{"a": 1,}\n```').value
     {'a': 1}
     """
+    # A strict parser needs 3 µs to refuse 1 KB of text, a third of what it takes to find the JSON in it.
+    if not strict and text[:1] not in _JSON_BEGINNINGS:
+        return load_broken(text, hint, nan)
     try:
         value = parse(text)
     except ValueError as error:
@@ -240,6 +243,8 @@ class _ContainerHint:
 
 
 _make: Final = tuple.__new__
+_JSON_BEGINNINGS: Final = frozenset('{["-0123456789tfn \t\r\n')
+"""The first characters that a valid JSON text can have."""
 _PATH_ESCAPE: Final = re.compile(r'(?<![\w\\])[A-Za-z]:\\[bfnrt](?!["\\\s])\w*')
 _FORMULA_ESCAPE: Final = re.compile(
     r"(?<!\\)(?:\\\\)*(\\(?:[bf]\w*|(?:times|theta|tau|tilde|triangle|textbf|textit|text\{|nabla|neq|notin|nmid"

@@ -31,6 +31,7 @@ from slipform.text.repair.tokens import RepairEdit, apply_edits
 
 _CLASSES: Final = {"bare": 1, "sequence": 1, "weak": 2, "struck": 3, "cited": 3}
 _IN_PROSE: Final = frozenset({"bare", "sequence", "weak", "cited"})
+_COMMAS: Final = frozenset({"missing_comma", "guessed_comma"})
 _MAX_PATCHED: Final = 20
 """How many candidates of a text are judged with their patches; those after them without."""
 _MAX_EXPLAINED: Final = 200
@@ -116,7 +117,7 @@ def _load_without_hint(text: str, matches: Candidates, nan: NanPolicy) -> Loaded
     repaired = best.repaired
     start, end, cue = _piece(best, cues)
     count = _count(candidates) + len(given_up)
-    is_doubt = _has_equal(best, candidates, cues)
+    is_doubt = _has_equal(best, cue, candidates, cues)
     if given_up and best.kind in _IN_PROSE and given_up[0].start < repaired.start:
         raise not_json(text, given_up[0].error)
     if repaired.parts and best.kind != "lines":
@@ -140,19 +141,23 @@ def _load_without_hint(text: str, matches: Candidates, nan: NanPolicy) -> Loaded
 
 def _after_correction(candidates: list[RepairedCandidate], cues: dict[int, int]) -> RepairedCandidate:
     """Return the candidate that most corrections precede, the first of equals; weak ones only while all are weak."""
+    if len(candidates) == 1:
+        return candidates[0]
     place = max(_CLASSES["bare"], _class(candidates[0]))
     return min([each for each in candidates if _class(each) <= place], key=lambda each: -_piece(each, cues)[2])
 
 
 def _piece(candidate: RepairedCandidate, cues: dict[int, int]) -> tuple[int, int, int]:
     """Return where the piece of a candidate begins and ends that most corrections precede, and how many do."""
+    if not cues:
+        start, end, _ = next(_pieces([candidate]))
+        return start, end, 0
     pieces = [(start, end, cues.get(start, 0)) for start, end, _ in _pieces([candidate])]
     return min(pieces, key=lambda each: -each[2])
 
 
-def _has_equal(best: RepairedCandidate, candidates: list[RepairedCandidate], cues: dict[int, int]) -> bool:
+def _has_equal(best: RepairedCandidate, cue: int, candidates: list[RepairedCandidate], cues: dict[int, int]) -> bool:
     """Whether a candidate has another value, and neither its place nor the words around it decide."""
-    cue = _piece(best, cues)[2]
     return any(
         each.repaired.value != best.repaired.value and _class(each) == _class(best) and _piece(each, cues)[2] == cue
         for each in candidates
@@ -166,7 +171,7 @@ def _class(candidate: RepairedCandidate) -> int:
 
 def _is_joined(repaired: Repaired) -> bool:
     """Whether a comma separates values in a row: then only the brackets of a list are missing."""
-    inserted = {edit.position for edit in repaired.edits if edit.kind in ("missing_comma", "guessed_comma")}
+    inserted = {position for kind, position, _, _ in repaired.edits if kind in _COMMAS}
     return not all(start in inserted for start, _ in repaired.parts[1:])
 
 
@@ -279,10 +284,13 @@ def _corrections(text: str, candidates: list[RepairedCandidate]) -> dict[int, in
     counts: dict[int, int] = {}
     if len(candidates) == 1 and not candidates[0].repaired.parts:
         return counts
+    pieces = sorted(_pieces(candidates))
+    if _are_adjacent(text, pieces):
+        return counts
     corrected = 0
     last = 0
     label = ""
-    for start, end, is_struck in sorted(_pieces(candidates)):
+    for start, end, is_struck in pieces:
         before = text[max(last, start - _MAX_CUE) : start]
         heading = LABEL.search(before)
         earlier = label
@@ -293,6 +301,16 @@ def _corrections(text: str, candidates: list[RepairedCandidate]) -> dict[int, in
         counts[start] = corrected - (is_replaced or EXAMPLE.search(before) is not None)
         last = end
     return counts
+
+
+def _are_adjacent(text: str, pieces: list[tuple[int, int, bool]]) -> bool:
+    """Whether nothing but blanks is before, between and after the pieces, as in JSON Lines."""
+    last = 0
+    for start, end, _ in pieces:
+        if start > last and text[last:start].strip():
+            return False
+        last = end
+    return not text[last:].strip()
 
 
 def _pieces(candidates: list[RepairedCandidate]) -> Iterator[tuple[int, int, bool]]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from slipform.text.loads import OPENING_BRACKET, Loaded, LoadWarning
 from slipform.text.reasoning import answer_span
-from slipform.text.repair.tokens import GOES_ON
+from slipform.text.repair.tokens import GOES_ON, RepairEdit
 
 _SAYS_MORE: Final = re.compile(
     r"\.{3}|…|\A\W*more\b|\b\d+ (?:more|others?)\b|\b(?:more|other|remaining|further) (?:\w+ )?"
@@ -27,6 +27,7 @@ _MORE_SIGNS: Final = (
     "rest", "item", "entr", "row", "record", "element",
 )  # fmt: skip
 """One of these is in every comment that `_SAYS_MORE` matches."""
+_REMARKS: Final = frozenset({"comment", "ellipsis"})
 _LABELLED: Final = re.compile(
     r"\s*+(,?)\s*+([A-Za-z_][\w-]{0,40})\s*+:\s*+(?:[-+]?\d[\d.]*+|true|false|null|\"[^\"\n]*+\")\s*?(?:[,\n]|\Z)"
 )
@@ -63,14 +64,19 @@ def doubts_around(text: str, loaded: Loaded) -> tuple[LoadWarning, ...]:
 
 def _left_out_data(loaded: Loaded) -> LoadWarning | None:
     """Warn of marks and comments in the JSON which say that data was left out there."""
-    remarks = [edit for edit in loaded.edits if edit.kind in ("comment", "ellipsis")]
+    remarks: dict[str, RepairEdit] = {}
+    for edit in loaded.edits:
+        # Unpacked, which costs half of reading the fields by name: an answer may have thousands of edits.
+        kind, _, removed_text, _ = edit
+        if kind in _REMARKS:
+            remarks.setdefault(removed_text, edit)
     if not remarks:
         return None
-    words = "\n".join([edit.before for edit in remarks]).lower()
+    words = "\n".join(remarks).lower()
     may_say_more = any(sign in words for sign in _MORE_SIGNS)
-    for edit in remarks:
-        if edit.kind == "ellipsis" or (may_say_more and _SAYS_MORE.search(edit.before)):
-            message = f"{edit.before.strip()} in the JSON says that data was left out."
+    for remark, edit in remarks.items():
+        if edit.kind == "ellipsis" or (may_say_more and _SAYS_MORE.search(remark)):
+            message = f"{remark.strip()} in the JSON says that data was left out."
             return LoadWarning("ellipsis", edit.position, message, is_doubt=True)
     return None
 
