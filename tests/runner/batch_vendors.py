@@ -36,6 +36,7 @@ class Batch:
     requests: list[tuple[str, dict[str, Any]]]
     created: float
     looks: int = 0
+    searches: int = 0
     state: str = "running"
     results: list[dict[str, Any]] = field(default_factory=list)
     gone: bool = False
@@ -55,6 +56,10 @@ class Faults:
     """How often the file of results is cut off within its last line."""
     lost_answers: float = 0.0
     """How often the connection breaks after a call was done."""
+    lost_creates: int = 0
+    """For how many batches the connection breaks after they were accepted."""
+    unlisted: int = 0
+    """How many searches a new batch is missing from."""
     refused: float = 0.0
     """How often a call is answered 503, without doing anything."""
     end: str = "completed"
@@ -274,7 +279,9 @@ class BatchVendor:
         return batch
 
     def _page(self, after: str, size: int) -> tuple[list[Batch], bool]:
-        newest = list(self.batches.values())[::-1]
+        for batch in self.batches.values():
+            batch.searches += 1
+        newest = [each for each in self.batches.values() if each.searches > self.faults.unlisted][::-1]
         start = next((at + 1 for at, each in enumerate(newest) if each.id == after), 0)
         return newest[start : start + size], len(newest) > start + size
 
@@ -427,6 +434,10 @@ class DirectTransport:
         status, headers, body = self._vendor.handle(request.method, path, request.headers, body)
         self._around()
         is_live = path.startswith(("/v1/chat", "/openai/v1/chat", "/v1/messages?")) or ":generateContent" in path
+        is_create = request.method == "POST" and parts.path.endswith(("/batches", ":batchGenerateContent"))
+        if is_create and self._vendor.faults.lost_creates > 0:
+            self._vendor.faults.lost_creates -= 1
+            raise TransportFault("the connection was reset", phase="head")
         if not is_live and self._draw.random() < self._vendor.faults.lost_answers:
             raise TransportFault("the connection was reset", phase="head")
         return _Reply(status, headers, body)

@@ -219,6 +219,24 @@ def test_rows_whose_results_are_gone_are_asked_again(tmp_path: Path, api: str) -
     assert len(vendor.live) == 25
 
 
+@pytest.mark.parametrize("api", APIS)
+def test_a_batch_that_is_listed_late_is_not_submitted_again(tmp_path: Path, api: str) -> None:
+    vendor = BatchVendor(api, good, Faults(lost_creates=1, unlisted=4))
+    run(tmp_path, vendor)
+    check(tmp_path, 60)
+    assert len(vendor.batches) == 1
+    assert len(vendor.billed) == 60
+
+
+@pytest.mark.parametrize("api", ["openai", "azure", "gemini"])
+def test_a_batch_that_is_listed_after_it_was_submitted_again_is_canceled(tmp_path: Path, api: str) -> None:
+    vendor = BatchVendor(api, good, Faults(lost_creates=1, unlisted=6))
+    run(tmp_path, vendor)
+    check(tmp_path, 60)
+    assert [batch.state for batch in vendor.batches.values()] == ["cancelled", "completed"]
+    assert vendor.live == []
+
+
 def test_files_stay_within_the_vendors_limits(tmp_path: Path) -> None:
     vendor = BatchVendor("anthropic", good)
     run(tmp_path, vendor, policy=BatchPolicy(max_requests=25, sleep=no_sleep))

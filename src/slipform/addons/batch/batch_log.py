@@ -20,8 +20,9 @@ from slipform.ir.response import NO_USAGE
 from slipform.prices import BATCH_TIER, AnyPrice, cost_of
 
 BatchState: TypeAlias = Literal["intended", "submitted", "fetched", "refused", "lost", "left", "taken"]
-"""`intended`: about to be submitted. `fetched`: its results are here. `refused`: the vendor did not run it. `lost`: it
-was never accepted. `left`: it had not ended by the deadline. `taken`: the job had a result for all its items."""
+"""`intended`: about to be submitted. `fetched`: its results are here. `refused`: the vendor did not run it. `lost`: the
+vendor did not list it; with an id it was listed later, and canceled. `left`: it had not ended by the deadline.
+`taken`: the job had a result for all its items."""
 _PAST = frozenset({"refused", "lost", "taken"})
 _MARK = b'{"batch":'
 
@@ -212,6 +213,11 @@ class BatchLog:
     def fetched(self) -> list[VendorBatch]:
         """Those whose results are here."""
         return [each for each in self.batches if each.state == "fetched"]
+
+    @property
+    def lost(self) -> list[VendorBatch]:
+        """Those that the vendor has not listed."""
+        return [each for each in self.batches if each.state == "lost" and not each.id]
 
     @property
     def began(self) -> float | None:

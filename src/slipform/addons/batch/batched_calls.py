@@ -31,6 +31,7 @@ from slipform.providers.endpoint import PreparedCall
 _log = logging.getLogger("slipform.batch")
 _MOST_BATCHES: Final = 2
 """How often an item goes into a batch; after that it is asked live."""
+_MOST_SUBMITS: Final = 3
 _STEP: Final = 200
 T = TypeVar("T")
 
@@ -48,7 +49,9 @@ class BatchPolicy:
     first_pause: float = 10.0
     longest_pause: float = 300.0
     search_pause: float = 15.0
-    """Seconds before a batch that was not status is searched for again."""
+    """Seconds between two searches for a batch that the vendor may have accepted."""
+    search_window: float = 60.0
+    """Seconds for which it is searched before it is submitted again: a new batch may not be listed at once."""
     settle: float = 2.0
     """Seconds without another question, after which an extraction submits those that wait: files are read in turn."""
     max_requests: int | None = None
@@ -93,6 +96,13 @@ class _Draft:
     size: int = 0
     downgrades: frozenset[str] = frozenset()
     wave: int = 1
+
+    def change_tag(self) -> None:
+        """Take another tag, so that results of a batch with the old one are never taken for this one's."""
+        old = self.tag.encode()
+        self.tag = token_hex(6)
+        new = self.tag.encode()
+        self.lines = [line.replace(old, new) for line in self.lines]
 
     def clear(self) -> None:
         """Begin another one."""
@@ -154,7 +164,7 @@ class BatchedCalls:
             if self._is_live(request, times):
                 live.append(item)
             elif times >= wave:
-                continue  # until all batches of this wave have ended
+                continue  # its next request waits until all batches of this wave have ended
             elif times and len(retried) < self._policy.last_few:
                 retried.append((key, item, request))  # whether they are the last few is known at the end
             else:
@@ -269,21 +279,19 @@ class BatchedCalls:
         return self._vendor.api.max_bytes * 9 // 10  # the rest is for what is around the lines
 
     async def _submit(self, draft: _Draft) -> None:
-        batch = self.log.intend(draft.tag, draft.ids, draft.downgrades, draft.wave)
-        request = BatchRequest(draft.tag, self._route.model, self._vendor.path, draft.lines)
-        for attempt in range(3):
+        for attempt in range(_MOST_SUBMITS):
+            batch = self.log.intend(draft.tag, draft.ids, draft.downgrades, draft.wave)
+            request = BatchRequest(draft.tag, self._route.model, self._vendor.path, draft.lines)
             try:
                 id_ = await self._vendor.submit(request)
             except UnclearSubmitError as error:
                 _log.warning("%s: submit may have failed, searching, error=%s", draft.tag, error.message)
-                status = await self._find(batch)
-                if status is not None:
-                    id_ = status.id
-                elif attempt == 2:
-                    self.log.change(batch, "lost", problem=error.message)
+                if await self._adopt_or_lose(batch):
+                    return
+                if attempt == _MOST_SUBMITS - 1:
                     raise
-                else:
-                    continue
+                draft.change_tag()
+                continue
             except UpstreamError as error:
                 self.log.change(batch, "refused", problem=error.message)
                 raise
@@ -297,29 +305,51 @@ class BatchedCalls:
             if batch.state == "intended":
                 await self._adopt_or_lose(batch)
 
-    async def _adopt_or_lose(self, batch: VendorBatch) -> None:
+    async def _adopt_or_lose(self, batch: VendorBatch) -> bool:
+        """Search for a batch that the vendor may have accepted; return whether it has."""
         status = await self._find(batch)
         if status is None:
             self.log.change(batch, "lost")
-        else:
-            self.log.change(batch, "submitted", id_=status.id)
+            return False
+        self.log.change(batch, "submitted", id_=status.id)
+        return True
 
     async def _find(self, batch: VendorBatch) -> BatchStatus | None:
-        """Search the vendor's batches twice: a new one may not be listed at once."""
-        for attempt in range(2):
-            if attempt:
-                await self._policy.sleep(self._policy.search_pause)
-            submitted = self.log.submitted_ids
-            status = await self._vendor.find(batch.batch, batch.started, len(batch.ids), submitted)
-            if status is not None:
-                return status
-        return None
+        """Search the vendor's batches for one that it may have accepted; None where it is not listed in time."""
+        pauses = int(self._policy.search_window / self._policy.search_pause)
+        status = await self._search(batch)
+        while status is None and pauses > 0:
+            self._policy.notify(f"searching for batch {batch.batch}, which the vendor may have accepted")
+            await self._policy.sleep(self._policy.search_pause)
+            pauses -= 1
+            status = await self._search(batch)
+        return status
+
+    async def _search(self, batch: VendorBatch) -> BatchStatus | None:
+        return await self._vendor.find(batch.batch, batch.started, len(batch.ids), self.log.submitted_ids)
+
+    async def _cancel_late(self) -> None:
+        """Cancel the batches that the vendor lists only now: their rows are in another batch already."""
+        if not self._vendor.api.has_tags:
+            return  # without a tag it may be the batch of another job
+        for batch in self.log.lost:
+            try:
+                status = await self._search(batch)
+                if status is not None:
+                    await self._vendor.cancel(status.id)
+                    self.log.change(batch, "lost", id_=status.id)
+                    _log.warning("%s: batch listed late, canceled, tag=%s", status.id, batch.batch)
+            except UpstreamError as error:
+                if not may_repeat(error):
+                    raise
+                _log.warning("%s: search failed, error=%s", batch.batch, error.message)
 
     async def _wait_for_open(self) -> None:
         """Poll the open batches until each has ended and its results are here, or the deadline has come."""
         pause = self._policy.first_pause
         canceled: set[str] = set()
         while self.log.open:
+            await self._cancel_late()
             requested = 0.0
             for batch in self.log.open:
                 requested = max(requested, await self._look_at(batch))
