@@ -14,6 +14,7 @@ import pytest
 
 from slipform.addons.server.admission.keys import add_key
 from slipform.ir import ModelResponse
+from slipform.testing import FakeVendor
 from slipform.testing.wire_formats import SHAPES
 from tests.conftest import PERSON
 from tests.proxy.account import Account
@@ -166,3 +167,26 @@ def test_a_key_may_only_name_its_own_models(tmp_path: Path) -> None:
     ):
         client.files.create(file=("b.jsonl", lines_of(line("a", response_format=SHAPE))), purpose="batch")
     assert account.contents == {}
+
+
+def test_a_batch_goes_to_the_provider_that_keeps_its_file(tmp_path: Path) -> None:
+    account = Account()
+    keys = tmp_path / "keys.json"
+    _, secret = add_key(keys, "ada")
+    settings = {"server": {"keys_file": str(keys)}, "model_aliases": {"small": "up/m"}}
+    with (
+        account.vendor as vendor,
+        FakeVendor(["unused"]) as other,
+        proxied({"other": upstream(other), "up": upstream(vendor)}, settings) as address,
+        openai.OpenAI(base_url=f"{address}/v1", api_key=secret, max_retries=0) as client,
+    ):
+        uploaded = client.files.create(file=("b.jsonl", lines_of(line("a", response_format=SHAPE))), purpose="batch")
+        batch = client.batches.create(
+            input_file_id=uploaded.id, endpoint="/v1/chat/completions", completion_window="24h"
+        )
+        assert client.batches.retrieve(batch.id).id == batch.id
+        with pytest.raises(openai.BadRequestError, match="Several providers"):
+            client.batches.create(
+                input_file_id="file-unknown", endpoint="/v1/chat/completions", completion_window="24h"
+            )
+        assert other.requests == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -284,22 +284,27 @@ class EndpointForwarder:
             return await self._read_requests(call)
         if row.sent == "json" and row.model:
             return (await self._read_json(call))[0]
-        name = segments.get("provider") or self._provider_name(call)
         streamed = row.answered == "bytes" or (row.answered == "events" and call.query.get("stream") == "true")
-        body = await self._read_fields(call, name) if row.sent else b""
+        body = await self._body(call) if row.sent else b""
+        data: dict[str, Any] = {}
+        references: Sequence[Reference] = ()
+        if body or (row.sent and not row.body_optional):
+            data, body, references = await self._parse(call, body)
+            self._check_fields(call, data)
+        name = segments.get("provider") or await self._keeper(call, references) or self._provider_name(call)
+        await self._ownership(call, name).check(references)
+        if row.creates == "batch":
+            await self._check_batch(call, name, data)
         return Target(name, self._provider(name, row), "", body, streamed)
 
-    async def _read_fields(self, call: EndpointCall, provider: str) -> bytes:
-        """A body that names no model."""
-        body = await self._body(call)
-        if not body and call.row.body_optional:
-            return body
-        data, body, references = await self._parse(call, body)
-        self._check_fields(call, data)
-        await self._ownership(call, provider).check(references)
-        if call.row.creates == "batch":
-            await self._check_batch(call, provider, data)
-        return body
+    async def _keeper(self, call: EndpointCall, references: Sequence[Reference]) -> str | None:
+        """Return the provider that keeps what a request refers to, such as a batch's file; None where it is unknown."""
+        if self._store is None or self._named_provider(call) is not None:
+            return None
+        owners = await self._store.owners({(each.kind, each.identity) for each in references if each.must_own})
+        able = set(self._capable_providers(call.row))
+        keepers = {name for pairs in owners.values() for name, key in pairs if key == call.caller.id} & able
+        return keepers.pop() if len(keepers) == 1 else None
 
     async def _check_batch(self, call: EndpointCall, provider: str, data: Mapping[str, Any]) -> None:
         """Raise `NotAllowed` for a batch of a key with model limits, unless every line of its file was checked."""
