@@ -61,7 +61,7 @@ def litellm(
 
 
 def convert_litellm(config: Path, environment: Mapping[str, str]) -> tuple[str, list[str], bool]:
-    """A slipform.yaml for a LiteLLM configuration, the lines of its report, and whether nothing was left out."""
+    """Return a slipform.yaml for a LiteLLM configuration, the lines of its report, and whether nothing was left out."""
     import yaml
 
     from slipform.cli.litellm_config import convert

@@ -24,7 +24,7 @@ class Token(NamedTuple):
 
 
 def tokens_of(logprobs: Any) -> list[Token] | None:
-    """The tokens; None where they say nothing usable.
+    """Return the tokens; None where they say nothing usable.
 
     Where the provider says how likely each was among the tokens that the schema admits, that is the figure: by
     `bench.confidence` it separates right values from wrong ones better than the model's own.
@@ -66,12 +66,14 @@ def _bytes_of(entry: Any) -> bytes | None:
 
 
 def utf8(text: str) -> bytes:
-    """The bytes of a text; half characters that JSON can spell are kept."""
+    """Return the bytes of a text; half characters that JSON can spell are kept."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def cut_logprobs(logprobs: Any, text: str, start: int, end: int) -> dict[str, Any] | None:
-    """The probabilities of the characters from `start` to `end` of a text; None where the tokens do not join to it.
+    """Return the probabilities of the characters from `start` to `end` of a text.
+
+    None where the tokens do not join to it.
 
     >>> tokens = [{"token": "So: ", "logprob": -1}, {"token": "[1", "logprob": -2}, {"token": "]!", "logprob": -3}]
     >>> [entry["token"] for entry in cut_logprobs({"content": tokens}, "So: [1]!", 4, 7)["content"]]
@@ -85,7 +87,9 @@ def cut_logprobs(logprobs: Any, text: str, start: int, end: int) -> dict[str, An
 
 
 def fit_logprobs(logprobs: Any, text: str) -> dict[str, Any] | None:
-    """The probabilities of a JSON text that the tokens spell with more blanks in it; None where they spell another.
+    """Return the probabilities of a JSON text that the tokens spell with more blanks in it.
+
+    None where they spell another.
 
     >>> tokens = [{"token": '{"a":', "logprob": -1}, {"token": " 1", "logprob": -2}, {"token": "}", "logprob": 0}]
     >>> [entry["token"] for entry in fit_logprobs({"content": tokens}, '{"a":1}')["content"]]
@@ -119,7 +123,7 @@ def _joined_bytes(logprobs: Any) -> bytes | None:
 
 
 def _entries_at(logprobs: Any, places: Sequence[int]) -> dict[str, Any]:
-    """The entries that have bytes at these places of all, with no other bytes; the tokens in between go."""
+    """Return the entries that have bytes at these places of all, with no other bytes; the tokens in between go."""
     entries = _entries(logprobs)
     pieces = [_bytes_of(entry) or b"" for entry in entries]
     chosen_entries = []

@@ -60,7 +60,7 @@ def _position(calls: Sequence[ToolCall], identity: str) -> int | None:
 
 
 def _merged(parts: Sequence[Part]) -> Mapping[str, Any]:
-    """What vendors say about several texts that become one: lists grow, and of the rest the last counts."""
+    """Return what vendors say about several texts that become one: lists grow, and of the rest the last counts."""
     merged: dict[str, Any] = {}
     for part in parts:
         for codec, fields in part.extra.items() if isinstance(part, Text) else ():

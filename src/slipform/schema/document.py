@@ -50,7 +50,7 @@ PathSteps: TypeAlias = tuple[str | int, ...]
 
 
 def join_pointer(steps: Sequence[str | int]) -> str:
-    """The JSON Pointer of a path.
+    """Return the JSON Pointer of a path.
 
     >>> join_pointer(["a/b", 0])
     '/a~1b/0'
@@ -62,7 +62,7 @@ def join_pointer(steps: Sequence[str | int]) -> str:
 
 
 def split_pointer(pointer: str) -> Pointer:
-    """The path that a JSON Pointer spells.
+    """Return the path that a JSON Pointer spells.
 
     >>> split_pointer("/a~1b/0")
     ('a/b', '0')
@@ -71,13 +71,13 @@ def split_pointer(pointer: str) -> Pointer:
 
 
 def reference_of(node: object) -> str | None:
-    """What a schema refers to, or None."""
+    """Return what a schema refers to, or None."""
     reference = node.get(REF) if isinstance(node, Mapping) else None
     return reference if isinstance(reference, str) else None
 
 
 def reference_to(*steps: str) -> dict[str, str]:
-    """The schema that refers to a place of its own document.
+    """Return the schema that refers to a place of its own document.
 
     >>> reference_to("$defs", "a/b")
     {'$ref': '#/$defs/a~1b'}
@@ -90,7 +90,7 @@ def _pointer_text(steps: Sequence[str]) -> str:
 
 
 def reference_steps(reference: object) -> Pointer | None:
-    """The path that a reference within the document spells; None for a name or another document.
+    """Return the path that a reference within the document spells; None for a name or another document.
 
     >>> reference_steps("#/$defs/List%3Cint%3E"), reference_steps("#name")
     (('$defs', 'List<int>'), None)
@@ -101,7 +101,7 @@ def reference_steps(reference: object) -> Pointer | None:
 
 
 def definition_of(node: object) -> str | None:
-    """The name of the definition (under `$defs`) that a schema refers to as a whole, or None.
+    """Return the name of the definition (under `$defs`) that a schema refers to as a whole, or None.
 
     >>> definition_of({"$ref": "#/$defs/a~1b"})
     'a/b'
@@ -118,7 +118,7 @@ def locate(schema: Json, pointer: str) -> Json:
 
 
 def lookup(schema: Json, reference: object) -> Json:
-    """What a reference within the document points at; None when that is nothing, or elsewhere.
+    """Return what a reference within the document points at; None when that is nothing, or elsewhere.
 
     >>> lookup({"$defs": {"A": {"type": "null"}}}, "#/$defs/A")
     {'type': 'null'}
@@ -139,7 +139,7 @@ def _descend(node: Json, steps: Pointer) -> Json:
 
 
 def followed(node: Json, document: Json, most: int = 20) -> Mapping[str, Any]:
-    """The subschema that a chain of references within the document leads to; empty where there is none.
+    """Return the subschema that a chain of references within the document leads to; empty where there is none.
 
     >>> followed({"$ref": "#/$defs/A"}, {"$defs": {"A": {"type": "null"}}})
     {'type': 'null'}
@@ -164,7 +164,7 @@ def found_at(schema: Json, steps: Pointer) -> Json:
 
 
 def replaced(schema: Json, steps: Pointer, value: Json) -> Json:
-    """A copy of the schema with `value` at a path; None takes out what is there."""
+    """Return a copy of the schema with `value` at a path; None takes out what is there."""
     if not steps:
         return value
     step = steps[0]
@@ -179,7 +179,7 @@ def replaced(schema: Json, steps: Pointer, value: Json) -> Json:
 
 
 def subschemas(schema: Json, at: Pointer = ()) -> Iterator[tuple[Pointer, Mapping[str, Any]]]:
-    """Every subschema that is an object, the root first, with its path.
+    """Yield every subschema that is an object, the root first, with its path.
 
     A property that is named like a keyword is never taken for one.
 
@@ -195,7 +195,7 @@ def subschemas(schema: Json, at: Pointer = ()) -> Iterator[tuple[Pointer, Mappin
 
 
 def children(steps: Pointer, sub: Mapping[str, Any]) -> Iterator[tuple[Pointer, Json]]:
-    """The subschemas directly under one, in the order of its keywords."""
+    """Yield the subschemas directly under one, in the order of its keywords."""
     for key, value in sub.items():
         if key in MAPS and isinstance(value, Mapping):
             for name, each in value.items():
@@ -210,7 +210,7 @@ def children(steps: Pointer, sub: Mapping[str, Any]) -> Iterator[tuple[Pointer, 
 def with_children(
     sub: Mapping[str, Any], change: Callable[[Json, Pointer], Json], singles: Sequence[str] = SINGLES
 ) -> dict[str, Any]:
-    """A copy of a schema in which each subschema directly under it is what `change` makes of it and its steps.
+    """Return a copy of a schema in which each subschema directly under it is what `change` makes of it and its steps.
 
     >>> with_children({"items": {"type": "null"}, "not": {}}, lambda sub, steps: steps, CONTENTS)
     {'items': ('items',), 'not': {}}
@@ -227,7 +227,7 @@ def with_children(
 
 
 def rewritten(node: Json, change: Callable[[dict[str, Any]], Mapping[str, Any]], *, is_map: bool = False) -> Json:
-    """A copy of a schema in which `change` has been applied to every subschema, the outer ones first."""
+    """Return a copy of a schema in which `change` has been applied to every subschema, the outer ones first."""
     if isinstance(node, list):
         return [rewritten(each, change) for each in node]
     if not isinstance(node, dict):
@@ -241,7 +241,7 @@ def rewritten(node: Json, change: Callable[[dict[str, Any]], Mapping[str, Any]],
 
 
 def moved(schema: Mapping[str, Any], *steps: str) -> dict[str, Any]:
-    """A copy of a document with plain references that is moved to these steps of another document.
+    """Return a copy of a document with plain references that is moved to these steps of another document.
 
     >>> moved({"items": {"$ref": "#"}}, "properties", "value")
     {'items': {'$ref': '#/properties/value'}}
@@ -329,7 +329,7 @@ class SchemaDocument:
         return self._places.get(id(node))
 
     def resolve(self, reference: str, base: str) -> SubSchema | None:
-        """Where a reference leads, or None when no known document holds it."""
+        """Return where a reference leads, or None when no known document holds it."""
         key = (reference, base)
         if key not in self._resolved:
             self._resolved[key] = self._resolve(reference, base)
@@ -353,12 +353,12 @@ class SchemaDocument:
         return SubSchema(node, place.document, place.path + fragment, base)
 
     def target(self, place: SubSchema, reference: str) -> SubSchema | None:
-        """Where a reference in a subschema leads, or None when no known document holds it."""
+        """Return where a reference in a subschema leads, or None when no known document holds it."""
         # A fragment may be meant for the whole document where an `$id` is not to be taken for one.
         return self.resolve(reference, place.base) or self.resolve(reference, place.document)
 
     def targets(self, place: SubSchema, keyword: str) -> Iterator[SubSchema]:
-        """Where a reference of a subschema may lead: a dynamic one to any anchor of its name."""
+        """Yield where a reference of a subschema may lead: a dynamic one to any anchor of its name."""
         reference = place.node[keyword]
         if not isinstance(reference, str):
             return
@@ -369,7 +369,7 @@ class SchemaDocument:
             yield from self._dynamic.get(urldefrag(reference)[1], ())
 
     def child(self, place: SubSchema, *steps: str | int) -> SubSchema:
-        """The subschema some steps down."""
+        """Return the subschema some steps down."""
         node = place.node
         for step in steps:
             node = node[step]
@@ -391,7 +391,7 @@ class SchemaDocument:
         return renamed
 
     def _plain(self, place: SubSchema, keyword: str) -> dict[str, str]:
-        """One reference as a pointer; one that leads nowhere stays unchanged."""
+        """Return one reference as a pointer; one that leads nowhere stays unchanged."""
         reference = place.node[keyword]
         targets = list({each.path: each for each in self.targets(place, keyword)}.values())
         if not targets:
@@ -405,7 +405,7 @@ class SchemaDocument:
 
 
 def with_plain_references(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document, or an equal one, in which every reference is a pointer from the root that `lookup` follows.
+    """Return the document, or an equal one, in which every reference is a pointer from the root that `lookup` follows.
 
     What leads nowhere, or to another document, stays unchanged.
 
@@ -444,7 +444,7 @@ def _join(base: str, reference: str) -> str:
 
 
 def absolute_reference(place: SubSchema) -> dict[str, str]:
-    """The schema that refers to a place of any document."""
+    """Return the schema that refers to a place of any document."""
     return {REF: f"{place.document}#{quote(place.path, safe=_FRAGMENT)}"}
 
 

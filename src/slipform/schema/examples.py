@@ -41,7 +41,7 @@ _CLASSES = {"CATEGORY_DIGIT": "0", "CATEGORY_WORD": "a", "CATEGORY_SPACE": " "}
 
 
 def matching(pattern: str, variant: int = 0, least: int = 0) -> str | None:
-    """A short text that matches a pattern, or None when none was found.
+    """Return a short text that matches a pattern, or None when none was found.
 
     >>> matching("^[A-Z]{3}-[0-9]+$")
     'AAA-0'
@@ -160,7 +160,7 @@ class _NoExampleError(Exception):
 
 
 def example(schema: Mapping[str, Any]) -> Example | None:
-    """A small valid instance, always the same one; None when none was found.
+    """Return a small valid instance, always the same one; None when none was found.
 
     >>> example({"type": "object", "properties": {"age": {"type": "integer", "minimum": 18}}, "required": ["age"]}).text
     '{"age":18}'
@@ -185,7 +185,7 @@ class _Maker:
         self.steps = 0
 
     def make(self, node: Any, place: SubSchema, depth: int, variant: int) -> Any:
-        """A value for `node`, which must fit the subschema at `place`; `variant` asks for another one."""
+        """Return a value for `node`, which must fit the subschema at `place`; `variant` asks for another one."""
         self.steps += 1
         if self.steps > _MAX_STEPS or depth > _MAX_DEPTH or node is False:
             raise _NoExampleError
@@ -316,7 +316,10 @@ class _Maker:
             return {}
 
     def _place_of(self, node: Any, place: SubSchema) -> SubSchema:
-        """The place of a part, so that what is made for it can be checked; a made-up part is checked with the whole."""
+        """Return the place of a part, so that what is made for it can be checked.
+
+        A made-up part is checked with the whole.
+        """
         if not isinstance(node, dict):
             return SubSchema(node, "", "", place.base)
         return self._found_place(node, place)
@@ -365,7 +368,7 @@ def _needed_names(node: dict[str, Any]) -> list[str]:
 
 
 def _merge_schemas(one: Any, other: Any) -> Any:
-    """Two schemas as one, nearly: the result is checked against the real ones."""
+    """Return two schemas as one, nearly: the result is checked against the real ones."""
     if not isinstance(one, dict) or not isinstance(other, dict):
         if one is False or other is False:
             return False

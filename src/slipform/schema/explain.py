@@ -31,7 +31,7 @@ _UNEXPLAINED = "does not fit; to say why would take too long"
 
 
 def explain(compiled: Compiled, value: Any) -> list[Violation]:
-    """The violations of a value that is known not to fit, as far as a bounded amount of work finds them."""
+    """Return the violations of a value that is known not to fit, as far as a bounded amount of work finds them."""
     with counting() as budget:
         walk = _Explainer(_Work(compiled, budget), deep=True)
         with suppress(_SpentError, _FullError):
@@ -148,7 +148,7 @@ class _Explainer:
         self.add(_violation(place, "", keyword, full, message, found=shown(follow(value, inner))))
 
     def apart(self, place: SubSchema, value: Any, steps: PathSteps, *, deep: bool) -> list[Violation]:
-        """The first violations under a subschema that the value does not fit; they are not added."""
+        """Return the first violations under a subschema that the value does not fit, without adding them."""
         walk = _Explainer(self.work, deep=deep, frames=self.frames, most=_MOST_APART)
         with suppress(_FullError):
             walk.at(place, value, steps)
@@ -159,7 +159,7 @@ Handler: TypeAlias = Callable[[_Explainer, SubSchema, Any, PathSteps, str], None
 
 
 def follow(value: Any, steps: PathSteps) -> Any:
-    """The part of a value that a path leads to."""
+    """Return the part of a value that a path leads to."""
     for step in steps:
         value = value[step]
     return value
@@ -222,13 +222,13 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
 
 
 def _root_type(violations: list[Violation], steps: PathSteps) -> str | None:
-    """What a branch asks for when all it has to say is that the kind of value, or the value itself, is wrong."""
+    """Return what a branch asks for when all it has to say is that the kind of value, or the value itself, is wrong."""
     wrong = next((one for one in violations if one.steps == steps and one.keyword in {"type", "const", "enum"}), None)
     return wrong.expected if wrong else None
 
 
 def _distance(violations: list[Violation], steps: PathSteps) -> tuple[int, int, int]:
-    """How far a branch is: the wrong kind of value first, then a wrong tag, then the number of violations."""
+    """Return how far a branch is: the wrong kind of value first, then a wrong tag, then the number of violations."""
     wrong_kind = sum(one.steps == steps and one.keyword in {"type", "const", "enum"} for one in violations)
     wrong_tag = sum(
         one.keyword in {"const", "enum"} and one.steps is not None and len(one.steps) == len(steps) + 1
@@ -251,7 +251,7 @@ def nearest_alternative(message: str, closest: tuple[Violation, ...], steps: Pat
 
 
 def _brief(closest: tuple[Violation, ...], steps: PathSteps) -> str:
-    """The nearest alternative in a line; a union inside it is described by its own nearest alternative."""
+    """Return the nearest alternative in a line; a union inside it is described by its own nearest alternative."""
     leaves = [leaf for one in closest for leaf in _leaves(one)]
     parts = [(f"{one.json_path}: " if one.steps != steps else "") + one.message for one in leaves[:_SHOWN_CLOSEST]]
     more = len(leaves) - len(parts)

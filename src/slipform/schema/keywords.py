@@ -55,7 +55,7 @@ class Unsatisfiable(NoNormalForm):
 
 
 def json_type(value: Json) -> str:
-    """The JSON Schema type of a value; a whole number is an integer however it is written.
+    """Return the JSON Schema type of a value; a whole number is an integer however it is written.
 
     >>> json_type(True), json_type(2.0), json_type(2.5), json_type(None)
     ('boolean', 'integer', 'number', 'null')
@@ -72,7 +72,7 @@ def json_type(value: Json) -> str:
 
 
 def json_key(value: Json) -> str:
-    """A text that is the same for equal JSON values: 1 and 1.0 are equal, 1 and true are not."""
+    """Return a text that is the same for equal JSON values: 1 and 1.0 are equal, 1 and true are not."""
     if isinstance(value, str):
         return '"' + value
     return json.dumps(_with_whole_numbers(value), sort_keys=True)
@@ -89,7 +89,7 @@ def _with_whole_numbers(value: Json) -> Json:
 
 
 def common_values(one: list[Any], other: list[Any]) -> list[Any]:
-    """The values that two enumerations share, in the order of the first.
+    """Return the values that two enumerations share, in the order of the first.
 
     >>> common_values([1, True, "a"], ["a", 1.0])
     [1, 'a']
@@ -99,13 +99,13 @@ def common_values(one: list[Any], other: list[Any]) -> list[Any]:
 
 
 def named_types(schema: Mapping[str, Any]) -> frozenset[str]:
-    """The types that a schema names; none where it names none."""
+    """Return the types that a schema names; none where it names none."""
     names = schema.get("type", ())
     return frozenset([names] if isinstance(names, str) else names)
 
 
 def implied_types(keywords: Iterable[str]) -> list[str]:
-    """The types that a schema without `type` implies by its keywords.
+    """Return the types that a schema without `type` implies by its keywords.
 
     >>> implied_types({"minLength": 3, "properties": {}})
     ['object', 'string']
@@ -115,12 +115,12 @@ def implied_types(keywords: Iterable[str]) -> list[str]:
 
 
 def widened(types: frozenset[str]) -> frozenset[str]:
-    """The types of the values that fit: where numbers do, integers do."""
+    """Return the types of the values that fit: where numbers do, integers do."""
     return types | {"integer"} if "number" in types else types
 
 
 def common_types(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
-    """The types that two lists of types share, as a schema names them.
+    """Return the types that two lists of types share, as a schema names them.
 
     >>> sorted(common_types(frozenset({"number", "null"}), frozenset({"integer", "string"})))
     ['integer']
@@ -132,7 +132,7 @@ def common_types(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
 
 
 def tuple_parts(schema: Mapping[str, Any]) -> tuple[list[Json], Json]:
-    """The schemas of an array's first items, and of the others."""
+    """Return the schemas of an array's first items, and of the others."""
     items = schema.get("items", True)
     if isinstance(items, list):  # how drafts before 2020-12 spell prefixItems
         return items, schema.get("additionalItems", True)
@@ -141,7 +141,7 @@ def tuple_parts(schema: Mapping[str, Any]) -> tuple[list[Json], Json]:
 
 
 def property_places(schema: Mapping[str, Any], name: str) -> tuple[list[tuple[str, ...]], bool]:
-    """Where a schema constrains a property, and whether that is certain: some patterns are beyond us.
+    """Return where a schema constrains a property, and whether that is certain: some patterns are beyond us.
 
     >>> property_places({"patternProperties": {"^a": {}}, "additionalProperties": False}, "b")
     ([('additionalProperties',)], True)
@@ -166,7 +166,7 @@ def _keyed(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Json]:
 
 
 def property_schema(schema: Mapping[str, Any], name: str) -> Json:
-    """All that a schema without choices says of a property; raises `NoNormalForm` where that is unknown.
+    """Return all that a schema without choices says of a property; raises `NoNormalForm` where that is unknown.
 
     >>> property_schema({"properties": {"a": {"type": "null"}}, "additionalProperties": False}, "b")
     False
@@ -180,7 +180,7 @@ def property_schema(schema: Mapping[str, Any], name: str) -> Json:
 
 
 def _all_of(schemas: list[Json]) -> Json:
-    """One schema that says all of these."""
+    """Return one schema that says all of these."""
     if len(schemas) == 1:
         return schemas[0]
     if False in schemas:
@@ -192,7 +192,7 @@ def _all_of(schemas: list[Json]) -> Json:
 
 
 def intersection(one: PlainSchema, other: PlainSchema) -> PlainSchema:
-    """What two schemas without choices say together.
+    """Return what two schemas without choices say together.
 
     It never widens. `Unsatisfiable` where no value fits both, `NoNormalForm` where one schema cannot say it.
 

@@ -41,7 +41,7 @@ _HINT = "Correct the schema and send it again."
 
 
 def canonical_text(document: Mapping[str, Any]) -> bytes:
-    """A schema document as JSON text with sorted keys; anything that is not JSON is a `SchemaError`.
+    """Return a schema document as JSON text with sorted keys; anything that is not JSON is a `SchemaError`.
 
     >>> canonical_text({"type": "integer", "maximum": 3})
     b'{"maximum":3,"type":"integer"}'
@@ -62,7 +62,7 @@ def canonical_text(document: Mapping[str, Any]) -> bytes:
 
 
 def plain_copy(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The same document in plain dicts and lists, which no one else can change."""
+    """Return the same document in plain dicts and lists, which no one else can change."""
     try:
         return cast("dict[str, Any]", orjson.loads(orjson.dumps(document, option=_STRICT)))
     except TypeError:
@@ -90,7 +90,7 @@ def _refuse(document: Mapping[str, Any]) -> None:
 
 
 def not_json(value: Any, max_depth: int = MAX_VALUE_DEPTH) -> Iterator[Violation]:
-    """Every place where a Python value is not JSON, without recursion: NaN, odd keys and types, lone surrogates.
+    """Yield every place where a Python value is not JSON, without recursion: NaN, odd keys and types, lone surrogates.
 
     >>> [violation.message for violation in not_json({"a": {1, 2}})]
     ['expected a JSON value, found a Python set']
@@ -257,7 +257,10 @@ def json_text(document: Any) -> bytes:
 
 
 def _count(document: Any, most: int) -> int:
-    """The values in a document, a pattern as many as it costs; it stops counting when they are more than `most`."""
+    """Return the values in a document, a pattern as many as it costs.
+
+    It stops counting when they are more than `most`.
+    """
     total = 0
     stack: list[Any] = [document]
     while stack and total <= most:
@@ -272,7 +275,7 @@ def _count(document: Any, most: int) -> int:
 
 
 def _patterns(node: Mapping[str, Any]) -> Iterator[str]:
-    """The patterns that a node itself has."""
+    """Yield the patterns that a node itself has."""
     if isinstance(pattern := node.get("pattern"), str):
         yield pattern
     if isinstance(keyed := node.get("patternProperties"), dict):
@@ -426,7 +429,7 @@ _PARTS = {
 
 
 def edges(index: SchemaDocument, place: SubSchema) -> tuple[list[SubSchema], list[PartSchemas]]:
-    """The subschemas applied to the same value, and those applied to its parts."""
+    """Return the subschemas applied to the same value, and those applied to its parts."""
     here: list[SubSchema] = []
     groups: list[list[SubSchema]] = [[], [], [], [], []]
     for keyword, value in place.node.items():

@@ -51,7 +51,7 @@ class SourceNode:
     skip: frozenset[str] = frozenset()
 
     def get(self, keyword: str) -> Any:
-        """The keyword's value, or None when it is absent or dealt with elsewhere."""
+        """Return the keyword's value, or None when it is absent or dealt with elsewhere."""
         if isinstance(self.schema, bool) or keyword in self.skip:
             return None
         return self.schema.get(keyword)
@@ -81,7 +81,7 @@ class SchemaSource:
         return self.draft >= _SINCE.get(keyword, 0)
 
     def part(self, schema: Any, pointer: str, skip: frozenset[str] = frozenset()) -> SourceNode:
-        """The part at a place; what is neither an object nor a boolean there is an error."""
+        """Return the part at a place; what is neither an object nor a boolean there is an error."""
         part = self._parts.get((pointer, skip))
         if part is None:
             if not isinstance(schema, Mapping | bool):
@@ -92,7 +92,7 @@ class SchemaSource:
         return part
 
     def child(self, part: SourceNode, *steps: str) -> SourceNode:
-        """The part under one or more keys of another."""
+        """Return the part under one or more keys of another."""
         value: Any = part.schema
         for step in steps:
             value = value[int(step)] if isinstance(value, list) else value[step]
@@ -104,7 +104,7 @@ class SchemaSource:
         return self.part(part.schema, part.pointer, skip)
 
     def resolve(self, part: SourceNode, ref: Any, keyword: str) -> SourceNode | None:
-        """What a reference points at; None for one of the meta-schemas, which every schema validator knows."""
+        """Return what a reference points at; None for one of the meta-schemas, which every schema validator knows."""
         if not isinstance(ref, str):
             raise SchemaError(f"{keyword} must be a string", where=f"#{part.pointer}{join_pointer([keyword])}")
         steps = reference_steps(ref)
@@ -218,7 +218,7 @@ def flatten(
 
 
 def keywords_in(part: SourceNode) -> frozenset[str]:
-    """The keywords with which a part constrains, apart from what it refers to."""
+    """Return the keywords with which a part constrains, apart from what it refers to."""
     if isinstance(part.schema, bool):
         return frozenset()
     return _KEYWORDS.intersection(part.schema) - part.skip
@@ -242,7 +242,7 @@ def _first_keyword(schema: Mapping[str, Any], *keywords: str) -> str | None:
 
 
 def conjunction_of(source: SchemaSource, starts: Iterable[SourceNode]) -> Conjunction:
-    """All that the parts say together."""
+    """Return all that the parts say together."""
     parts, met, never = flatten(source, starts)
     shape = Conjunction(parts)
     for part in met:
@@ -419,7 +419,7 @@ class ArrayView:
 
 
 def object_view(source: SchemaSource, parts: tuple[SourceNode, ...], loosened: list[SourceNode]) -> ObjectView:
-    """The keys of an object to which all `parts` apply; `loosened` are subschemas that may apply."""
+    """Return the keys of an object to which all `parts` apply; `loosened` are subschemas that may apply."""
     view = ObjectView()
     for part in parts:
         _requirements(source, view, part)
@@ -545,7 +545,7 @@ def _prefix_of(source: SchemaSource, part: SourceNode) -> tuple[list[SourceNode]
 
 
 def array_view(source: SchemaSource, parts: tuple[SourceNode, ...]) -> ArrayView:
-    """The places of an array to which all `parts` apply."""
+    """Return the places of an array to which all `parts` apply."""
     view = ArrayView()
     rows: list[tuple[list[SourceNode], SourceNode | None]] = []
     for part in parts:

@@ -136,7 +136,7 @@ def _class_follows(pattern: str, at: int) -> bool:
 
 
 def meant(pattern: str) -> str:
-    r"""A pattern that the validator refuses, spelled as other engines read it.
+    r"""Return a pattern that the validator refuses, spelled as other engines read it.
 
     Brackets first in a class or alone, braces that repeat nothing, a dash beside a class such as `\w`: literal.
 
@@ -176,7 +176,7 @@ def meant(pattern: str) -> str:
 
 
 def meant_document(document: Any) -> Any:
-    """A copy of a schema in which patterns that the validator refuses are spelled as `meant`."""
+    """Return a copy of a schema in which patterns that the validator refuses are spelled as `meant`."""
     if isinstance(document, list):
         return [meant_document(item) for item in document]
     if not isinstance(document, dict):
@@ -190,13 +190,13 @@ def meant_document(document: Any) -> Any:
 
 
 def accepted(pattern: str) -> str:
-    """The spelling of a pattern that the validator takes: its own, where it has to be no other."""
+    """Return the spelling of a pattern that the validator takes: its own, where it has to be no other."""
     engine = _engine(pattern)
     return pattern if engine is None else engine.pattern
 
 
 def parsed(pattern: str) -> Any:
-    """A pattern as a tree of Python's parser, to be read and not to be run; None where that cannot read it."""
+    """Return a pattern as a tree of Python's parser, to be read and not to be run; None where that cannot read it."""
     if len(pattern) > _MAX_PARSED or _AMBIGUOUS.search(pattern):
         return None
     try:
@@ -206,7 +206,10 @@ def parsed(pattern: str) -> Any:
 
 
 def survey(documents: list[Any]) -> PatternUse:
-    """What the patterns of these schemas may cost; a `SchemaError` where they would need too much memory together."""
+    """Return what the patterns of these schemas may cost.
+
+    A `SchemaError` where they would need too much memory together.
+    """
     values: set[str] = set()
     names: set[str] = set()
     stack = list(documents)
@@ -401,7 +404,7 @@ def _is_one_path(pattern: str) -> bool:
 
 
 def _total(pattern: str, measure: Callable[[str], int]) -> int:
-    """The sum of all atoms, each as often as it is repeated."""
+    """Return the sum of all atoms, each as often as it is repeated."""
     groups = [0]
     last = place = 0
     while place < len(pattern):

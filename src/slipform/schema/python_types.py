@@ -149,7 +149,7 @@ class Schema(Generic[T]):
             return False
 
     def validate(self, value: Any) -> list[Violation]:
-        """Every way in which a JSON value does not fit; none when it fits.
+        """Return every way in which a JSON value does not fit; none when it fits.
 
         What the schema does not speak about is not looked at; `check` looks at everything.
         """
@@ -174,7 +174,9 @@ class Schema(Generic[T]):
         return Schema(self.name, document, self._adapter)
 
     def read(self, value: Any, text: bytes | None) -> tuple[T | None, list[Violation]]:
-        """The typed object of a value that fits, or what its type says against it: `check` and `to_python` at once.
+        """Return the typed object of a value that fits, or what its type says against it.
+
+        `check` and `to_python` at once.
 
         For who has just parsed the value and found it to fit; `text` is its JSON where `orjson` could write it.
 
@@ -287,7 +289,7 @@ def _dump(value: Any) -> bytes:
 
 
 def _said_by_type(error: ValueError, value: Any) -> list[Violation]:
-    """What a type says against a value; raises an error that is not a verdict of the type's again."""
+    """Return what a type says against a value; raises an error that is not a verdict of the type's again."""
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
@@ -323,7 +325,7 @@ _PLAINLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | 
 
 
 def cached_format(name: str, document: Any, *, strict: bool) -> ResponseFormat:
-    """The response format with this name and schema; the same object for the same schema, where it is short.
+    """Return the response format with this name and schema; the same object for the same schema, where it is short.
 
     >>> cached_format("n", {"type": "integer"}, strict=True) is cached_format("n", {"type": "integer"}, strict=True)
     True

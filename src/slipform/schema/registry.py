@@ -58,7 +58,7 @@ class Registry:
         return list(self.schemas)
 
     def get(self, name: str) -> Schema[Any]:
-        """The schema of that name, or a `RequestError` that lists the names there are.
+        """Return the schema of that name, or a `RequestError` that lists the names there are.
 
         >>> Registry.load().get("minimal_object").validate({})
         []
@@ -90,7 +90,7 @@ def _files(folder: str | Path | None) -> list[Path]:
 
 
 def read_file(path: Path) -> Schema[Any]:
-    """The schema in a `.json` or `.yaml` file, named after it."""
+    """Return the schema in a `.json` or `.yaml` file, named after it."""
     try:
         if path.stat().st_size > 2 * MAX_SCHEMA_BYTES:
             raise ConfigError(f"This schema's file is over {2 * MAX_SCHEMA_BYTES:,} bytes long", where=str(path))

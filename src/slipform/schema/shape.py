@@ -96,7 +96,7 @@ def estimated_bytes(text: bytes, times: int = _TIMES_TEXT) -> int:
 
 
 def to_text(schema: Mapping[str, Any]) -> bytes:
-    """The schema as JSON text, keys in their order; what JSON cannot hold is an error."""
+    """Return the schema as JSON text, keys in their order; what JSON cannot hold is an error."""
     try:
         return orjson.dumps(schema if type(schema) is dict else dict(schema))
     except (TypeError, ValueError, RecursionError):

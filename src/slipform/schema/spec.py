@@ -22,7 +22,7 @@ _LONGEST = 64
 
 
 def fit_name(name: str) -> str:
-    """The nearest name that vendors accept; a long one keeps its beginning and gets a hash.
+    """Return the nearest name that vendors accept; a long one keeps its beginning and gets a hash.
 
     >>> fit_name("My answer!"), fit_name("")
     ('My_answer', 'answer')
@@ -35,7 +35,7 @@ def fit_name(name: str) -> str:
 
 
 def name_of(shape: Any) -> str:
-    """A name for a Python type.
+    """Return a name for a Python type.
 
     >>> name_of(list[int]), name_of(int | None), name_of(Literal["a", "b"])
     ('list_of_int', 'int_or_None', 'a_or_b')
@@ -89,7 +89,7 @@ class JsonSchemaSpec:
         return self.text is not None and is_light_text(self.text)
 
     def to_dict(self) -> dict[str, Any]:
-        """The serialised form, `{"name": …, "schema": …}`."""
+        """Return the serialised form, `{"name": …, "schema": …}`."""
         return {"name": self.name, "schema": self.schema}
 
     @classmethod
@@ -110,7 +110,7 @@ class JsonSchemaSpec:
 
     @classmethod
     def from_text(cls, name: str, text: bytes) -> JsonSchemaSpec:
-        """A spec with a schema of its own; what is made of it may be kept by its text."""
+        """Return a spec with a schema of its own; what is made of it may be kept by its text."""
         spec = cls(name, orjson.loads(text))
         object.__setattr__(spec, "text", text)
         return spec
@@ -177,7 +177,7 @@ class ResponseFormat:
                 ) from None
 
     def with_strategy(self, strategy: OutputStrategy | str) -> ResponseFormat:
-        """A copy with this strategy, or the one of this name, which beats the codec's own choice."""
+        """Return a copy with this strategy, or the one of this name, which beats the codec's own choice."""
         return dataclasses.replace(self, strategy=strategy)  # type: ignore[arg-type]  # read by `__post_init__`
 
     def strict_preflight(self) -> None:
@@ -186,7 +186,7 @@ class ResponseFormat:
             strict_preflight(self.json_schema.schema)
 
     def to_dict(self) -> dict[str, Any]:
-        """The serialised form."""
+        """Return the serialised form."""
         return {
             "json_schema": self.json_schema.to_dict(),
             "strict": self.strict,

@@ -48,7 +48,7 @@ def strict_preflight(schema: Any) -> None:
 
 
 def strict_findings(schema: Any) -> list[StrictSchemaError]:
-    """Every breach of the strict-mode rules, also where `strict_preflight` does not look.
+    """Return every breach of the strict-mode rules, also where `strict_preflight` does not look.
 
     That is: definitions, lists of types, tuples, schemas of further properties, `not` and `if`, and what references
     within the document lead to. Each target is looked at once, so cycles are safe.
@@ -119,7 +119,10 @@ def _children(node: Mapping[str, Any], path: _Path) -> Iterator[_Todo]:
 
 
 def _target(document: Any, node: Mapping[str, Any], followed: set[str]) -> Iterator[_Todo]:
-    """What a reference leads to, under the target's own path; definitions are walked without being referred to."""
+    """Yield what a reference leads to, under the target's own path.
+
+    Definitions are walked without being referred to.
+    """
     reference = reference_of(node)
     steps = reference_steps(reference)
     if reference is None or not steps or reference in followed:

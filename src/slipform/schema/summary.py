@@ -63,7 +63,7 @@ class SchemaSummary:
 
 
 def summarize(schema: Mapping[str, Any], max_chars: int = MAX_CHARS, *, descriptions: bool = False) -> SchemaSummary:
-    """A schema as compact JSON, without annotations, and no longer than `max_chars`.
+    """Return a schema as compact JSON, without annotations, and no longer than `max_chars`.
 
     Too long a schema loses its descriptions first, then bounds, then what its deepest branches say; keys and types stay
     longest, and required keys longer than others.
@@ -160,7 +160,7 @@ class _Cut:
 
 
 def _without_bounds(schema: Any) -> Any:
-    """A schema that says keys, types and listed values only: bounds are named when an answer breaks them."""
+    """Return a schema that says keys, types and listed values only: bounds are named when an answer breaks them."""
 
     def plain(node: Any, _: Pointer = ()) -> Any:
         if not isinstance(node, Mapping):
@@ -270,7 +270,7 @@ def _without_unused(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def compact(value: Any) -> str:
-    """A JSON value as text without blanks."""
+    """Return a JSON value as text without blanks."""
     try:
         return orjson.dumps(value).decode()
     except TypeError:  # integers beyond 64 bits

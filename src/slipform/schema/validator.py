@@ -230,7 +230,7 @@ class Compiled:
         return "schema", "does not fit", ()
 
     def _size_of(self, place: SubSchema) -> Callable[[], int]:
-        """What the validator of a subschema keeps alive: where it refers to others, all that it can reach."""
+        """Return what the validator of a subschema keeps alive: where it refers to others, all that it can reach."""
         return lambda: self.size if self._refers else _held_by(place.node)
 
     def _part(
@@ -274,7 +274,7 @@ class Compiled:
         return self._registry
 
     def _within_stack(self, is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
-        """A recursive schema follows the value down, and the validator's stack is finite."""
+        """Return a recursive schema follows the value down, and the validator's stack is finite."""
 
         def guarded(value: Any) -> bool:
             return not too_deep(value) and is_valid(value)
@@ -282,7 +282,7 @@ class Compiled:
         return guarded
 
     def _within_work(self, validator: jsonschema_rs.Validator) -> Callable[[Any], bool]:
-        """The validator's verdict, within a bounded amount of work where its patterns could take very much."""
+        """Return the validator's verdict, within a bounded amount of work where its patterns could take very much."""
         is_valid = validator.is_valid
         use = self._pattern_use
         if not use.counted:
@@ -306,7 +306,7 @@ _PARTS = BoundedCache[tuple[Any, ...], jsonschema_rs.Validator](
 
 
 def _length(value: Any) -> int:
-    """The length of a value's JSON text."""
+    """Return the length of a value's JSON text."""
     try:
         return len(orjson.dumps(value))
     except TypeError:  # integers beyond 64 bits
@@ -318,7 +318,7 @@ def _held_by(rule: Any) -> int:
 
 
 def _single_assertion(node: Mapping[str, Any], keyword: str) -> dict[str, Any]:
-    """One assertion with the flag that draft 4 keeps beside it."""
+    """Return one assertion with the flag that draft 4 keeps beside it."""
     flag = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}.get(keyword)
     if flag and isinstance(node.get(flag), bool):
         return {keyword: node[keyword], flag: node[flag]}
@@ -365,7 +365,7 @@ __all__ = ["Violation", "compile_schema", "find_violations", "fingerprint", "pre
 
 
 def fingerprint(document: Mapping[str, Any]) -> str:
-    """A stable name for what a schema says, whatever the order of its keys.
+    """Return a stable name for what a schema says, whatever the order of its keys.
 
     The order of `properties` is not part of it: do not keep under it what depends on that order.
 
@@ -378,7 +378,7 @@ def fingerprint(document: Mapping[str, Any]) -> str:
 def compile_schema(
     document: Mapping[str, Any], *, formats: Formats = "json", resources: Mapping[str, Any] | None = None
 ) -> Compiled:
-    """Make a schema ready, or find it ready; a schema that cannot be used is a `SchemaError`.
+    """Return the compiled schema; a schema that cannot be used is a `SchemaError`.
 
     `resources` are the other documents it may refer to, by URI; nothing is ever fetched.
 
@@ -389,7 +389,7 @@ def compile_schema(
 
 
 def prepare(document: Mapping[str, Any], formats: Formats, resources: Mapping[str, Any] | None) -> tuple[str, Compiled]:
-    """A schema's fingerprint and its compiled form."""
+    """Return a schema's fingerprint and its compiled form."""
     text = canonical_text(document)
     shape = Shape.of_text(text)
     name = shape.derived("fingerprint", lambda: hashlib.sha256(text).hexdigest(), len)
@@ -413,7 +413,7 @@ def _compiled(document: dict[str, Any], text: bytes, formats: Formats, resources
 
 
 def violations(document: Mapping[str, Any], value: Any) -> list[Violation]:
-    """Every way in which `value` does not fit `document`.
+    """Return every way in which `value` does not fit `document`.
 
     >>> [found.message for found in violations({"type": "integer"}, "x")]
     ['expected integer, found "x"']
@@ -422,7 +422,7 @@ def violations(document: Mapping[str, Any], value: Any) -> list[Violation]:
 
 
 def find_violations(compiled: Compiled, value: Any) -> list[Violation]:
-    """Every way in which a value does not fit, at most 1,000 of them; none for a value that fits."""
+    """Return every way in which a value does not fit, at most 1,000 of them; none for a value that fits."""
     try:
         if compiled.is_valid(value):
             return []

@@ -72,7 +72,7 @@ def violation_at(steps: tuple[str | int, ...], keyword: str, message: str, value
 
 
 def json_path(steps: Iterable[str | int]) -> str:
-    """The `$.a[0]` form of a path.
+    """Return the `$.a[0]` form of a path.
 
     >>> json_path(["items", 0, "first name", "0"])
     '$.items[0]["first name"]["0"]'
@@ -120,7 +120,7 @@ def guess_steps(path: str) -> tuple[str | int, ...]:
 
 
 def shown(value: Any, size: int = _SHOWN) -> str:
-    """A value as short JSON: long strings are cut, big containers only counted.
+    """Return a value as short JSON: long strings are cut, big containers only counted.
 
     >>> shown({"a": 1}), shown(list(range(100)))
     ('{"a":1}', 'an array of 100 items')
@@ -172,7 +172,7 @@ _LISTED_SIZE = 300
 
 
 def expected(keyword: str, node: Mapping[str, Any]) -> str:
-    """What one assertion of a schema asks for.
+    """Return what one assertion of a schema asks for.
 
     >>> expected("type", {"type": ["integer", "null"]})
     'integer or null'
@@ -186,7 +186,7 @@ def expected(keyword: str, node: Mapping[str, Any]) -> str:
 
 
 def alternatives(values: list[Any]) -> str:
-    """A list of allowed values; a long one is cut and counted.
+    """Return a list of allowed values; a long one is cut and counted.
 
     >>> alternatives(["a", "b"])
     '"a" or "b"'
@@ -256,7 +256,7 @@ ASSERTIONS = frozenset(_PHRASES)
 
 
 def found(keyword: str, value: Any) -> str:
-    """What is there, seen with the keyword's eyes: a length for a length rule, else the value."""
+    """Return what is there in the keyword's terms: a length for a length rule, else the value."""
     if keyword in {"maxItems", "minItems", "maxProperties", "minProperties"}:
         return str(len(value))
     if keyword in {"maxLength", "minLength"}:

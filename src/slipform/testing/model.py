@@ -74,11 +74,11 @@ class FakeModel:
         self._lock = threading.Lock()
 
     def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002 — the same for every model
-        """What was given; nothing by default, so that everything goes through the prompt."""
+        """Return what was given; nothing by default, so that everything goes through the prompt."""
         return self._capabilities
 
     def models(self) -> list[str]:
-        """What was given; empty when any name goes."""
+        """Return what was given; empty when any name goes."""
         return list(self._models)
 
     def serves(self, model: str) -> bool:
@@ -86,7 +86,7 @@ class FakeModel:
         return not self._models or model in self._models
 
     def complete(self, request: ModelRequest) -> ModelResponse:
-        """The next turn, whole."""
+        """Return the next turn, whole."""
         turn = self._next(request)
         if isinstance(turn, Exception):
             raise turn
@@ -95,7 +95,7 @@ class FakeModel:
         return _response(turn)
 
     def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
-        """The next turn, in pieces."""
+        """Yield the next turn, in pieces."""
         turn = self._next(request)
         if isinstance(turn, Exception):
             raise turn
@@ -106,11 +106,11 @@ class FakeModel:
         yield from as_chunks(_response(turn), self._chunk_size)
 
     async def complete_async(self, request: ModelRequest) -> ModelResponse:
-        """The next turn, whole."""
+        """Return the next turn, whole."""
         return self.complete(request)
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
-        """The next turn, in pieces."""
+        """Yield the next turn, in pieces."""
         for chunk in self.stream(request):
             yield chunk
 

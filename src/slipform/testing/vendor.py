@@ -73,7 +73,7 @@ Step: TypeAlias = str | ModelResponse | Answer | Raw
 
 
 def rate_limited(*, retry_after: float | str | None = None, retry_after_ms: float | None = None) -> Raw:
-    """A 429, with the wait in the header that is given."""
+    """Return a 429, with the wait in the header that is given."""
     headers = {"content-type": "application/json"}
     if retry_after is not None:
         headers["retry-after"] = f"{retry_after:g}" if isinstance(retry_after, float) else str(retry_after)
@@ -83,12 +83,12 @@ def rate_limited(*, retry_after: float | str | None = None, retry_after_ms: floa
 
 
 def server_error(status: int = 500, message: str = "The server had an error") -> Raw:
-    """A failure on the vendor's side: 500, 502, 503, 529 and the like."""
+    """Return a failure on the vendor's side: 500, 502, 503, 529 and the like."""
     return Raw((_error(message, "server_error"),), status, {"content-type": "application/json"})
 
 
 def rejected(message: str, status: int = 400, code: str = "invalid_request_error") -> Raw:
-    """A request the vendor does not take, with its own words for why."""
+    """Return a request the vendor does not take, with its own words for why."""
     return Raw((_error(message, code),), status, {"content-type": "application/json"})
 
 
@@ -98,12 +98,12 @@ def hang() -> Raw:
 
 
 def reset() -> Raw:
-    """The connection is reset instead of an answer."""
+    """Reset the connection instead of answering."""
     return Raw(ending="reset", unframed=True)
 
 
 def hang_up() -> Raw:
-    """The connection is closed in good order instead of an answer."""
+    """Close the connection in good order instead of answering."""
     return Raw(ending="cut", unframed=True)
 
 
@@ -118,22 +118,22 @@ def garbage_body(data: bytes = b"<html>Bad gateway</html>", status: int = 200) -
 
 
 def refusal(text: str = "I can't help with that.") -> Answer:
-    """The model declines."""
+    """Return the answer of a model that declines."""
     return Answer(ModelResponse(refusal=text, usage=_SPENT))
 
 
 def truncated(text: str) -> Answer:
-    """The model stops at a token limit."""
+    """Return an answer that stops at a token limit."""
     return Answer(ModelResponse(text=text, finish="length", usage=_SPENT))
 
 
 def trickle(text: str, pace: float) -> Answer:
-    """The answer comes a character at a time."""
+    """Send the answer a character at a time."""
     return Answer(text, chunk_size=1, pace=pace)
 
 
 def cut_stream(text: str, after: int, ending: Ending = "cut") -> Answer:
-    """The connection ends after so many pieces of the answer."""
+    """End the connection after so many pieces of the answer."""
     return Answer(text, cut_after=after, ending=ending)
 
 
@@ -160,7 +160,7 @@ class Received:
     """Whether the client went away before that."""
 
     def json(self) -> Any:
-        """The body as JSON."""
+        """Return the body as JSON."""
         return json.loads(self.body)
 
 
@@ -209,7 +209,7 @@ class FakeVendor:
         return True
 
     def hang_up(self) -> None:
-        """Drop all connections that are open now, and wait until they are gone."""
+        """Close the connection in good order instead of answering."""
         if self._loop is not None:
             for peer in list(self._open):
                 self._loop.call_soon_threadsafe(peer.abort)

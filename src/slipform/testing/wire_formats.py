@@ -45,7 +45,10 @@ def _split_text(text: str, size: int) -> Iterator[str]:
 
 
 def _arguments(call: ToolCall) -> Any:
-    """A call's arguments for an API that wants them as an object; text that is not JSON goes as the text it is."""
+    """Return a call's arguments for an API that wants them as an object.
+
+    Text that is not JSON goes as the text it is.
+    """
     try:
         return json.loads(call.arguments)
     except ValueError:

@@ -234,13 +234,16 @@ class _Search:
         return True
 
     def _skip_listed_members(self, at: int) -> int:
-        """Where to continue after a bracket that opens no JSON; keys in a list are recorded as what cannot be read."""
+        """Return where to continue after a bracket that opens no JSON.
+
+        Keys in a list are recorded as what cannot be read.
+        """
         if _MEMBERS_LISTED.match(self.text, at) and not _CLOSED_SOON.match(self.text, at):
             return self._skip_unreadable(at, CannotRepair(at, "a list has keys instead of items"))
         return at + 1
 
     def _skip_bare(self, at: int, repaired: Repaired, *, is_weak: bool) -> int:
-        """Where to continue after brackets among words that are not an answer; -1 where they may be one."""
+        """Return where to continue after brackets among words that are not an answer; -1 where they may be one."""
         if _is_sentence(self.text, at, repaired):
             return at + 1
         if is_weak:
@@ -310,7 +313,7 @@ class _Search:
             self.skipped = at
 
     def _can_open_json(self, at: int) -> bool:
-        """`can_open_json`, which says the same of all square brackets in a run."""
+        """Whether the bracket can open JSON; the answer is the same for all square brackets in a run."""
         if self.text[at] not in "[［":
             return can_open_json(self.text, at)
         if at >= self.run_end:
@@ -357,7 +360,10 @@ class _Search:
         return len(self.text)
 
     def _repair_beyond_fence(self, marker: str, start: int, first: int) -> Repaired | None:
-        """The JSON of a block whose first closing fence is inside a string: it ends with the text, or a later fence."""
+        """Return the JSON of a block whose first closing fence is inside a string.
+
+        It ends with the text, or a later fence.
+        """
         last_fence = self.text.rfind(marker[:3], first + 1)
         for end in (len(self.text), last_fence):
             if end <= first:

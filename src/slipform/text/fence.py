@@ -116,7 +116,10 @@ class StartFinder:
         return "".join(self._passed) + self._pending
 
     def feed(self, chunk: str, *, last: bool = False) -> str | None:
-        """The JSON's beginning, once it is sure; None while it is not. With `last` nothing is held back any more."""
+        """Return the JSON's beginning, once it is sure.
+
+        None while it is not. With `last` nothing is held back any more.
+        """
         text = self._pending + chunk
         i = 0
         while True:
@@ -261,7 +264,7 @@ class JsonFenceDetector:
         self._chunks.append(chunk)
 
     def process(self) -> FenceResult:
-        """What the chunks added since the last call hold that can be passed on."""
+        """Return what the chunks added since the last call hold that can be passed on."""
         return self._process(last=False)
 
     def finish(self) -> FenceResult:

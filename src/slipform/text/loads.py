@@ -137,7 +137,7 @@ def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanP
 
 
 def load_broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
-    """`load`, for a text that a strict parser has refused already."""
+    """Load the JSON in a text that a strict parser has refused already."""
     if not text.strip():
         raise EmptyAnswerError("The answer is empty", hint="Retry the request.")
     with bounded_work(len(text)):

@@ -25,7 +25,7 @@ Path = tuple[str | int, ...]
 
 
 def path_of(frame: Frame) -> Path:
-    """The path of a container from the root."""
+    """Return the path of a container from the root."""
     names: list[str | int] = []
     parent = frame.parent
     while parent is not None and parent.parent is not None:
@@ -37,7 +37,7 @@ def path_of(frame: Frame) -> Path:
 
 
 def open_path(scanner: JsonScanner, position: Position) -> Path | None:
-    """The innermost container or string that is open at the position."""
+    """Return the innermost container or string that is open at the position."""
     frame = position.frame
     is_in_string = position.length >= 0
     if frame.parent is None:
@@ -48,7 +48,7 @@ def open_path(scanner: JsonScanner, position: Position) -> Path | None:
 
 
 def deltas_between(scanner: JsonScanner, before: Position, after: Position) -> tuple[ParserDelta, ...]:
-    """The changes, in the order in which they are to be applied."""
+    """Return the changes, in the order in which they are to be applied."""
     if before is after:
         return ()
     out: list[ParserDelta] = []
@@ -109,7 +109,7 @@ def _add_string_delta(out: list[ParserDelta], scanner: JsonScanner, before: Posi
 
 
 def _text_name(scanner: JsonScanner, position: Position) -> Path:
-    """The key or index of the open string in its container; nothing for a string at the root."""
+    """Return the key or index of the open string in its container; nothing for a string at the root."""
     frame = position.frame
     if frame.parent is None:
         return ()
@@ -189,13 +189,13 @@ class Parser:
         self._after: Position = source.position
 
     def feed(self, chunk: str | bytes) -> Parser:
-        """The parser after this chunk; this one does not change. After an error nothing more is read."""
+        """Return the parser after this chunk; this one does not change. After an error nothing more is read."""
         source = self._current()
         source.feed(chunk)
         return Parser(_source=source)
 
     def finish(self) -> Parser:
-        """The parser at the end of the text: complete, or with an `error`. A number at the root ends here."""
+        """Return the parser at the end of the text: complete, or with an `error`. A number at the root ends here."""
         source = self._current()
         source.finish()
         return Parser(_source=source)
@@ -236,7 +236,7 @@ class Parser:
         return open_path(self._source.scanner, self._after)
 
     def deltas(self) -> tuple[ParserDelta, ...]:
-        """What to do to the value of the snapshot this one was fed from, to get this one's.
+        """Return what to do to the value of the snapshot this one was fed from, to get this one's.
 
         >>> [(delta.path, delta.kind, delta.value) for delta in Parser().feed('["a').feed('b", 1').deltas()]
         [((0,), 'text', 'b')]
@@ -257,7 +257,7 @@ class Parser:
         return f"Parser(open_path={self.open_path})"
 
     def _current(self) -> GrowingText:
-        """The source if nothing was fed since this snapshot was taken, else a separate one at that point."""
+        """Return the source if nothing was fed since this snapshot was taken, else a separate one at that point."""
         source = self._source
         if len(source.chunks) == self._chunk_count:
             return source

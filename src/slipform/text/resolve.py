@@ -55,7 +55,7 @@ class ResolveCache:
 
 
 def resolve(schema: Any, parser: Parser, cache: ResolveCache) -> Match | NoMatch | Mismatch:
-    """What can be shown of a text that must follow `schema`, or why it cannot follow it any more.
+    """Return what can be shown of a text that must follow `schema`, or why it cannot follow it any more.
 
     >>> schema = {"properties": {"mood": {"enum": ["happy", "sad"]}, "why": {"type": "string"}}}
     >>> cache = ResolveCache()
@@ -103,7 +103,7 @@ def resolve(schema: Any, parser: Parser, cache: ResolveCache) -> Match | NoMatch
 
 
 def _tracker(schema: Any, source: GrowingText, chunk_count: int, cache: ResolveCache) -> Tracker:
-    """The tracker to continue with; a new one if the cache belongs to something else."""
+    """Return the tracker to continue with; a new one if the cache belongs to something else."""
     plan = cache.plan
     if plan is None or (plan.schema is not schema and not _is_same(plan.schema, schema)):
         plan = cache.plan = NormalForm(schema)
@@ -178,7 +178,7 @@ def _feed_children(tracker: Tracker, frame: Frame, count: int) -> bool:
 
 
 def _visible(tracker: Tracker, frames: list[Frame], position: Position) -> Position | None:
-    """The position up to which the value may be shown; None when that is nowhere."""
+    """Return the position up to which the value may be shown; None when that is nowhere."""
     frame = position.frame
     if frame.parent is None:
         if position.length >= 0:
@@ -193,7 +193,7 @@ def _visible(tracker: Tracker, frames: list[Frame], position: Position) -> Posit
 
 
 def _position_before(frame: Frame) -> Position | None:
-    """The position just before a container opened."""
+    """Return the position just before a container opened."""
     parent = frame.parent
     if parent is None or parent.parent is None:
         return None
@@ -220,7 +220,7 @@ def _same_place(left: Position, right: Position) -> bool:
 
 
 def _outermost_alike(position: Position) -> Position:
-    """The outermost position that shows the same: a string or container that closed as it was adds nothing."""
+    """Return the outermost position that shows the same: a string or container that closed as it was adds nothing."""
     frame = position.frame
     count = position.count
     length = position.length

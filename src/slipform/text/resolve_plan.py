@@ -226,7 +226,7 @@ class Alternative:
         return not self.container_checks or all(check.fits(container) for check in self.container_checks)
 
     def property(self, key: str) -> Node | None:
-        """What the property of that name must be; None when it is not allowed."""
+        """Return what the property of that name must be; None when it is not allowed."""
         cached = self.known_properties.get(key)
         if cached is not None or key in self.known_properties:
             return cached
@@ -251,7 +251,7 @@ class Alternative:
         return any(key.startswith(text) and self.property(key) is not None for key in self.declared)
 
     def item(self, index: int) -> Node | None:
-        """What the item at that index must be; None when there may be none."""
+        """Return what the item at that index must be; None when there may be none."""
         index = min(index, self.max_prefix)
         cached = self.known_items.get(index)
         if cached is not None or index in self.known_items:
@@ -311,7 +311,7 @@ class NormalForm:
         self.root: Node = self.node([self.document])
 
     def node(self, schemas: list[Any]) -> Node:
-        """The node for a value that must follow all these schemas."""
+        """Return the node for a value that must follow all these schemas."""
         key = tuple(id(schema) for schema in schemas if schema is not True)
         node = self.nodes.get(key)
         if node is None:
@@ -323,7 +323,7 @@ class NormalForm:
         return node
 
     def expand(self, schema: Any, targets: tuple[int, ...], nesting: int) -> list[tuple[Leaf, ...]]:
-        """The alternatives of a schema, each as the leaves that must hold together."""
+        """Return the alternatives of a schema, each as the leaves that must hold together."""
         if schema is False:
             return []
         if not isinstance(schema, Mapping):
@@ -351,7 +351,7 @@ class NormalForm:
         return alternatives
 
     def referenced(self, reference: str, targets: tuple[int, ...], nesting: int) -> list[tuple[Leaf, ...]]:
-        """The alternatives of the schema that a reference leads to."""
+        """Return the alternatives of the schema that a reference leads to."""
         target = lookup(self.document, reference)
         if target is None:  # it leads out of the document
             return self.anything
@@ -360,7 +360,7 @@ class NormalForm:
         return self.expand(target, (*targets, id(target)), nesting + 1)
 
     def marked(self, alternatives: list[tuple[Leaf, ...]]) -> list[tuple[Leaf, ...]]:
-        """The same, in an exact form known to be of one branch of a `oneOf`."""
+        """Return the same alternatives in an exact form, known to be of one branch of a `oneOf`."""
         if not self.exact:
             return alternatives
         self.choices += 1
@@ -369,13 +369,13 @@ class NormalForm:
         return [(*leaves, mark) for leaves in alternatives]
 
     def both(self, left: list[tuple[Leaf, ...]], right: list[tuple[Leaf, ...]]) -> list[tuple[Leaf, ...]]:
-        """The alternatives of a value that must follow one of each."""
+        """Return the alternatives of a value that must follow one of each."""
         if len(left) * len(right) > MAX_ALTERNATIVES:
             return self.anything
         return [(*a, *b) for a in left for b in right]
 
     def leaf(self, schema: Mapping[str, Any]) -> tuple[Leaf, ...]:
-        """The plain keywords of a schema, if they say anything."""
+        """Return the plain keywords of a schema, if they say anything."""
         leaf = self.leaves.get(id(schema))
         if leaf is None:
             leaf = Leaf(schema, self.exact, self.draft)
@@ -384,7 +384,7 @@ class NormalForm:
 
 
 def form_of(schema: Schema[Any]) -> NormalForm:
-    """The exact form of a schema, kept for the next text.
+    """Return the exact form of a schema, kept for the next text.
 
     >>> form_of(Schema.of({"type": "integer"})) is form_of(Schema.of({"type": "integer"}))
     True

@@ -65,7 +65,7 @@ _LITERALS: Final[dict[str, tuple[str, Any]]] = {"t": ("true", True), "f": ("fals
 
 
 def plain_run_end(text: str, i: int) -> int:
-    """Where the plain characters end that begin at `i` of a string."""
+    """Return where the plain characters end that begin at `i` of a string."""
     if _COMPILED:
         n = min(len(text), i + SHORT_RUN)
         while i < n:
@@ -231,17 +231,17 @@ class JsonScanner:
             self.stop()
 
     def stop(self) -> None:
-        """The listener wants no more."""
+        """Stop, because the listener wants no more."""
         self.stopped = True
         self.stopped_in = self.state
         self.state = FAILED
 
     def anew(self) -> JsonScanner:
-        """A scanner like this one that has read nothing."""
+        """Return a scanner like this one that has read nothing."""
         return JsonScanner(self.max_depth)
 
     def finish(self) -> None:
-        """The text ends here: a number at the root is done, anything else still open is an error."""
+        """End the text: a number at the root is complete, anything else still open is an error."""
         if self.complete or self.error is not None:
             return
         if self.state == NUMBER and self.depth == 0 and self.number in NUMBER_ENDS:
@@ -252,7 +252,7 @@ class JsonScanner:
             self.fail("", 0, "unexpected_end", "The text ended before the JSON did")
 
     def in_other(self, text: str, i: int) -> int:
-        """What the lenient scanner does in states of its own; strict JSON has no others."""
+        """Read on in a state of the lenient scanner; strict JSON has no such states."""
         return self.fail(text, i, "unexpected_character", "This cannot stand here")
 
     def fail(self, text: str, i: int, code: str, message: str) -> int:
@@ -326,7 +326,7 @@ class JsonScanner:
         return self.unexpected(text, i, text[i])
 
     def start_value(self, text: str, i: int, code: int) -> int:
-        """The first character of a value that is not a string."""
+        """Begin a value that is not a string at its first character."""
         is_object = code == _OPEN_BRACE
         if is_object or code == _OPEN_BRACKET:
             if self.depth == self.max_depth:
@@ -357,7 +357,7 @@ class JsonScanner:
         return self.fail(text, i, code, f"Expected {EXPECTED[state]}, found {c!r}")
 
     def open(self, is_object: bool) -> None:
-        """A container opens."""
+        """Open a container."""
         top = self.top
         self.top = Frame(top, top.count, self.key, is_object)
         self.state = FIRST_KEY if is_object else FIRST_ITEM
@@ -377,7 +377,7 @@ class JsonScanner:
             self.add(frame.close(), True)
 
     def add(self, value: Any, is_container: bool = False) -> None:
-        """A value is finished."""
+        """Add a finished value to its container."""
         self.top.add(self.key, value)
         if self.depth == 0:
             self.state = DONE
@@ -391,7 +391,7 @@ class JsonScanner:
     # Strings.
 
     def open_string(self, in_key: bool, quote: str) -> None:
-        """A string opens; as a value it shows at once, empty."""
+        """Open a string; as a value it shows at once, empty."""
         self.state = STRING
         self.in_key = in_key
         self.quote = quote
@@ -406,7 +406,7 @@ class JsonScanner:
                 self.stop()
 
     def in_string(self, text: str, i: int) -> int:
-        """Inside a string: take all plain characters at once."""
+        """Read inside a string: take all plain characters at once."""
         j = plain_run_end(text, i)
         if j > i:
             self.grow(text[i:j])
@@ -433,7 +433,7 @@ class JsonScanner:
             self.version += 1
 
     def odd_character(self, text: str, i: int, c: str) -> int:
-        """A control character, or half of a surrogate pair that came raw."""
+        """Fail at a control character; read half of a surrogate pair that came raw."""
         if c < " ":
             return self.control(text, i, c)
         code = ord(c)
@@ -446,7 +446,7 @@ class JsonScanner:
         return i + 1
 
     def control(self, text: str, i: int, c: str) -> int:
-        """A control character inside a string."""
+        """Fail at a control character inside a string."""
         return self.fail(text, i, "control_character", f"Control character {c!r} in a string must be escaped")
 
     def lone_surrogate(self, i: int, code: int) -> None:
@@ -455,7 +455,7 @@ class JsonScanner:
         self.grow(chr(code))
 
     def in_escape(self, text: str, i: int) -> int:
-        """After a backslash, in the four digits of a code, or after the first half of a surrogate pair."""
+        """Read after a backslash, in the four digits of a code, or after the first half of a surrogate pair."""
         c = text[i]
         state = self.state
         if state == HEX:
@@ -483,7 +483,7 @@ class JsonScanner:
         return i + 1
 
     def in_hex(self, text: str, i: int, c: str) -> int:
-        """One of the four digits of a code."""
+        """Read one of the four digits of a code."""
         if c not in "0123456789abcdefABCDEF":
             return self.bad_escape(text, i, c)
         self.hex += c
@@ -493,7 +493,7 @@ class JsonScanner:
         return i + 1
 
     def end_escape(self, i: int, code: int) -> None:
-        """A UTF-16 unit is known: pair it, hold it, or take it."""
+        """Take a UTF-16 unit that is complete: pair it, keep it for its other half, or write it."""
         if 0xDC00 <= code <= 0xDFFF:
             if self.high:
                 code = 0x10000 + ((self.high - 0xD800) << 10) + (code - 0xDC00)
@@ -513,18 +513,18 @@ class JsonScanner:
             self.grow(chr(code))
 
     def flush_high(self, i: int) -> None:
-        """The second half of a pair did not come."""
+        """Write the first half of a pair whose second half did not come."""
         if self.high:
             code = self.high
             self.high = 0
             self.lone_surrogate(i, code)
 
     def bad_escape(self, text: str, i: int, c: str) -> int:
-        """A backslash sequence JSON does not have."""
+        """Fail at a backslash sequence that JSON does not have."""
         return self.fail(text, i, "bad_escape", f"{c!r} cannot stand in an escape sequence")
 
     def end_string(self, i: int) -> None:
-        """The closing quote."""
+        """End the string at its closing quote."""
         if self.in_key:
             self.key = "".join(self.pieces)
             self.end_key(i)
@@ -535,7 +535,7 @@ class JsonScanner:
         self.add(value)
 
     def end_key(self, i: int) -> None:
-        """A key is known; the last one of a name counts."""
+        """End a key; the last value of a repeated one counts."""
         self.state = COLON
         if self.key in self.top.members:
             self.note(i, "duplicate_key", self.key, self.key)
@@ -543,7 +543,7 @@ class JsonScanner:
             self.stop()
 
     def open_text(self) -> str:
-        """The text of the open string so far; the same object until it grows."""
+        """Return the text of the open string so far; the same object until it grows."""
         pieces = self.pieces
         if pieces:
             piece = pieces[0] if len(pieces) == 1 else "".join(pieces)
@@ -564,7 +564,7 @@ class JsonScanner:
     # Numbers and literals.
 
     def in_number(self, text: str, i: int) -> int:
-        """Inside a number, which ends at the first character that cannot continue with it."""
+        """Read inside a number, which ends at the first character that cannot continue it."""
         n = len(text)
         start = i
         number = self.number
@@ -583,7 +583,7 @@ class JsonScanner:
         return self.end_number(text, i)
 
     def end_number(self, text: str, i: int) -> int:
-        """A character that is not part of the number."""
+        """End the number at a character that is not part of it."""
         if self.number not in NUMBER_ENDS:
             return self.fail(text, i, "bad_number", f"Expected a digit, found {text[i]!r}")
         digits = "".join(self.digits)
@@ -600,7 +600,7 @@ class JsonScanner:
         return i
 
     def in_literal(self, text: str, i: int) -> int:
-        """Inside true, false or null."""
+        """Read inside true, false or null."""
         word = self.word
         matched = self.matched
         piece = text[i : i + len(word) - matched]
@@ -617,5 +617,5 @@ class JsonScanner:
         return i + len(piece)
 
     def bad_literal(self, text: str, i: int) -> int:
-        """A word that began like a literal."""
+        """Fail at a word that began like a literal."""
         return self.fail(text, i, "bad_literal", f"Expected {self.word!r}, found {text[i]!r} in it")

@@ -97,7 +97,7 @@ class LenientScanner(JsonScanner):
         self.dots_end: int = -1
 
     def anew(self) -> JsonScanner:
-        """A scanner like this one that has read nothing."""
+        """Return a scanner like this one that has read nothing."""
         return LenientScanner(self.max_depth)
 
     def feed(self, text: str) -> int:
@@ -115,7 +115,7 @@ class LenientScanner(JsonScanner):
         return super().feed(text)
 
     def begin(self, prefix: str) -> None:
-        """The JSON starts after `prefix`."""
+        """Begin the JSON after `prefix`."""
         self.finder = None
         self.offset = len(prefix)
         self.line += prefix.count("\n")
@@ -144,7 +144,7 @@ class LenientScanner(JsonScanner):
     # Where strict JSON fails.
 
     def unexpected(self, text: str, i: int, c: str) -> int:
-        """Repair if it is plain what was meant."""
+        """Repair the character if it is plain what was meant."""
         state = self.state
         if state == DONE:
             self.note(i, "trailing_text", "", "")
@@ -171,7 +171,7 @@ class LenientScanner(JsonScanner):
         return self.odd_token(text, i, c)
 
     def odd_token(self, text: str, i: int, c: str) -> int:
-        """A key or a value that JSON would spell otherwise."""
+        """Read a key or a value that JSON would spell otherwise."""
         state = self.state
         is_key = state in (KEY, FIRST_KEY)
         closing = _QUOTES.get(c)
@@ -188,7 +188,7 @@ class LenientScanner(JsonScanner):
         return super().unexpected(text, i, c)
 
     def stray_bracket(self, text: str, i: int, c: str) -> int:
-        """A closing bracket after a comma, or one that does not match the innermost open one."""
+        """Repair a closing bracket after a comma, or one that does not match the innermost open one."""
         state = self.state
         if state in (VALUE, COLON):
             return super().unexpected(text, i, c)
@@ -209,7 +209,7 @@ class LenientScanner(JsonScanner):
         return i + 1 if frame is top else i
 
     def no_colon(self, text: str, i: int, c: str) -> int:
-        """A key that is not followed by a colon."""
+        """Repair a key that is not followed by a colon."""
         if c in "=:：":
             self.note(i, "missing_colon", c, ":")
             self.state = VALUE
@@ -223,7 +223,7 @@ class LenientScanner(JsonScanner):
         return super().unexpected(text, i, c)
 
     def no_comma(self, text: str, i: int, c: str) -> int:
-        """A child that is not followed by a comma."""
+        """Repair a child that is not followed by a comma."""
         is_object = self.top.is_object
         if c in ";，":
             self.note(i, "missing_comma", c, ",")
@@ -250,7 +250,7 @@ class LenientScanner(JsonScanner):
     # Tokens of its own.
 
     def in_other(self, text: str, i: int) -> int:
-        """Inside something strict JSON does not have."""
+        """Read inside something that strict JSON does not have."""
         state = self.state
         if state == TAIL:
             return self.in_tail(text, i)
@@ -261,7 +261,7 @@ class LenientScanner(JsonScanner):
         return self.in_comment(text, i)
 
     def in_tail(self, text: str, i: int) -> int:
-        """After the JSON: keep the beginning of what is there for the note."""
+        """Keep the beginning of what follows the JSON, for the note."""
         note = self.notes[-1]
         if len(note.before) < MAX_TEXT:
             tail = note.before + text[i : i + MAX_TEXT - len(note.before)]
@@ -270,7 +270,7 @@ class LenientScanner(JsonScanner):
         return len(text)
 
     def in_comment(self, text: str, i: int) -> int:
-        """Inside a comment, or after the slash that may begin one."""
+        """Read inside a comment, or after the slash that may begin one."""
         state = self.state
         if state == SLASH:
             if text[i] not in "/*":
@@ -292,7 +292,7 @@ class LenientScanner(JsonScanner):
         return end + 1 if end >= 0 else len(text)
 
     def start_token(self, text: str, i: int, state: int) -> int:
-        """A word or a number of another grammar begins."""
+        """Begin a word or a number of another grammar."""
         self.resume = self.state
         self.state = state
         self.token = []
@@ -300,7 +300,7 @@ class LenientScanner(JsonScanner):
         return self.in_token(text, i)
 
     def in_token(self, text: str, i: int) -> int:
-        """Inside a word or a number of another grammar, which ends at the first character it cannot have."""
+        """Read inside a word or a number of another grammar, which ends at the first character it cannot have."""
         if self.state == LOOSE_NUMBER:
             run = _LOOSE.match(text, i)
         else:
@@ -321,14 +321,14 @@ class LenientScanner(JsonScanner):
         return self.resume != KEY and self.resume != FIRST_KEY
 
     def end_bare_key(self, i: int, token: str) -> int:
-        """A key without quotes."""
+        """End a key without quotes."""
         self.note_token("unquoted_key", token, f'"{token}"')
         self.key = token
         self.end_key(i)
         return i
 
     def end_word(self, text: str, i: int, token: str) -> int:
-        """A word as a value: one of the literals in another language, or a mistake."""
+        """End a word as a value: one of the literals in another language, or a mistake."""
         word = token.lower()
         if word not in _WORDS:
             self.state = self.resume
@@ -340,7 +340,7 @@ class LenientScanner(JsonScanner):
         return i
 
     def end_loose_number(self, text: str, i: int, token: str) -> int:
-        """A number in another spelling."""
+        """End a number in another spelling."""
         if _ELLIPSIS.match(token):
             self.note_token("ellipsis", token, "")
             self.state = self.resume
@@ -360,7 +360,7 @@ class LenientScanner(JsonScanner):
     # Where the strict scanner gives up inside a token.
 
     def in_string(self, text: str, i: int) -> int:
-        """Inside a string of any quotes."""
+        """Read inside a string of any quotes."""
         if self.quote == '"':
             return super().in_string(text, i)
         run = _PLAIN_RUNS[self.quote].match(text, i)
@@ -379,7 +379,7 @@ class LenientScanner(JsonScanner):
         return self.odd_character(text, end, c)
 
     def maybe_end(self, text: str, i: int) -> int:
-        """After a closing quote that is an apostrophe if a letter follows."""
+        """End the string at a quote, unless it is an apostrophe before a letter."""
         self.state = STRING
         if text[i].isalnum():
             self.grow(self.quote)
@@ -394,7 +394,7 @@ class LenientScanner(JsonScanner):
         return i + 1
 
     def bad_escape(self, text: str, i: int, c: str) -> int:  # noqa: ARG002
-        """An escaped quote of another kind is that quote; anything else stays as it was written."""
+        """Read an escaped quote of another kind as that quote, anything else as it was written."""
         if self.state == STRING:
             meant = c if c in _PLAIN_RUNS or c in _QUOTES else "\\" + c
             self.note(i, "bad_escape", "\\" + c, meant)
@@ -407,7 +407,7 @@ class LenientScanner(JsonScanner):
         return i
 
     def bad_literal(self, text: str, i: int) -> int:
-        """The word may be a literal in another spelling."""
+        """Read on: the word may be a literal in another spelling."""
         self.resume = ITEM
         self.state = WORD
         self.token = [self.word[: self.matched]]
@@ -415,7 +415,7 @@ class LenientScanner(JsonScanner):
         return self.in_token(text, i)
 
     def end_number(self, text: str, i: int) -> int:
-        """The number may continue in another spelling."""
+        """Read on: the number may continue in another spelling."""
         digits = "".join(self.digits)
         more = _LOOSE.match(text, i)
         goes_on = more is not None and more.end() > i
@@ -429,7 +429,7 @@ class LenientScanner(JsonScanner):
 
 
 def loose_number(token: str) -> int | float | None:
-    """The value of a number as other languages spell it; None when it is none, or too long."""
+    """Return the value of a number as other languages spell it; None when it is none, or too long."""
     hexadecimal = _HEX.match(token)
     if hexadecimal is not None:
         value = int(hexadecimal[2], 16)

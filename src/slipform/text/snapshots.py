@@ -10,7 +10,10 @@ from slipform.text.tree import MISSING, Frame, Position
 
 
 def show(scanner: JsonScanner) -> Any:
-    """The value so far, in containers that will not be touched while a caller holds them; MISSING if there is none."""
+    """Return the value so far, in containers that will not be touched while a caller holds them.
+
+    MISSING if there is none.
+    """
     if scanner.depth == 0:
         if scanner.length >= 0:
             return scanner.open_text()
@@ -21,7 +24,7 @@ def show(scanner: JsonScanner) -> Any:
 
 
 def show_frames(scanner: JsonScanner, top: Frame, with_text: bool) -> Any:
-    """The value now with the open path shown down to `top`, and with the string open in it if asked for."""
+    """Return the value now with the open path shown down to `top`, and with the string open in it if asked for."""
     path: list[Frame] = []
     frame: Frame | None = top
     while frame is not None and frame.parent is not None:
@@ -41,7 +44,7 @@ def show_frames(scanner: JsonScanner, top: Frame, with_text: bool) -> Any:
 
 
 def show_cut(scanner: JsonScanner, top: Frame) -> Any:
-    """The value now with the open path shown down to `top` and nothing that is open in it.
+    """Return the value now with the open path shown down to `top` and nothing that is open in it.
 
     The frames forget that they were shown like this: what they close with is never this again, but may be what they
     were last shown with in full.
@@ -59,7 +62,7 @@ def show_cut(scanner: JsonScanner, top: Frame) -> Any:
 
 
 def show_past(scanner: JsonScanner, position: Position) -> Any:
-    """The value as it was at a position the scanner has left behind."""
+    """Return the value as it was at a position the scanner has left behind."""
     frame = position.frame
     count = position.count
     key = ""
@@ -78,14 +81,14 @@ def show_past(scanner: JsonScanner, position: Position) -> Any:
 
 
 def text_at(scanner: JsonScanner, position: Position) -> str:
-    """The text of the string that was open at a position."""
+    """Return the text of the string that was open at a position."""
     frame = position.frame
     text: str = frame.child(position.count) if frame.count > position.count else scanner.open_text()
     return text[: position.length]
 
 
 def key_at(scanner: JsonScanner, position: Position) -> str:
-    """The key of the string that was open at a position, if that was in an object."""
+    """Return the key of the string that was open at a position, if that was in an object."""
     frame = position.frame
     if frame.count > position.count:
         return str(frame.name(position.count))
@@ -104,7 +107,7 @@ class SnapshotCell:
         self.value: Any = MISSING
 
     def show(self) -> Any:
-        """The value at the position, made once; MISSING when nothing shows there."""
+        """Return the value at the position, made once; MISSING when nothing shows there."""
         scanner = self.scanner
         shown = show(scanner) if self.version == scanner.version else show_past(scanner, self.position)
         self.value = shown
@@ -165,7 +168,7 @@ class GrowingText:
             self.scanner.feed(text)
 
     def finish(self) -> None:
-        """The text ends here."""
+        """End the text."""
         self.chunks.append(None)
         if self.pending_bytes():
             self.bad_utf8("")

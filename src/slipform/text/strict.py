@@ -52,7 +52,7 @@ def _parse_exactly(text: str | bytes) -> Any:
 
 
 def compact_json(value: Any) -> str:
-    """A value as compact JSON; integers keep all their digits here too. Raises `ValueError` for great depth.
+    """Return a value as compact JSON; integers keep all their digits here too. Raises `ValueError` for great depth.
 
     >>> compact_json({"n": 12345678901234567890123})
     '{"n":12345678901234567890123}'
@@ -108,7 +108,7 @@ LAST_INTEGER: Final = 3
 
 
 def integer_value(digits: str) -> int | None:
-    """The integer, with all its digits, or None when it has more than Python takes."""
+    """Return the integer, with all its digits, or None when it has more than Python takes."""
     if len(digits) > MAX_INT_DIGITS + digits.startswith("-"):
         return None
     try:

@@ -176,7 +176,7 @@ class Tracker(ScanListener):
     # What the text holds.
 
     def opened(self, is_object: bool, start: int) -> bool:
-        """A container has opened; `start` is what `undecided_from` will say of it."""
+        """Open a container; `start` is what `undecided_from` will say of it."""
         if not self._enter():
             return False
         kind = "object" if is_object else "array"
@@ -205,7 +205,7 @@ class Tracker(ScanListener):
         return True
 
     def closed(self, container: Any) -> bool:
-        """The innermost container has closed; `container` is what it holds."""
+        """Close the innermost container; `container` is what it holds."""
         closing = self.tracks.pop()
         problem = ""
         remaining: list[Thread] = []
@@ -226,7 +226,7 @@ class Tracker(ScanListener):
         return self._end_value()
 
     def key_text(self, text: str) -> bool:
-        """The open key has grown to this: stop where no key that is allowed begins so."""
+        """Follow the open key, which has grown to this: stop where no allowed key begins so."""
         top = self.tracks[-1]
         for thread in top.threads:
             if thread.alternative.may_begin_key(text):
@@ -235,7 +235,7 @@ class Tracker(ScanListener):
         return self._report_mismatch("is not allowed here", False)
 
     def key(self, key: str) -> bool:
-        """A key has ended."""
+        """Follow the end of a key; return whether the object may have it."""
         top = self.tracks[-1]
         top.key = key
         if self._may_be_wrapped and len(self.tracks) == 1:
@@ -252,7 +252,7 @@ class Tracker(ScanListener):
         return self._key_among_several(top, key)
 
     def _key_among_several(self, top: Track, key: str) -> bool:
-        """A key has ended in an object that several alternatives allow, or whose number of keys is limited."""
+        """Follow the end of a key in an object that several alternatives allow, or whose number of keys is limited."""
         remaining: list[Thread] = []
         nodes: list[Node] = []
         full = top.limited and key not in top.keys
@@ -280,7 +280,7 @@ class Tracker(ScanListener):
         return True
 
     def text_opened(self) -> bool:
-        """A string that is a value has opened."""
+        """Open a string that is a value."""
         if not self._enter():
             return False
         self.in_text = self.shows_text = True
@@ -300,7 +300,7 @@ class Tracker(ScanListener):
         return self.text("")
 
     def number_opened(self, is_negative: bool) -> bool:
-        """A number has begun: stop where no number is allowed, or no negative one."""
+        """Begin a number: stop where no number is allowed, or no negative one."""
         if not self._enter():
             return False
         for node in self._nodes:
@@ -316,7 +316,7 @@ class Tracker(ScanListener):
         return self._report_mismatch(message, False)
 
     def text(self, text: str) -> bool:
-        """The open string, decoded, has grown to this."""
+        """Follow the open string, decoded, which has grown to this."""
         if not self.follows_text:
             return True
         self._match(text[self._matched :])
@@ -335,7 +335,7 @@ class Tracker(ScanListener):
         return True
 
     def scalar(self, value: Any) -> bool:
-        """A string, number or literal has ended."""
+        """Follow the end of a string, number or literal."""
         if self.in_text:
             self.in_text = self.follows_text = False
         elif not self._enter():
@@ -364,7 +364,7 @@ class Tracker(ScanListener):
         return self._end_value()
 
     def value(self, value: Any) -> bool:
-        """A whole value at once: the same as its parts one after the other."""
+        """Follow a whole value at once, with the same result as its parts one after the other."""
         work: list[tuple[Any, Iterator[Any]]] = []
         following: Any = value
         while True:
@@ -392,7 +392,7 @@ class Tracker(ScanListener):
     # How it is kept.
 
     def _enter(self) -> bool:
-        """A value begins: find what is allowed there. In an object the key has decided it."""
+        """Find what is allowed where a value begins. In an object the key has decided it."""
         if not self.tracks:
             self._nodes = self._root
             return True
@@ -453,7 +453,7 @@ class Tracker(ScanListener):
         return fits or (self._changes is not None and self._changes.of_text(text, node.alternatives))
 
     def _end_value(self) -> bool:
-        """A value has ended."""
+        """Leave the value that has ended."""
         if self.tracks:
             self.tracks[-1].count += 1
         else:
@@ -501,7 +501,7 @@ class Tracker(ScanListener):
         return any_declared
 
     def _missing_keys(self, top: Track) -> frozenset[str]:
-        """The declared keys that have not come yet."""
+        """Return the declared keys that have not come yet."""
         declared = {name for thread in top.threads for name in thread.alternative.declared}
         return frozenset(declared.difference(top.keys))
 

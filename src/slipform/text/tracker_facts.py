@@ -8,7 +8,7 @@ from slipform.text.resolve_plan import Alternative, Leaf, Node
 
 
 def kind_of(value: Any) -> str:
-    """The JSON type of a value; integers and numbers without a fraction are "integer"."""
+    """Return the JSON type of a value; integers and numbers without a fraction are "integer"."""
     if isinstance(value, str):
         return "string"
     if value is None:
@@ -49,7 +49,7 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def kind_fault(kind: str, alternative: Alternative) -> str | None:
-    """What is wrong with the type, if anything."""
+    """Return what is wrong with the type, if anything."""
     for leaf in alternative.leaves:
         if leaf.types is not None and kind not in leaf.types:
             expected = " or ".join(sorted(leaf.types - {"integer"} if "number" in leaf.types else leaf.types))
@@ -58,7 +58,7 @@ def kind_fault(kind: str, alternative: Alternative) -> str | None:
 
 
 def closing_fault(container: Any, alternative: Alternative) -> str | None:
-    """What is wrong with a container as a whole, now that it is closed; its children are not looked at."""
+    """Return what is wrong with a container as a whole, now that it is closed; its children are not looked at."""
     for leaf in alternative.leaves:
         if leaf.values is not None and not any(equal(container, allowed) for allowed in leaf.values):
             return "is none of the allowed values"
@@ -76,7 +76,7 @@ def closing_fault(container: Any, alternative: Alternative) -> str | None:
 
 
 def scalar_fault(value: Any, kind: str, alternative: Alternative) -> str | None:
-    """What the plain keywords find wrong with a whole scalar, if anything."""
+    """Return what the plain keywords find wrong with a whole scalar, if anything."""
     fault = kind_fault(kind, alternative)
     if fault is not None:
         return fault
@@ -103,7 +103,7 @@ def _is_within_limits(value: Any, kind: str, leaf: Leaf) -> bool:
 
 
 def fitting(value: Any, kind: str, node: Node) -> int:
-    """How many alternatives of the node a whole scalar follows; where that makes no difference, at most one."""
+    """Return how many alternatives of the node a whole scalar follows; where that makes no difference, at most one."""
     if kind in node.any_of:
         return 1
     count = 0

@@ -106,7 +106,7 @@ class Frame:
         self.members[key] = value
 
     def child(self, index: int) -> Any:
-        """The child that came as number `index`, as it was then."""
+        """Return the child that came as number `index`, as it was then."""
         if not self.is_object:
             return self.items[index]
         key = self.keys[index]
@@ -116,15 +116,15 @@ class Frame:
         return self.members[key]
 
     def name(self, index: int) -> str | int:
-        """The key or the position of the child that came as number `index`."""
+        """Return the key or the position of the child that came as number `index`."""
         return self.keys[index] if self.is_object else index
 
     def log(self) -> Any:
-        """The closed children, as the container they will be when it closes."""
+        """Return the closed children, as the container they will be when it closes."""
         return self.members if self.is_object else self.items
 
     def copy(self) -> Any:
-        """A new container of the closed children."""
+        """Return a new container of the closed children."""
         if self.is_object:
             return self.members.copy()
         return self.items.copy()
@@ -148,7 +148,7 @@ class Frame:
         return len(shown) == len(self.members)
 
     def upto(self, count: int, key: str, child: Any) -> Any:
-        """The container as it was with `count` closed children and then `child`."""
+        """Return the container as it was with `count` closed children and then `child`."""
         if self.ended_with(count, child):
             return self.final
         if not self.is_object:
@@ -183,7 +183,7 @@ class Frame:
         return self.count == count + 1 and self.child(count) is child
 
     def fresh(self) -> Any:
-        """A container of all closed children that no caller holds; `place` may put the open child in it."""
+        """Return a container of all closed children that no caller holds; `place` may put the open child in it."""
         count = self.count
         self.shown_child = MISSING
         self.shown_count = count
@@ -219,7 +219,7 @@ class Frame:
         self.shown_child = child
 
     def close(self) -> Any:
-        """The container is finished. If it was last shown with just this content, that object is the final one."""
+        """Finish the container and return it, the same object if it was last shown with just this content."""
         count = self.count
         shown_count = self.shown_count
         if shown_count == count:

@@ -42,7 +42,7 @@ from slipform.text.work import bounded_work
 
 
 def with_evidence(plan: Plan, request: ModelRequest, options: Evidence) -> Plan:
-    """The plan of a request whose answer is to come with evidence."""
+    """Return the plan of a request whose answer is to come with evidence."""
     if options.source is None:
         options = dataclasses.replace(options, source=_prompt(request))
     grounding = GroundedCheck(options.source or "", plan.schema, options.require_grounded)
@@ -54,7 +54,7 @@ def _prompt(request: ModelRequest) -> str:
 
 
 def ungrounded(value: Any, fields: Mapping[str, FieldEvidence]) -> list[str]:
-    """The pointers of those values that should be in the source and are not, and of texts that are missing."""
+    """Return the pointers of those values that should be in the source and are not, and of texts that are missing."""
     return [
         pointer
         for pointer, field in fields.items()
@@ -103,7 +103,7 @@ _NOT_THERE = "it does not stand in the source text; take the value from there as
 
 
 def _steps(value: Any, pointer: str) -> tuple[str | int, ...]:
-    """A pointer into a value, taken apart: keys are strings, places in lists numbers."""
+    """Return a pointer into a value, taken apart: keys are strings, places in lists numbers."""
     steps: list[str | int] = []
     for part in split_pointer(pointer):
         step = int(part) if isinstance(value, list) else part
@@ -195,7 +195,9 @@ def _fields(outcome: Outcome, plan: Plan, options: Evidence, others: Sequence[An
 
 
 def votes(value: Any, others: Sequence[Any]) -> dict[str, int]:
-    """How many of the other answers have the same value as each leaf, by JSON Pointer; lists are aligned by content.
+    """Return how many of the other answers have the same value as each leaf, by JSON Pointer.
+
+    Lists are aligned by content.
 
     >>> votes({"tags": ["new", "red"]}, [{"tags": ["Red"]}, {"tags": ["red", "new"]}])
     {'/tags/0': 1, '/tags/1': 2}
@@ -210,7 +212,7 @@ def votes(value: Any, others: Sequence[Any]) -> dict[str, int]:
 
 
 def value_origins(value: Any, attempts: Sequence[Attempt], plan: Plan) -> dict[str, Confidence]:
-    """How sure the model was of each leaf of the value that these attempts ended in, and what was done to it.
+    """Return how sure the model was of each leaf of the value that these attempts ended in, and what was done to it.
 
     An answer to a question for parts of the one before takes the place of those parts, with its own tokens.
     """
@@ -254,7 +256,10 @@ def _with_parts(
 
 
 def _origins(response: ModelResponse, schema: Schema[Any], plan: Plan) -> tuple[dict[FieldPath, Confidence], Any]:
-    """How sure the model was of each leaf of one answer, and that answer; in the caller's shape, before any patch."""
+    """Return how sure the model was of each leaf of one answer, and that answer.
+
+    In the caller's shape, before any patch.
+    """
     text = answer_text(response, plan.answer_tool)
     try:
         loaded = load(text, SchemaHint(schema, response.lift, plan.switches))

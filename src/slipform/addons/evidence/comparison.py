@@ -131,7 +131,10 @@ def _kind(value: Any) -> str:
 
 
 def _shared(one: Any, other: Any, budget: WorkBudget) -> int:
-    """How many values two items of a list share; scalars that got here share none, nor what takes too much work."""
+    """Return how many values two items of a list share.
+
+    Scalars that got here share none, nor what takes too much work.
+    """
     if _kind(one) == "scalar" or not budget.allows_trials:
         return 0
     matches = compare(one, other)
@@ -187,7 +190,7 @@ def _compare_key(
 
 
 def _one_sided(verdict: Literal["missing", "extra"], value: Any, path: PathSteps) -> Iterator[LeafMatch]:
-    """Every value of a part that the other side does not have."""
+    """Yield every value of a part that the other side does not have."""
     stack: list[tuple[PathSteps, Any]] = [(path, value)]
     while stack:
         path, value = stack.pop()
@@ -209,7 +212,10 @@ def _field(path: PathSteps) -> str:
 
 
 def _item_readings(item: Any) -> frozenset[Hashable]:
-    """What an item of a list says as a whole; of objects and lists only one way of reading each value is tried."""
+    """Return what an item of a list says as a whole.
+
+    Of objects and lists only one way of reading each value is tried.
+    """
     if _kind(item) == "scalar":
         return _readings(item)
     return frozenset({_frozen(item)})
@@ -226,7 +232,7 @@ def _frozen(value: Any, depth: int = 0) -> Hashable:
 
 
 def _readings(value: Any) -> frozenset[Hashable]:
-    """All that a scalar may mean: a notation with two readings has both."""
+    """Return all that a scalar may mean: a notation with two readings has both."""
     if value is None or isinstance(value, bool):
         return frozenset({("literally", value)})
     if isinstance(value, int | float):

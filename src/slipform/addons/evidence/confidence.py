@@ -65,7 +65,7 @@ class Written(NamedTuple):
 def answer_confidence(
     value: Any, text: str, logprobs: Any, schema: Mapping[str, Any] | None = None
 ) -> dict[str, Confidence]:
-    """How sure the model was of each leaf of `value`, which slipform made of the model's raw `text`.
+    """Return how sure the model was of each leaf of `value`, which slipform made of the model's raw `text`.
 
     `logprobs` are those of the vendor's answer; `schema` is the one that the value was judged by.
 
@@ -86,7 +86,7 @@ def answer_confidence(
 
 
 def leaf_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[str, Confidence]:
-    """How sure the model was of each leaf, by its JSON Pointer after all patches.
+    """Return how sure the model was of each leaf, by its JSON Pointer after all patches.
 
     >>> tokens = [Token(b'{"a": ', -0.1), Token(b"4", -0.7), Token(b"2", 0.0), Token(b"}", 0.0)]
     >>> scores = leaf_confidence(tokens, Written('{"a": 42}', 0, 9))
@@ -98,7 +98,7 @@ def leaf_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[st
 
 
 def path_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[FieldPath, Confidence]:
-    """The same by path, before the patches."""
+    """Return the same by path, before the patches."""
     repaired, places = _with_places(written)
     leaves = {path: (start, end) for path, start, end in leaf_spans(repaired)}
     offsets = _offsets(tokens, written.text)
@@ -137,7 +137,7 @@ NOT_FOLLOWED = "the value cannot be followed through the vendor's shape of the s
 
 
 def _offsets(tokens: Sequence[Token] | None, text: str) -> list[int] | str:
-    """Where each token begins in the bytes of the text, and where the last ends; or why that cannot be said."""
+    """Return where each token begins in the bytes of the text, and where the last ends; or why that cannot be said."""
     if not tokens:
         return NO_TOKENS
     if b"".join(token.data for token in tokens) != utf8(text):
@@ -162,14 +162,17 @@ def _score(tokens: Sequence[Token], offsets: list[int], places: list[int], byte_
 
 
 def _byte_offsets(text: str) -> Callable[[int], int]:
-    """A function from a place in a text, in characters, to that place in bytes."""
+    """Return a function from a place in a text, in characters, to that place in bytes."""
     if text.isascii():
         return int
     return array("q", [0, *accumulate(len(utf8(character)) for character in text)]).__getitem__
 
 
 def _with_places(written: Written) -> tuple[str, array[int]]:
-    """The repaired JSON, and for each of its characters the place in the raw text; -1 for one that was put in."""
+    """Return the repaired JSON, and for each of its characters the place in the raw text.
+
+    -1 for one that was put in.
+    """
     text = written.text
     at = written.start
     pieces: list[str] = []
@@ -187,7 +190,7 @@ def _with_places(written: Written) -> tuple[str, array[int]]:
 
 
 def _aligned(edit: RepairEdit) -> Iterator[int]:
-    """The places of an edit's new characters: those that were there before, in order."""
+    """Yield the places of an edit's new characters: those that were there before, in order."""
     at = 0
     absent = set("\"'{}[]:,\\")
     for character in edit.after:
@@ -244,7 +247,9 @@ def _unquoted(literal: str) -> str:
 def patched_paths(
     scores_by_path: Mapping[FieldPath, Confidence], operations: Sequence[Mapping[str, Any]], value: Any = ABSENT
 ) -> dict[FieldPath, Confidence]:
-    """The scores under the pointers that the patches left: moved and removed with their values, None for new ones.
+    """Return the scores under the pointers that the patches left.
+
+    Moved and removed with their values, None for new ones.
 
     `value` is what is patched, where it is known: a part of it that takes its place keeps its scores.
     """
@@ -309,7 +314,7 @@ class _ScoreTree:
             self.put(leaf, touched(own, "patched"))
 
     def by_path(self) -> dict[FieldPath, Confidence]:
-        """All scores by their paths."""
+        """Return all scores by their paths."""
         scores_by_path: dict[FieldPath, Confidence] = {}
         stack: list[tuple[FieldPath, Any]] = [((), self._top.get("", {}))]
         while stack:
@@ -334,7 +339,7 @@ class _ScoreTree:
 
 
 def _map_scores(part: Any, change: Callable[[Confidence], Confidence]) -> Any:
-    """A part of a tree with its scores changed."""
+    """Return a part of a tree with its scores changed."""
     if isinstance(part, Confidence):
         return change(part)
     stack: list[dict[str, Any]] = [part]
@@ -349,14 +354,14 @@ def _map_scores(part: Any, change: Callable[[Confidence], Confidence]) -> Any:
 
 
 def touched(score: Confidence, how: Touch) -> Confidence:
-    """The same, with what was done to its value."""
+    """Return the same confidence, with what was done to its value."""
     if how in score.touched:
         return score
     return score._replace(touched=(*score.touched, how))
 
 
 def _part_that_is(value: Any, path: FieldPath, new: Any) -> FieldPath | None:
-    """The one part of a container at a path that is the new value: a wrapper was taken off."""
+    """Return the one part of a container at a path that is the new value: a wrapper was taken off."""
     for step in path:
         if isinstance(value, list):
             value = value[int(step)]

@@ -94,7 +94,7 @@ _VIETNAMESE = re.compile(r"(?P<d>\d{1,2}) tháng (?P<m>\d{1,2})(?:,| năm) (?P<y
 
 
 def find_dates(plain: str, words: Collection[str]) -> list[FoundDate]:
-    """All dates of a text with ASCII digits; `words` are those of the text."""
+    """Return all dates of a text with ASCII digits; `words` are those of the text."""
     dates: list[FoundDate] = []
     for match in (*_RANGE_START.finditer(plain), *(_VIETNAMESE.finditer(plain) if not plain.isascii() else ())):
         year = int(match["y"])
@@ -117,7 +117,7 @@ def find_dates(plain: str, words: Collection[str]) -> list[FoundDate]:
 
 
 def _months_in(plain: str, words: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Where months' names begin and end; they may be parts of words."""
+    """Yield where months' names begin and end; they may be parts of words."""
     names = sorted((word for word in words if _month(word)), key=lambda name: (-len(name), name))[:_MOST_SPELLINGS]
     if names:
         for match in re.finditer("|".join(map(re.escape, names)), plain):
@@ -125,7 +125,7 @@ def _months_in(plain: str, words: Collection[str]) -> Iterator[tuple[int, int]]:
 
 
 def _month(name: str) -> int:
-    """The number of a month; 0 for any other word."""
+    """Return the number of a month; 0 for any other word."""
     name = name.rstrip(".").lower()
     return _MONTHS.get(name) or _MONTHS.get(name.removeprefix("\N{HEBREW LETTER BET}"), 0)
 
@@ -183,7 +183,7 @@ def _is_date(year: int, month: int, day: int) -> bool:
 
 
 def find_times(plain: str) -> Iterator[FoundTime]:
-    """All times of day of a text with ASCII digits."""
+    """Yield all times of day of a text with ASCII digits."""
     for match in _TIME.finditer(plain):
         hour = int(match["h"])
         minute = int(match["min"] or 0)

@@ -66,14 +66,16 @@ _NUMBERED = frozenset(word_table("small_words")["numbered"])
 
 
 def as_scanned(folded: str) -> str:
-    """A folded text in which letters that scanners take for each other are the same."""
+    """Return a folded text in which letters that scanners take for each other are the same."""
     for misread, meant in _MISREAD:
         folded = folded.replace(misread, meant)
     return folded
 
 
 def likeness(value: str, other: str) -> How | None:
-    """How a text resembles a value: `fuzzy` if its words are the same, misspelled or inflected; None if it differs.
+    """Return how a text resembles a value: `fuzzy` if its words are the same, misspelled or inflected.
+
+    None if it differs.
 
     A long value of which a few words are left out, or more, is `partial`: nothing says what they mean.
 
@@ -134,12 +136,12 @@ def has_negating_prefix(source: SourceIndex, start: int) -> bool:
 
 
 def word_before(source: SourceIndex, start: int) -> str:
-    """The folded word right before a place, with only blanks between them; empty if there is none."""
+    """Return the folded word right before a place, with only blanks between them; empty if there is none."""
     return _last_word(source.text[max(0, start - _REACH) : start])[0]
 
 
 def word_after(source: SourceIndex, end: int) -> str:
-    """The folded word right after a place, with only blanks between them; empty if there is none."""
+    """Return the folded word right after a place, with only blanks between them; empty if there is none."""
     word = _WORD_AFTER.match(source.text, end)
     return folded_word(word[1]) if word else ""
 
@@ -165,7 +167,7 @@ def _shared(words: Sequence[str], others: Sequence[str]) -> int:
 
 
 def _last_word(text: str) -> tuple[str, str]:
-    """The last word of a text that ends with a blank, folded, and what is before it."""
+    """Return the last word of a text that ends with a blank, folded, and what is before it."""
     word = _WORD_BEFORE.search(text)
     if word:
         return (folded_word(word[0]), text[: word.start()])
@@ -197,7 +199,7 @@ def _plain_words(text: str) -> list[str]:
 
 
 def _differences(one: Sequence[str], two: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """The runs of words in which two texts differ, in order."""
+    """Yield the runs of words in which two texts differ, in order."""
     left = right = 0
     while left < len(one) or right < len(two):
         if left < len(one) and right < len(two) and one[left] == two[right]:
@@ -211,7 +213,7 @@ def _differences(one: Sequence[str], two: Sequence[str]) -> Iterator[tuple[Seque
 
 
 def _next_in_common(one: Sequence[str], two: Sequence[str]) -> tuple[int, int]:
-    """How many words to leave out on both sides up to one that both have, or all of them."""
+    """Return how many words to leave out on both sides up to one that both have, or all of them."""
     for total in range(1, len(one) + len(two) - 1):
         for left in range(max(0, total - len(two) + 1), min(total, len(one) - 1) + 1):
             if one[left] == two[total - left]:
@@ -264,7 +266,7 @@ def _are_opposites(one: str, other: str) -> bool:
 
 
 def _edits(one: str, other: str) -> int:
-    """How many letters two words differ in; one change more than a fifth of them is as good as any number."""
+    """Return how many letters two words differ in; one change more than a fifth of them is as good as any number."""
     row = list(range(len(other) + 1))
     for number, letter in enumerate(one, 1):
         diagonal = row[0]

@@ -44,18 +44,18 @@ MOST_PLACES = 2000
 
 
 def all_words(text: str) -> set[str]:
-    """The different words of a text, with the vowel signs of scripts that have them."""
+    """Return the different words of a text, with the vowel signs of scripts that have them."""
     return set(_WORD.findall(text))
 
 
 def each_word(text: str) -> Iterator[re.Match[str]]:
-    """The words of a text in order, as `all_words` has them."""
+    """Yield the words of a text in order, as `all_words` has them."""
     return _WORD.finditer(text)
 
 
 @cache
 def word_table(name: str) -> dict[str, list[str]]:
-    """A table of `words.toml`: what is meant, and the words for it."""
+    """Return a table of `words.toml`: what is meant, and the words for it."""
     tables = tomllib.loads((files("slipform.addons.evidence") / "words.toml").read_text(encoding="utf-8"))
     return {meaning: words.split() for meaning, words in tables[name].items()}
 
@@ -107,7 +107,7 @@ def strip_marks(folded: str) -> str:
 
 
 def replaced(text: str, table: Mapping[str, str]) -> str:
-    """A text with characters replaced by others: `str.translate`, which takes long for texts beyond ASCII."""
+    """Return a text with characters replaced by others: `str.translate`, which takes long for texts beyond ASCII."""
     if len(table) > _FEW:
         return text.translate({ord(each): other for each, other in table.items()})
     for each, other in table.items():
@@ -156,7 +156,7 @@ class FoldedText:
         return _after_marks(text, end)
 
     def find(self, needle: str, *, with_diacritics: bool = True) -> Iterator[SourceRange]:
-        """Every place of a folded text that begins and ends where words do."""
+        """Yield every place of a folded text that begins and ends where words do."""
         haystack = self.folded if with_diacritics else self.unmarked
         at = haystack.find(needle)
         hits = 0
@@ -196,7 +196,7 @@ class FoldedText:
 
 
 def fold(text: str) -> str:
-    """The letters and digits of a text, in one case and composed: what `FoldedText` keeps of a source."""
+    """Return the letters and digits of a text, in one case and composed: what `FoldedText` keeps of a source."""
     if text.isascii() and _ASCII_RUN.fullmatch(text):
         return text.lower()
     return "".join(_without_gaps(piece) if is_run else piece for piece, _start, is_run in _pieces(text))
@@ -219,7 +219,7 @@ def _pieces(text: str) -> Iterator[tuple[str, int, bool]]:
 
 
 def _run_of(text: str, others: Mapping[str, str]) -> str:
-    """A text with NUL for what does not count; as long as it was."""
+    """Return a text with NUL for what does not count; as long as it was."""
     text = replaced(text, {each: "\x04" for each in "\x01\x02\x03" if each in text})
     text = replaced(text, {each: plain for each, plain in others.items() if len(plain) == 1 and plain != each})
     text = _POINT.sub(_KEPT_SIGNS["."], text)
@@ -230,7 +230,7 @@ def _run_of(text: str, others: Mapping[str, str]) -> str:
 
 
 def _longer_or_shorter(text: str, others: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
-    """What does not fold character by character: its place, and what it folds to."""
+    """Yield what does not fold character by character: its place, and what it folds to."""
     diacritics = re.escape("".join(each for each in others if is_mark(each)))
     longer = re.escape("".join(each for each, plain in others.items() if len(plain) > 1))
     kinds = [_ENTITIES] if "&" in text else []

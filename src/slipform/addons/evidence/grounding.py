@@ -45,7 +45,7 @@ class Grounding(NamedTuple):
     """The leaves that are empty texts where the schema requires one."""
 
     def fields(self) -> dict[str, FieldEvidence]:
-        """What is known of each leaf, by JSON Pointer."""
+        """Return what is known of each leaf, by JSON Pointer."""
         return {
             pointer: FieldEvidence(
                 spans,
@@ -95,7 +95,7 @@ class _About(NamedTuple):
 
 
 def _leaves(value: Any, document: Mapping[str, Any]) -> Iterator[tuple[_Path, Any, _About]]:
-    """Every scalar of a value with its path and what the schema says of it, in order, without recursion."""
+    """Yield every scalar of a value with its path and what the schema says of it, in order, without recursion."""
     schema = _SchemaWords(document)
     nodes = schema.in_place([document] if document else [])
     if not isinstance(value, Mapping | list | tuple):
@@ -148,7 +148,7 @@ class _SchemaWords:
         return self._in_place[key]
 
     def about(self, path: Sequence[str | int], nodes: _Nodes) -> _About:
-        """The words that may be beside a leaf, and whether its values are listed."""
+        """Return the words that may be beside a leaf, and whether its values are listed."""
         name = next((step for step in reversed(path) if isinstance(step, str)), "")
         key = (name, tuple(map(id, nodes)))
         if key not in self._about:
@@ -197,7 +197,7 @@ def _is_required(nodes: Sequence[Mapping[str, Any]], step: str | int) -> bool:
 
 
 def _labels(name: str, nodes: Sequence[Mapping[str, Any]]) -> Labels:
-    """The words of a leaf's key, then those of the schema's titles and descriptions."""
+    """Return the words of a leaf's key, then those of the schema's titles and descriptions."""
     labels = [_key_words(name)]
     for node in nodes:
         labels += [

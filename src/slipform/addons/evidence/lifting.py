@@ -30,7 +30,9 @@ class MarkedText(str):
 def lifted_paths(
     by_path: Mapping[FieldPath, T], value: Any, lift: Callable[[Any], Any], unknown: T
 ) -> dict[FieldPath, T]:
-    """What was found by place in a value, by place in what a lift makes of it; `unknown` for what is not followed.
+    """Return what was found by place in a value, by place in what a lift makes of it.
+
+    `unknown` for what is not followed.
 
     >>> lifted_paths({("value", "a"): 1, ("value", "b"): 2}, {"value": {"a": "x", "b": True}}, lambda v: v["value"], 0)
     {('a',): 1, ('b',): 2}
@@ -66,7 +68,7 @@ def _mark_leaves(value: Any, path: FieldPath) -> Any:
 
 
 def _replace_leaf(value: Any, path: FieldPath, leaf: Any) -> Any:
-    """The value with another leaf at a place."""
+    """Return the value with another leaf at a place."""
     if not path:
         return leaf
     if isinstance(value, dict):
@@ -76,7 +78,7 @@ def _replace_leaf(value: Any, path: FieldPath, leaf: Any) -> Any:
 
 
 def scalars(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
-    """Every scalar of a JSON value with its path, in order, as far as the paths have `MOST_STEPS` together."""
+    """Yield every scalar of a JSON value with its path, in order, as far as the paths have `MOST_STEPS` together."""
     if not isinstance(value, dict | list):
         yield path, value
         return

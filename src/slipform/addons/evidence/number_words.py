@@ -41,7 +41,7 @@ _HAN_NUMBER = re.compile(rf"[{HAN_DIGITS}百千](?<!\d.)[{HAN_DIGITS}百千万�
 
 
 def find_number_words(text: str, words: Collection[str]) -> Iterator[tuple[int, int, int]]:
-    """The value, start and end of every number in words; `words` are those of the text."""
+    """Yield the value, start and end of every number in words; `words` are those of the text."""
     phrases = _phrases()
     number_words = {word for word in words if _plain(word) in phrases}
     if number_words:
@@ -67,7 +67,7 @@ def _stands_alone(text: str, match: re.Match[str]) -> bool:
 def _number_at(
     text: str, match: re.Match[str], phrases: dict[str, dict[tuple[str, ...], int]]
 ) -> tuple[int, int] | None:
-    """The value and the end of the longest number that begins with a word."""
+    """Return the value and the end of the longest number that begins with a word."""
     word = match[0].lower()
     if word in _ENGLISH or word in _ENGLISH_SCALES:
         more = _MORE_ENGLISH.match(text, match.end())
@@ -118,7 +118,7 @@ def _phrases() -> dict[str, dict[tuple[str, ...], int]]:
 
 
 def _below_a_hundred() -> Iterator[tuple[str, int]]:
-    """The numbers from 10 to 99 in the languages of `words.toml`."""
+    """Yield the numbers from 10 to 99 in the languages of `words.toml`."""
     tables = [word_table(f"numbers_{part}") for part in ("ones", "teens", "tens", "joined")]
     for language, ones in tables[0].items():
         teens, tens, joined = (table[language] for table in tables[1:])
@@ -142,7 +142,7 @@ def is_number_word(word: str) -> bool:
 
 
 def han_value(signs: str) -> int | None:
-    """What a number in Han signs says; None where they say none.
+    """Return what a number in Han signs says; None where they say none.
 
     >>> han_value("二百零五"), han_value("二〇二四"), han_value("三万五千")
     (205, 2024, 35000)

@@ -109,7 +109,7 @@ def _numbers(source: SourceIndex, value: float) -> list[Occurrence]:
 
 
 def _texts(source: SourceIndex, value: str, *, is_listed: bool, budget: LookupBudget) -> list[Occurrence] | None:
-    """The places of a text; None when the work is spent before all ways of standing there were tried."""
+    """Return the places of a text; None when the work is spent before all ways of standing there were tried."""
     occurrences = [
         Occurrence(*place, "exact")
         for place in source.folded.find_exactly(value)
@@ -215,7 +215,10 @@ def _has_same_meaning(source: SourceIndex, value: str, place: SourceRange, *, in
 
 
 def _end_with_sign(source: SourceIndex, value: str, place: SourceRange) -> int:
-    """Where a place ends with the sign that its value ends with (40%, A-); 0 if it does not have that, or another <."""
+    """Return where a place ends with the sign that its value ends with (40%, A-).
+
+    0 if it does not have that, or another <.
+    """
     if (compared := _COMPARED.match(value)) and compared[0] not in html.unescape(
         source.text[max(0, place.start - 6) : place.start]
     ):
@@ -230,7 +233,7 @@ def _end_with_sign(source: SourceIndex, value: str, place: SourceRange) -> int:
 
 
 def _with_currency(source: SourceIndex, value: str, place: Occurrence) -> Occurrence:
-    """A place with the sign of a currency before it, if the value has one, too."""
+    """Return a place with the sign of a currency before it, if the value has one, too."""
     if place.how == "exact" or unicodedata.category(value[0]) != "Sc":
         return place
     sign = _CURRENCY_BEFORE.search(source.text, max(0, place.start - 10), place.start)
@@ -240,7 +243,7 @@ def _with_currency(source: SourceIndex, value: str, place: Occurrence) -> Occurr
 
 
 def _written_otherwise(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
-    """A value with & for its "and", "and" for its &, or an address without what browsers add to it."""
+    """Yield a value with & for its "and", "and" for its &, or an address without what browsers add to it."""
     budget.spend(10 * source.scan_work)
     if address := _WEB_ADDRESS.fullmatch(value):
         bare = re.escape(address[1])

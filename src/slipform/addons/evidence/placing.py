@@ -185,7 +185,10 @@ class _Chooser:
     # -- which places say the value
 
     def _eligible_places(self, leaf: AnswerLeaf) -> list[Occurrence]:
-        """The places that may state a value: `true`, say, and 5 where the text has -5, need their key beside them."""
+        """Return the places that may state a value.
+
+        `true`, say, and 5 where the text has -5, need their key beside them.
+        """
         places = leaf.places
         if isinstance(leaf.value, bool):
             if len(places) <= 1:
@@ -201,7 +204,10 @@ class _Chooser:
         return [place for place in places if not self._is_negative(place) or self._label(place, leaf.labels) > 0]
 
     def _asserted(self, leaf: AnswerLeaf) -> list[Occurrence]:
-        """The places that no negation is right before; if all have one, they are `partial`: fever in "no fever"."""
+        """Return the places that no negation is right before.
+
+        If all have one, they are `partial`: fever in "no fever".
+        """
         if not leaf.places or _DIGIT.search(leaf.value) or has_negation(leaf.value):
             return leaf.places
         self._budget.spend(_NEGATION_WORK * len(leaf.places))
@@ -278,14 +284,14 @@ class _Chooser:
         return sorted(scored, key=_best_first)
 
     def _own_score(self, place: Occurrence, leaf: AnswerLeaf) -> float:
-        """How well a place fits a leaf, wherever the other fields of its record are."""
+        """Return how well a place fits a leaf, wherever the other fields of its record are."""
         score = self._label_score(place, leaf) + (0.2 if place.how == "exact" else 0.0)
         if isinstance(leaf.value, int | float) and _HAS_DECIMALS.search(self._source.plain, place.start, place.end):
             score += 0.2 if isinstance(leaf.value, float) else -0.2
         return score
 
     def _label_score(self, place: Occurrence, leaf: AnswerLeaf) -> float:
-        """How much more the words around a place name a leaf than the other fields of its record."""
+        """Return how much more the words around a place name a leaf than the other fields of its record."""
         own = leaf.labels[0] if leaf.labels else ()
         rivals = [labels for labels in leaf.record.labels if labels[:1] != leaf.labels[:1]]
         self._budget.spend(_WEIGHING_WORK * (1 + len(rivals)))
@@ -293,7 +299,10 @@ class _Chooser:
         return 2 * (self._label(place, leaf.labels) - max(others, default=0.0))
 
     def _label(self, place: Occurrence, labels: Labels, *, but: tuple[str, ...] = ()) -> float:
-        """How much the words around a place name a leaf: the nearer the more, and those before it more than others."""
+        """Return how much the words around a place name a leaf.
+
+        The nearer the more, and those before it more than others.
+        """
         if not labels:
             return 0.0
         near = self._surroundings_of(place)
@@ -313,7 +322,7 @@ class _Chooser:
         return surroundings
 
     def _in_order(self) -> None:
-        """Equal values that occur as often as in the answer: the first is the first."""
+        """Assign equal values in order where they occur as often in the source as in the answer."""
         for group in self._groups.values():
             undecided = [leaf for leaf in group.leaves if not leaf.chosen]
             if undecided and len(undecided) == len(group.free):
@@ -331,7 +340,7 @@ class _Surroundings:
         self._by_key: dict[str, float] = {}
 
     def to(self, key: str) -> float:
-        """How near the nearest word is that is a word of a key; 0 without one."""
+        """Return how near the nearest word is that is a word of a key; 0 without one."""
         nearness = self._by_key.get(key)
         if nearness is None:
             nearness = max([near for word, near in self._words if _names(word, key)], default=0.0)
@@ -359,7 +368,7 @@ def _best_first(scored: tuple[float, Occurrence]) -> tuple[float, int]:
 
 
 def _nearness(spot: Spot, anchors: Sequence[Spot]) -> float:
-    """How near a place is to the nearest of some sorted others, in lines, sentences and characters."""
+    """Return how near a place is to the nearest of some sorted others, in lines, sentences and characters."""
     at = bisect_left(anchors, spot)
     start, line, sentence = spot
     other = anchors[at] if at < len(anchors) else anchors[-1]
@@ -375,7 +384,7 @@ def _nearness(spot: Spot, anchors: Sequence[Spot]) -> float:
 
 
 def _nearest(numbers: Sequence[int], starts: Sequence[int], anchors: Sequence[Spot]) -> list[int]:
-    """The numbers of those places that are nearest to some sorted anchors, or to the beginning without any."""
+    """Return the numbers of those places that are nearest to some sorted anchors, or to the beginning without any."""
     if not anchors:
         return list(numbers[:_MOST_WEIGHED])
     centres = [anchor[0] for anchor in anchors]
@@ -402,7 +411,7 @@ def _nearest(numbers: Sequence[int], starts: Sequence[int], anchors: Sequence[Sp
 
 
 def _record_path(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """The path of the object that a leaf is a field of."""
+    """Return the path of the object that a leaf is a field of."""
     end = len(path)
     while end and isinstance(path[end - 1], int):
         end -= 1

@@ -29,7 +29,7 @@ _SIGNS = dict(zip("−–﹣－＋·٫．，٬’％／：\u00a0\u202f\u2009", "
 
 
 def with_ascii_digits(text: str) -> str:
-    """The text with digits and number signs of all scripts in ASCII; every character keeps its place."""
+    """Return the text with digits and number signs of all scripts in ASCII; every character keeps its place."""
     if text.isascii():
         return text
     others = {each for each in set(text) if each > "\x7f"}
@@ -62,7 +62,7 @@ PERCENT = re.compile(r" ?(?:%|per ?cent\b|Prozent\b|procent\b|por ciento\b|pour 
 def find_numbers(
     text: str, plain: str, words: Collection[str], taken: Sequence[tuple[int, int]] = ()
 ) -> Iterator[Number]:
-    """All numbers of a text, given also with ASCII digits; those inside the places `taken` (dates) are weak.
+    """Yield all numbers of a text, given also with ASCII digits; those inside the places `taken` (dates) are weak.
 
     `words` are those of the text, as `all_words` has them.
     """
@@ -112,7 +112,7 @@ def _stands_alone(plain: str, start: int, end: int) -> bool:
 
 
 def _figure_after(plain: str, value: int, end: int) -> int:
-    """Where a number in words ends together with its figure in brackets: fourteen (14)."""
+    """Return where a number in words ends together with its figure in brackets: fourteen (14)."""
     figure = _FIGURE_IN_BRACKETS.match(plain, end)
     if figure and figure[1] == str(value):
         return figure.end()
@@ -174,7 +174,7 @@ def _is_amount(plain: str, run: str, start: int, end: int) -> bool:
 
 
 def _values_of(run: str) -> list[Decimal]:
-    """What a run of digits and separators may mean as a whole."""
+    """Return what a run of digits and separators may mean as a whole."""
     if "e" in run.lower():
         return _decimals(run.replace(",", ""))
     separators = [each for each in run if not each.isdigit()]
@@ -211,7 +211,7 @@ def _decimals(text: str) -> list[Decimal]:
 
 
 def _parts(run: str, start: int, *, is_weak: bool) -> Iterator[Number]:
-    """The numbers of a run that is not one number: the fields of a CSV line, the parts of a date or version."""
+    """Yield the numbers of a run that is not one number: the fields of a CSV line, the parts of a date or version."""
     for field in re.finditer(r"[^, ]+", run):
         values = _values_of(field[0]) if field[0] != run else []
         for value in values:
@@ -230,7 +230,7 @@ def _sign_before(plain: str, start: int) -> str:
 
 
 def _with_surroundings(plain: str, value: Decimal, start: int, end: int, sign: str) -> Iterator[Number]:
-    """A value with its sign, brackets, scale, ordinal ending or per cent."""
+    """Yield a value with its sign, brackets, scale, ordinal ending or per cent."""
     begin = start - len(sign)
     if sign == "-":
         yield Number(-value, begin, end, False)

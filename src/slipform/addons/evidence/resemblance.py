@@ -49,7 +49,7 @@ _SHORTENED = re.compile(r"[./]")
 
 
 def same_words(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
-    """The words of a name in another order, or with an initial between them."""
+    """Yield the words of a name in another order, or with an initial between them."""
     words = folded_words(value)
     if not 2 <= len(words) <= 5 or any(word.isdigit() for word in words) or not can_be_reordered(words):
         return
@@ -87,7 +87,10 @@ def _is_one_name(source: SourceIndex, place: SourceRange, between: list[int]) ->
 
 
 def shortened(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
-    """The words of a value with some of them abbreviated (Hauptstr. 12, 42 Oak Ave), or a middle name left out."""
+    """Yield the words of a value with some of them abbreviated (Hauptstr.
+
+    12, 42 Oak Ave), or a middle name left out.
+    """
     words = folded_words(value)
     index = source.words_by_text
     known_numbers = [number for number, word in enumerate(words) if word in index]
@@ -210,7 +213,7 @@ def _windows(source: SourceIndex, needle: str, most: int, budget: LookupBudget) 
 
 
 def parts(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
-    """The longest run of a value's words that is in the source, if that is at least half of the value.
+    """Yield the longest run of a value's words that is in the source, if that is at least half of the value.
 
     What companies' names have in common, as GmbH, does not count.
     """
@@ -283,7 +286,7 @@ def _same_numbers(value: str, source_text: str) -> bool:
 
 
 def best_matches(needle: str, haystack: str, most: int) -> Iterator[tuple[int, int, int]]:
-    """The parts of a haystack that differ from a needle in the fewest characters: edits, start, end.
+    """Yield the parts of a haystack that differ from a needle in the fewest characters: edits, start, end.
 
     Myers' bit-parallel search: one step a character of the haystack, whatever the needle's length.
 
@@ -298,7 +301,7 @@ def best_matches(needle: str, haystack: str, most: int) -> Iterator[tuple[int, i
 
 
 def _best_ends(needle: str, haystack: str, most: int, *, is_anchored: bool = False) -> tuple[int, list[int]]:
-    """The fewest edits and where such matches end; an anchored match begins at the haystack's beginning."""
+    """Return the fewest edits and where such matches end; an anchored match begins at the haystack's beginning."""
     masks: dict[str, int] = defaultdict(int)
     for at, character in enumerate(needle):
         masks[character] |= 1 << at

@@ -72,7 +72,7 @@ class TableHeads:
         return self._text[self._starts[number] : end]
 
     def _top(self, line: int) -> int:
-        """The first line of the table that a line is in."""
+        """Return the first line of the table that a line is in."""
         row = self._row(line)
         top = line
         passed = []
@@ -100,7 +100,7 @@ class TableHeads:
 
 
 def _row_of(line: str) -> _Row | None:
-    """The cells of a line; None for one that is not a row of three or more."""
+    """Return the cells of a line; None for one that is not a row of three or more."""
     if _RULE.fullmatch(line):
         return None
     for kind, sign in enumerate(_SEPARATORS):
@@ -200,14 +200,14 @@ class SourceIndex:
         return [0, *(match.end() for match in re.finditer(r"\n", self.text))]
 
     def line_end(self, at: int) -> int:
-        """Where the line that a place is on ends."""
+        """Return where the line that a place is on ends."""
         line = self.line_of(at)
         if line + 1 < len(self.line_starts):
             return self.line_starts[line + 1] - 1
         return len(self.text)
 
     def content_start(self, line: int) -> int:
-        """Where a line says something: after blanks and the signs of lists, headings and tables."""
+        """Return where a line says something: after blanks and the signs of lists, headings and tables."""
         if line not in self._content_starts:
             self._content_starts[line] = _LINE_LEAD.match(self.text, self.line_starts[line]).end()  # type: ignore[union-attr]
         return self._content_starts[line]
@@ -218,7 +218,7 @@ class SourceIndex:
         return TableHeads(self.text, self.line_starts)
 
     def line_of(self, at: int) -> int:
-        """The number of the line that a place is on."""
+        """Return the number of the line that a place is on."""
         return bisect_right(self.line_starts, at) - 1
 
     @cached_property
@@ -227,11 +227,11 @@ class SourceIndex:
         return sorted({*self.line_starts, *(match.end() for match in _SENTENCE_END.finditer(self.text))})
 
     def sentence_of(self, at: int) -> int:
-        """The number of the sentence that a place is in; a line ends one, too."""
+        """Return the number of the sentence that a place is in; a line ends one, too."""
         return bisect_right(self._sentence_starts, at) - 1
 
     def spot(self, at: int) -> Spot:
-        """A place with the numbers of its line and of its sentence."""
+        """Return a place with the numbers of its line and of its sentence."""
         return at, self.line_of(at), self.sentence_of(at)
 
     @cached_property
@@ -338,7 +338,7 @@ class SourceIndex:
         return at >= 0 and place.end < self.addresses[at][1]
 
     def whole_words(self, place: SourceRange) -> SourceRange:
-        """A place with the rest of the words that it begins and ends in."""
+        """Return a place with the rest of the words that it begins and ends in."""
         text = self.text
         start, end = place
         if is_word_character(text[start]):
@@ -351,12 +351,12 @@ class SourceIndex:
 
 
 def folded_word(word: str) -> str:
-    """A word in one case and without accents."""
+    """Return a word in one case and without accents."""
     return strip_marks(fold(word))
 
 
 def folded_words(value: str) -> list[str]:
-    """The words of a text in one case and without accents."""
+    """Return the words of a text in one case and without accents."""
     return [folded_word(word) for word in WORD.findall(value)]
 
 

@@ -98,7 +98,7 @@ def transliterated(source: SourceIndex, value: str, budget: LookupBudget) -> Ite
 
 @lru_cache(maxsize=4096)
 def _phonetic_form(word: str) -> str:
-    """A word in Latin letters, with all ways to spell a sound made one."""
+    """Return a word in Latin letters, with all ways to spell a sound made one."""
     sound = "".join(_LETTERS.get(letter, letter) for letter in folded_word(word).replace("ου", "u"))
     for one, other in _SAME:
         sound = sound.replace(one, other)

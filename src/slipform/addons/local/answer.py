@@ -146,7 +146,7 @@ class EngineAnswerReader:
         )
 
     def _warnings(self) -> tuple[ModelWarning, ...]:
-        """What to say about an answer that has ended."""
+        """Return what to say about an answer that has ended."""
         text = "".join(self._raw)
         warnings = self._check(text) if self._check else ()
         start, room = self._string_end
@@ -179,7 +179,7 @@ class EngineAnswerReader:
         return self.is_finished and self._is_cut
 
     def next_run(self, body: Mapping[str, Any]) -> tuple[CompletionChunk, dict[str, Any] | None] | None:
-        """What ends an answer that was cut off, and the engine's request for the rest of it, if it has one.
+        """Return what ends an answer that was cut off, and the engine's request for the rest of it, if it has one.
 
         None where the answer has ended by itself. A second run that is cut off is closed without the model.
         """
@@ -215,7 +215,7 @@ class EngineAnswerReader:
         self._repetition = RepetitionWatch()
 
     def _added_text(self, added: str, warnings: tuple[ModelWarning, ...], finish: str | None = None) -> CompletionChunk:
-        """What slipform itself adds to an answer."""
+        """Return what slipform itself adds to an answer."""
         self._raw.append(added)
         text, calls = self._read(added)
         self._called = self._called or bool(calls)
@@ -242,7 +242,7 @@ class EngineAnswerReader:
 
 
 def _logprobs(choice: Mapping[str, Any], raw: str, text: str) -> Mapping[str, Any]:
-    """The probabilities of a chunk's tokens, without what the engine wrote around the answer."""
+    """Return the probabilities of a chunk's tokens, without what the engine wrote around the answer."""
     logprobs = choice.get(LOGPROBS)
     if not logprobs:
         return {}
@@ -278,7 +278,7 @@ def _usage(usage: Mapping[str, Any] | None) -> Usage | None:
 
 
 def _added(one: Usage, other: Usage) -> Usage:
-    """The usage of two runs of one answer: the second reads what the first has read and written."""
+    """Return the usage of two runs of one answer: the second reads what the first has read and written."""
     if not one.output:
         return other
     output = one.output + (other.output or 0)

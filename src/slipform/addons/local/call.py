@@ -136,7 +136,10 @@ def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None
 
 
 def _instructed(request: ModelRequest, response_format: ResponseFormat) -> ModelRequest:
-    """A direct call with the schema in its prompt, where only the prompt asks for it; enforcement writes its own."""
+    """Return a direct call with the schema in its prompt, where only the prompt asks for it.
+
+    Enforcement writes its own.
+    """
     if response_format.strategy is not OutputStrategy.PROMPTED or request.tools:
         return request
     return first_request(request, OutputStrategy.PROMPTED, Wording()).request

@@ -42,7 +42,7 @@ class AnswerFinisher:
 
     @classmethod
     def of(cls, constraint: Constraint, max_tokens: int) -> AnswerFinisher:
-        """The finisher of answers that are one value."""
+        """Return the finisher of answers that are one value."""
         opening = opening_of(KEY) if constraint.wrapped else ""
         return cls(constraint.grammar, {opening: constraint}, max_tokens)
 
@@ -57,7 +57,7 @@ class AnswerFinisher:
         return self.max_tokens - int(min(max(reserve, _SMALLEST_RESERVE), most))
 
     def continue_answer(self, text: str, tokens: int, *, is_stuck: bool) -> Continuation | None:
-        """How the model continues after a text, within so many tokens; None if that is not plain."""
+        """Return how the model continues after a text, within so many tokens; None if that is not plain."""
         opened_value = self._value_of(text)
         if opened_value is None or opened_value[1].bounds is None:
             return None
@@ -66,7 +66,7 @@ class AnswerFinisher:
         return continuation(self.grammar, form, text, opening=opening, tokens=tokens, is_stuck=is_stuck)
 
     def close_answer(self, text: str) -> str | None:
-        """What ends an answer without the model: the ends of what is open.
+        """Return what ends an answer without the model: the ends of what is open.
 
         None where that is not enough: a value that the model has not written is never made up, and half a number is
         another number.
@@ -82,7 +82,7 @@ class AnswerFinisher:
         return None if is_in_number else closing
 
     def warning(self, text: str, *, is_stuck: bool) -> ModelWarning:
-        """What to say about an answer that was cut short after a text."""
+        """Return what to say about an answer that was cut short after a text."""
         opened_value = self._value_of(text)
         outline = Outline()
         outline.feed(text[len(opened_value[0]) :] if opened_value else text)
@@ -134,7 +134,7 @@ def _repeats(tail: str, least: int) -> bool:
 
 
 def next_body(body: Mapping[str, Any], text: str, following: Continuation, tokens: int) -> dict[str, Any] | None:
-    """The engine's request for the rest of an answer, which continues where its text ends; None if it cannot."""
+    """Return the engine's request for the rest of an answer, which continues where its text ends; None if it cannot."""
     messages = list(body["messages"])
     if messages and messages[-1]["role"] == "assistant":
         return None

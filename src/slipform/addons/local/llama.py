@@ -177,7 +177,7 @@ class AdmittedTokens:
         return None
 
     def note(self, chunk: Chunk, most: int) -> Chunk:
-        """A chunk whose tokens have their `admitted_logprob`, and no more alternatives than were asked for."""
+        """Return a chunk whose tokens have their `admitted_logprob`, and no more alternatives than were asked for."""
         for choice in chunk.get("choices", ()):
             for entry in (choice.get("logprobs") or {}).get("content") or ():
                 listed = [(bytes(each["bytes"]), each["logprob"]) for each in entry["top_logprobs"]]

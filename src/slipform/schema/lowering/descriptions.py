@@ -20,7 +20,7 @@ _LOOKING = ("(?=", "(?!", "(?<", "\\1", "\\2", "\\3", "\\k<", "(?P", "(?>")
 def describe(
     emitter: Emitter, schema: dict[str, Any], shape: Conjunction | None, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The schema with its title and description, and with words for what the dialect cannot enforce."""
+    """Return the schema with its title and description, and with words for what the dialect cannot enforce."""
     remarks = list(notes)
     if shape is not None:
         for bound in shape.local:
@@ -41,7 +41,7 @@ def describe(
 
 
 def note(bound: Bound) -> str:
-    """One constraint in a few words."""
+    """Return one constraint in a few words."""
     text = json.dumps(bound.value, ensure_ascii=False)
     if len(text) > _MAX_NOTE:
         text = text[:_MAX_NOTE] + "…"
@@ -51,7 +51,7 @@ def note(bound: Bound) -> str:
 def constraints(
     emitter: Emitter, shape: Conjunction, keywords: Sequence[str], *, whole: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
-    """The constraints of a shape that the dialect takes, and notes on those it does not."""
+    """Return the constraints of a shape that the dialect takes, and notes on those it does not."""
     accepted_bounds: dict[str, Any] = {}
     notes: list[str] = []
     for keyword in keywords:
@@ -84,7 +84,7 @@ def _affordable(emitter: Emitter, keyword: str) -> bool:
 
 
 def _nearest_constraint(emitter: Emitter, bound: Bound, *, whole: bool) -> tuple[str, Any] | None:
-    """The constraint as the dialect can say it, perhaps wider; None when it cannot."""
+    """Return the constraint as the dialect can say it, perhaps wider; None when it cannot."""
     dialect = emitter.dialect
     keyword = bound.keyword
     value = bound.value

@@ -61,7 +61,7 @@ class Dialect:
     limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def fit_name(self, name: str, taken: Collection[str]) -> str:
-        """A property's name in the dialect's alphabet, unlike those that are taken.
+        """Return a property's name in the dialect's alphabet, unlike those that are taken.
 
         >>> dialect("anthropic").fit_name("two words", ())
         'two_words'
@@ -83,7 +83,7 @@ class Dialect:
 
 
 def dialect(name: str) -> Dialect:
-    """The dialect of that name or alias; a name that is none is a `ConfigError` with the nearest ones."""
+    """Return the dialect of that name or alias; a name that is none is a `ConfigError` with the nearest ones."""
     rows = _rows()
     matching = rows.get(name)
     if matching is None:
@@ -95,7 +95,7 @@ def dialect(name: str) -> Dialect:
 
 
 def dialect_names(*, aliases: bool = False) -> tuple[str, ...]:
-    """The names of all dialects, without their aliases unless asked for."""
+    """Return the names of all dialects, without their aliases unless asked for."""
     rows = _rows()
     return tuple(sorted(rows if aliases else {row.name for row in rows.values()}))
 

@@ -48,7 +48,10 @@ class _Leaf:
     _values: dict[str, frozenset[str] | None] = field(default_factory=dict)
 
     def values_of(self, key: str) -> frozenset[str] | None:
-        """The values that a property may have, where they are listed; every pair of alternatives asks for them."""
+        """Return the values that a property may have, where they are listed.
+
+        Every pair of alternatives asks for them.
+        """
         if key not in self._values:
             self._values[key] = _values(self.properties[key])
         return self._values[key]
@@ -116,7 +119,7 @@ class _Settler:
                 return
 
     def _new(self, plan: ValuePlan) -> ValuePlan:
-        """A merged plan counts as active: its parts were not alike."""
+        """Return a merged plan, which counts as active: its parts were not alike."""
         self._made.append(plan)
         self.active.add(id(plan))
         return plan
@@ -162,7 +165,7 @@ class _Settler:
         return leaves
 
     def _deref(self, schema: Mapping[str, Any], plan: ValuePlan) -> tuple[Mapping[str, Any], ValuePlan]:
-        """The schema and plan that a reference comes down to."""
+        """Return the schema and plan that a reference comes down to."""
         for _ in range(100):
             if not isinstance(plan, Ref) or plan.target is None:
                 break
@@ -198,7 +201,7 @@ class _Settler:
 
     @staticmethod
     def _by_values(one: _Leaf, other: _Leaf, shared: list[str]) -> Test | None:
-        """A test on a key whose listed values differ."""
+        """Return a test on a key whose listed values differ."""
         for key in shared:
             mine = one.values_of(key)
             theirs = other.values_of(key)
@@ -210,7 +213,7 @@ class _Settler:
         return None
 
     def _feature(self, one: _Leaf, other: _Leaf) -> Test | None:
-        """A test that every object of `one` passes and none of `other`."""
+        """Return a test that every object of `one` passes and none of `other`."""
         shared = [key for key in one.properties if key in other.properties]
         if (by_values := self._by_values(one, other, shared)) is not None:
             return by_values
@@ -246,7 +249,7 @@ class _Settler:
         return merged
 
     def _merged(self, one: ValuePlan, other: ValuePlan, depth: int) -> ValuePlan | None:
-        """A plan that serves values of both; None when there is none."""
+        """Return a plan that serves values of both; None when there is none."""
         while isinstance(one, Ref) and one.target is not None:
             one = one.target
         while isinstance(other, Ref) and other.target is not None:

@@ -201,7 +201,7 @@ class Emitter:
         return entry
 
     def _name(self, entry: LoweredPlace) -> str:
-        """The entry's name among the definitions, given when it is first needed."""
+        """Return the entry's name among the definitions, given when it is first needed."""
         if not entry.ref.name:
             last = (split_pointer(entry.pointer) or ("",))[-1]
             entry.ref.name = self._unique(_NOT_IN_A_NAME.sub("_", last).strip("_") or "root")
@@ -225,7 +225,7 @@ class Emitter:
         return out
 
     def _emit_recursion(self, entry: LoweredPlace, parts: tuple[SourceNode, ...], note: str | None, site: str) -> Out:
-        """A place met again inside itself."""
+        """Emit a place that is met again inside itself."""
         recursion = self.dialect.recursion
         through_optional = self._optional_edges > entry.optional_edges
         if recursion == "none" or (recursion == "optional" and not through_optional) or parts in self.policy.cut:
@@ -250,7 +250,7 @@ class Emitter:
         return Out(reference if note is None else self.noted(reference, note, site), entry.ref, entry.kinds)
 
     def noted(self, reference: dict[str, Any], note: str, site: str) -> dict[str, Any]:
-        """A reference with a description; where unions are counted, and this one is too much, without it."""
+        """Return a reference with a description; where unions are counted, and this one is too much, without it."""
         if self.dialect.ref_note == "plain":
             return {"description": note, **reference}
         if "unions" in self.dialect.limits:
@@ -307,7 +307,7 @@ class Emitter:
         return None
 
     def free(self, parts: Sequence[SourceNode], why: str | None, shape: Conjunction | None = None) -> Out:
-        """A value of any form: JSON text where the dialect wants a type everywhere."""
+        """Return a value of any form: JSON text where the dialect wants a type everywhere."""
         notes = [] if why is None else [why]
         if self.dialect.free == "native":
             schema = describe(self, {}, shape, notes)
@@ -318,7 +318,7 @@ class Emitter:
         return Out(schema, TEXT, frozenset({"string"}), free=True)
 
     def shape(self, parts: tuple[SourceNode, ...]) -> Conjunction:
-        """What some parts say together; computed once."""
+        """Return what some parts say together; computed once."""
         shape = self._shapes.get(parts)
         if shape is None:
             shape = self._shapes[parts] = conjunction_of(self.source, parts)

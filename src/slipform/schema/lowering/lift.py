@@ -30,7 +30,7 @@ LiftFunction: TypeAlias = Callable[[Any], Any]
 
 
 def same(value: Any) -> Any:
-    """The identity: nothing is encoded."""
+    """Return the value unchanged: nothing is encoded."""
     return value
 
 
@@ -56,7 +56,7 @@ class Lifter:
     _made: dict[int, list[LiftFunction]] = field(default_factory=dict)
 
     def of(self, plan: ValuePlan) -> LiftFunction | None:
-        """The function that lifts values of a plan; None for the identity."""
+        """Return the function that lifts values of a plan; None for the identity."""
         if id(plan) not in self.active:
             return None
         cell = self._made.get(id(plan))
@@ -93,7 +93,7 @@ class Lifter:
                 return same
 
     def entry(self, entry: FieldPlan) -> LiftFunction | None:
-        """The function for one property: it gives PENDING when the property is absent."""
+        """Return the function for one property: it gives PENDING when the property is absent."""
         inner = self.of(entry.plan)
         if entry.mode in ("plain", "native"):
             return inner
@@ -173,7 +173,7 @@ class Lifter:
 
 
 def _deferred(cell: list[LiftFunction]) -> LiftFunction:
-    """A function that is still being made: it leads back to itself."""
+    """Return a function that is still being made: it leads back to itself."""
     return lambda value: cell[0](value)  # noqa: PLW0108 — the cell is empty until then
 
 
@@ -302,7 +302,7 @@ LiftSteps: TypeAlias = Generator[tuple[ValuePlan, Any], Any, Any]
 
 
 def lift_deep(plan: ValuePlan, value: Any, active: frozenset[int]) -> Any:
-    """What `Lifter` gives, with an explicit stack."""
+    """Return what `Lifter` gives, with an explicit stack."""
     stack = [_steps(plan, value)]
     result: Any = None
     while stack:
@@ -335,7 +335,7 @@ def _choice_at_depth(plan: ChoicePlan, value: dict[str, Any]) -> LiftSteps:
 
 
 def _steps(plan: ValuePlan, value: Any) -> LiftSteps:
-    """One plan: asks for each child to be lifted, and returns the value made of them."""
+    """Lift one plan: yield each child to be lifted, and return the value made of them."""
     match plan:
         case TextPlan():
             return parse_text(value)

@@ -170,7 +170,7 @@ PENDING: Any = object()
 
 
 def children(plan: ValuePlan, *, tables: bool = True) -> Iterator[ValuePlan]:
-    """The plans a plan leads to, those in the tables of unions too if asked."""
+    """Yield the plans a plan leads to, those in the tables of unions too if asked."""
     match plan:
         case RecordPlan():
             yield from (entry.plan for entry in plan.fields.values())
@@ -214,7 +214,7 @@ def encodes(plan: ValuePlan) -> bool:
 
 
 def reachable(root: ValuePlan, *, tables: bool = True) -> list[ValuePlan]:
-    """Every plan under `root`, each once, outer ones first."""
+    """Return every plan under `root`, each once, outer ones first."""
     visited = {id(root)}
     order: list[ValuePlan] = [root]
     for plan in order:
@@ -226,7 +226,7 @@ def reachable(root: ValuePlan, *, tables: bool = True) -> list[ValuePlan]:
 
 
 def active(root: ValuePlan, *, tables: bool = True) -> frozenset[int]:
-    """The ids of the plans under which something is encoded; all others are the identity."""
+    """Return the ids of the plans under which something is encoded; all others are the identity."""
     order = reachable(root, tables=tables)
     encoding = {id(plan) for plan in order if encodes(plan)}
     if not encoding:
@@ -242,7 +242,7 @@ def active(root: ValuePlan, *, tables: bool = True) -> frozenset[int]:
 
 
 def kind_of(value: object) -> str:
-    """The JSON type of a value, integers counting as numbers."""
+    """Return the JSON type of a value, integers counting as numbers."""
     return KINDS.get(type(value), "object" if isinstance(value, Mapping) else "string")
 
 

@@ -29,7 +29,7 @@ _SINGLES = ("items", "additionalProperties")
 
 
 def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-    """Each subschema of a lowered schema, with the container and the key that hold it."""
+    """Yield each subschema of a lowered schema, with the container and the key that hold it."""
     for word in ("properties", "patternProperties"):
         if word in schema:
             for name, sub in schema[word].items():
@@ -44,7 +44,7 @@ def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[Any, Any, dict[str, 
 
 
 def walk(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A lowered schema and all under it, definitions apart."""
+    """Yield a lowered schema and all under it, definitions apart."""
     stack = [schema]
     while stack:
         node = stack.pop()
@@ -53,7 +53,7 @@ def walk(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def next_policy(emitter: Emitter, root: Mapping[str, Any]) -> Policy | None:
-    """The choices for another walk, when this one went over a limit or left a loop that the dialect refuses."""
+    """Return the choices for another walk, when this one went over a limit or left a loop that the dialect refuses."""
     limits = emitter.dialect.limits
     boxed = _beyond_limit(emitter.optionals, limits.get("optionals"))
     chosen = _beyond_limit(emitter.unions, limits.get("unions"))
@@ -70,7 +70,7 @@ def next_policy(emitter: Emitter, root: Mapping[str, Any]) -> Policy | None:
 
 
 def _beyond_limit(sites: list[tuple[int, str]], most: int | None) -> frozenset[str]:
-    """The sites to spell otherwise so that at most so many are left: the outermost stay."""
+    """Return the sites to spell otherwise so that at most so many are left: the outermost stay."""
     if most is None or len(sites) <= most:
         return frozenset()
     counts: dict[str, list[int]] = {}
@@ -89,7 +89,7 @@ def _beyond_limit(sites: list[tuple[int, str]], most: int | None) -> frozenset[s
 
 
 def _bad_loop(defs: Mapping[str, dict[str, Any]]) -> str | None:
-    """A definition that leads back to itself through required values only."""
+    """Return a definition that leads back to itself through required values only."""
     edges = {name: _required_refs(schema) for name, schema in defs.items()}
     state: dict[str, int] = {}
     for start, first in edges.items():
@@ -170,7 +170,7 @@ def check(schema: dict[str, Any], defs: Mapping[str, dict[str, Any]], dialect: D
 
 
 def limit_counts(schema: Mapping[str, Any]) -> dict[str, int]:
-    """How much of what vendors limit a lowered schema has, its definitions included."""
+    """Return how much of what vendors limit a lowered schema has, its definitions included."""
     defs = schema.get("$defs", {})
     counts = dict.fromkeys(("properties", "name_chars", "enum_values", "optionals", "unions"), 0)
     counts["name_chars"] = sum(map(len, defs))
@@ -208,7 +208,7 @@ def is_plain_object(document: Mapping[str, Any]) -> bool:
 
 
 def wrap(document: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The schema under one required key of an object; references inside are led to their new place."""
+    """Return the schema under one required key of an object; references inside are led to their new place."""
     inner = {word: value for word, value in document.items() if word not in ("$schema", "$id")}
     properties = {key: moved(inner, "properties", key)}
     schema: dict[str, Any] = {"type": "object", "properties": properties, "required": [key]}
@@ -221,7 +221,7 @@ def wrap(document: Mapping[str, Any], key: str) -> dict[str, Any]:
 def document(
     root: dict[str, Any], defs: Mapping[str, dict[str, Any]], root_name: str | None, dialect: Dialect
 ) -> dict[str, Any]:
-    """One document: the root, and the definitions it leads to."""
+    """Return one document: the root, and the definitions it leads to."""
     itself = None
     if root_name is not None and dialect.refs == "root" and defs.get(root_name) is root:
         itself = root_name

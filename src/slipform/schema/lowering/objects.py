@@ -104,7 +104,7 @@ def _place(emitter: Emitter, draft: _Draft, name: str, out: Out, parts: list[Sou
 
 
 def absence(emitter: Emitter, out: Out, parts: list[SourceNode], site: str) -> AbsenceMode:
-    """How a value that need not be there says that it is not."""
+    """Return how a value that need not be there says that it is not."""
     if emitter.dialect.optional == "native":
         if site in emitter.policy.boxed:
             return "box"
@@ -132,7 +132,7 @@ def admits_null(emitter: Emitter, parts: tuple[SourceNode, ...], depth: int) -> 
 
 
 def spell_absence(emitter: Emitter, out: Out, mode: AbsenceMode) -> dict[str, Any]:
-    """The lowered schema of a value that may be absent."""
+    """Return the lowered schema of a value that may be absent."""
     schema = out.schema
     if mode == "native":
         return schema
@@ -158,7 +158,7 @@ def spell_absence(emitter: Emitter, out: Out, mode: AbsenceMode) -> dict[str, An
 
 
 def _as_text(emitter: Emitter, shape: Conjunction, view: ObjectView) -> Out:
-    """An object without a schema of its own, as a string that holds its JSON."""
+    """Return an object without a schema of its own, as a string that holds its JSON."""
     pointer = shape.parts[0].pointer if shape.parts else ""
     emitter.report.add(f"{pointer}/type", "type", "object", "encoded")
     notes = ["a JSON object, written as JSON text"]
@@ -182,7 +182,7 @@ def _add_pairs(draft: _Draft, pairs: dict[str, Any], notes: list[str]) -> str:
 
 
 def _emit_closed(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft, *, keeps: bool) -> Out:
-    """An object in a dialect that does not allow other keys: they travel as key/value pairs."""
+    """Return an object in a dialect that does not allow other keys: they travel as key/value pairs."""
     pointer = shape.parts[0].pointer if shape.parts else ""
     unsaid = not any(view.properties.values()) and not view.loose
     if unsaid and not view.patterns and view.openness == "implicit":
@@ -226,7 +226,7 @@ def _need_one(emitter: Emitter, draft: _Draft) -> None:
 
 
 def _other_values(emitter: Emitter, view: ObjectView) -> Out | None:
-    """What keys that are not listed may hold."""
+    """Return what keys that are not listed may hold."""
     if view.openness == "true":
         return emitter.free((), "the value of that key")
     outs = [
@@ -273,7 +273,7 @@ def _loosened_keys(emitter: Emitter, view: ObjectView) -> None:
 
 
 def _open(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft) -> Out:
-    """An object in a dialect that has additionalProperties."""
+    """Return an object in a dialect that has additionalProperties."""
     schema: dict[str, Any] = {"type": "object"}
     if draft.properties:
         schema["properties"] = draft.properties

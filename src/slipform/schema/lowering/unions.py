@@ -40,7 +40,7 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]+")
 
 
 def sort_groups(emitter: Emitter, shape: Conjunction) -> tuple[Split | None, list[SourceNode]]:
-    """The union to spread over alternatives, and the branches of those that are only described and validated."""
+    """Return the union to spread over alternatives, and the branches of those that are only described and validated."""
     split: Split | None = None
     loosened: list[SourceNode] = []
     product = 1
@@ -126,7 +126,7 @@ def _name(branch: SourceNode, out: Out, index: int) -> str:
 
 
 def union(emitter: Emitter, outs: list[tuple[str, Out]], pointer: str, shape: Conjunction | None) -> Out:
-    """One of several lowered schemas."""
+    """Return one of several lowered schemas."""
     outs = _flat(outs)
     wide = next((out for _, out in outs if out.free), None)
     if wide is not None:
@@ -148,7 +148,7 @@ def union(emitter: Emitter, outs: list[tuple[str, Out]], pointer: str, shape: Co
 
 
 def _with_note(emitter: Emitter, out: Out, head: dict[str, Any], site: str) -> Out:
-    """A union of one: its note goes to its only branch, unless that has its own."""
+    """Return a union of one: its note goes to its only branch, unless that has its own."""
     if not head or "description" in out.schema:
         return out
     if REF in out.schema:
@@ -186,7 +186,7 @@ def _is_same_output(one: Out, other: Out) -> bool:
 
 
 def _type_list(emitter: Emitter, outs: list[tuple[str, Out]]) -> Out | None:
-    """One scalar or null, as a list of two types."""
+    """Return one scalar or null, as a list of two types."""
     if len(outs) != 2 or sum(out.schema == {"type": "null"} for _, out in outs) != 1:
         return None
     other = next(out for _, out in outs if out.schema != {"type": "null"})
@@ -200,7 +200,7 @@ def _type_list(emitter: Emitter, outs: list[tuple[str, Out]]) -> Out | None:
 
 
 def nullable_scalar(emitter: Emitter, scalar: dict[str, Any]) -> dict[str, Any] | None:
-    """A scalar that may also be null; None where the dialect's enum cannot hold null."""
+    """Return a scalar that may also be null; None where the dialect's enum cannot hold null."""
     schema = {**scalar, "type": [scalar["type"], "null"]}
     if "enum" in schema:
         if "null" not in emitter.dialect.enum_types or emitter.dialect.null_enum == "anyOf":
@@ -210,7 +210,7 @@ def nullable_scalar(emitter: Emitter, scalar: dict[str, Any]) -> dict[str, Any] 
 
 
 def _chosen(outs: list[tuple[str, Out]], head: dict[str, Any], emitter: Emitter) -> Out:
-    """A union without a union: an array for each alternative, one of them with one item."""
+    """Return a union without a union: an array for each alternative, one of them with one item."""
     rest = [(name, out) for name, out in outs if out.schema != {"type": "null"}]
     if len(rest) < len(outs):
         inner = rest[0][1] if len(rest) == 1 else _chosen(rest, {}, emitter)
@@ -234,7 +234,7 @@ def _chosen(outs: list[tuple[str, Out]], head: dict[str, Any], emitter: Emitter)
 
 
 def box(emitter: Emitter, schema: dict[str, Any], text: str | None, head: dict[str, Any]) -> dict[str, Any]:
-    """An array of nought or one items."""
+    """Return an array of nought or one items."""
     boxed = {**head, "type": "array", "items": schema}
     if text is not None:
         boxed["description"] = f"{head['description']} ({text})" if "description" in head else text
@@ -244,7 +244,7 @@ def box(emitter: Emitter, schema: dict[str, Any], text: str | None, head: dict[s
 
 
 def closed_object(emitter: Emitter, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    """An object with these properties and no others, as the dialect spells it."""
+    """Return an object with these properties and no others, as the dialect spells it."""
     schema: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
     schema["additionalProperties"] = False
     if emitter.dialect.ordering:
@@ -253,7 +253,7 @@ def closed_object(emitter: Emitter, properties: dict[str, Any], required: list[s
 
 
 def kinds_of(schema: dict[str, Any]) -> frozenset[str]:
-    """The JSON types a lowered schema admits by itself; all of them where it refers elsewhere."""
+    """Return the JSON types a lowered schema admits by itself; all of them where it refers elsewhere."""
     kinds = schema.get("type")
     if kinds is None and "anyOf" in schema:
         return frozenset().union(*(kinds_of(branch) for branch in schema["anyOf"]))

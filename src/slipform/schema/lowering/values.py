@@ -117,7 +117,7 @@ def _affords_bounds(emitter: Emitter, shape: Conjunction, kinds: frozenset[str])
 
 
 def _plain(emitter: Emitter, shape: Conjunction, view: ArrayView, item: Out | None, most: int | None = None) -> Out:
-    """All places alike; no item at all means that only the empty array fits."""
+    """Return an array whose places are all alike; no item at all means that only the empty array fits."""
     if item is None:
         bounds, notes = _lengths(emitter, shape, 0)
         empty = {"type": "array", "items": {"type": "null"}, **bounds}
@@ -150,7 +150,7 @@ def _uniform(prefix: list[Out], rest: Out | None) -> bool:
 def _as_object(
     emitter: Emitter, shape: Conjunction, view: ArrayView, prefix: list[Out], rest: Out | None, least: int
 ) -> Out:
-    """A tuple as an object with one property per place."""
+    """Return a tuple as an object with one property per place."""
     pointer = shape.parts[0].pointer if shape.parts else ""
     emitter.report.add(f"{pointer}/prefixItems", "prefixItems", None, "encoded")
     plan = Tuple({}, None, SAME)

@@ -230,7 +230,7 @@ def _find_end(m: RepairState, span: QuotedSpan, where: int, skip: int, beyond: i
 
 
 def _end_before_closers(m: RepairState, span: QuotedSpan, inner: int) -> QuotedSpan:
-    """Where a string without a closing quote ends: before the brackets at the end of the text, else with the text."""
+    """Return a string without a closing quote, ended before the brackets at the end of the text, else with it."""
     text = m.text
     stop = after = _before_closers(m, span.body)
     if stop >= m.end:

@@ -65,7 +65,7 @@ _LADDER = ((512, 24), (384, 16), (256, 12), (192, 10), (128, 8), (96, 6), (64, 4
 
 
 def with_merged_forms(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema with what several schemas say of one object in one, wherever that can be said."""
+    """Return the schema with what several schemas say of one object in one, wherever that can be said."""
     return _Merging(schema).whole()
 
 
@@ -114,7 +114,7 @@ def no_limits(schema: Mapping[str, Any]) -> TokenBounds:
 
 
 def limits_for(schema: Mapping[str, Any], max_tokens: int) -> TokenBounds:
-    """The widest limits under which a full answer should fit in `max_tokens`."""
+    """Return the widest limits under which a full answer should fit in `max_tokens`."""
     widest = no_limits(schema)
     strings = sum("string" in named_types(sub) and "enum" not in sub for _, sub in subschemas(schema))
     for length, items in _LADDER:
@@ -144,7 +144,7 @@ def _shared_definitions(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _partners(sub: Mapping[str, Any]) -> list[Json]:
-    """The subschemas of the same value."""
+    """Return the subschemas of the same value."""
     if REF in sub:
         return [*_combined(sub), {REF: sub[REF]}]
     return _combined(sub)
@@ -155,7 +155,7 @@ def _combined(sub: Mapping[str, Any]) -> list[Json]:
 
 
 def narrow(sub: Json, limits: TokenBounds, *, branch: bool = False) -> Json:
-    """The schema with a limit for everything that could continue without end, so that an answer fits its tokens.
+    """Return the schema with a limit for everything that could continue without end, so that an answer fits its tokens.
 
     `branch` is for a schema inside `anyOf` and the like: the schema around it applies to the same value, and types it.
     """
@@ -259,7 +259,7 @@ def _narrow_object(changed: dict[str, Any], limits: TokenBounds, *, branch: bool
 
 
 def anything(limits: TokenBounds, depth: int) -> dict[str, Any]:
-    """A value of any kind, nested at most so deep; without limits, as deep as can be."""
+    """Return a value of any kind, nested at most so deep; without limits, as deep as can be."""
     if limits.length is None or limits.items is None:
         return {}
     scalars: dict[str, Any] = {
@@ -369,7 +369,7 @@ class AddedBounds:
     max_tokens: int
 
     def warnings(self, text: str, key: str | None = None) -> tuple[ModelWarning, ...]:
-        """What to say about an answer, or the value at its `key`; nothing, where nothing was cut or left out."""
+        """Return what to say about an answer, or the value at its `key`; nothing, where nothing was cut or left out."""
         try:
             value = json.loads(text)
         except ValueError:
@@ -389,7 +389,7 @@ class AddedBounds:
         return (ModelWarning("answer_bounded", f"{message} Ask with more max_tokens for more.", None),)
 
     def own(self, keyword: str) -> frozenset[int]:
-        """The bounds of this kind that the schema itself has: to reach those is not a loss."""
+        """Return the bounds of this kind that the schema itself has: to reach those is not a loss."""
         return frozenset(sub[keyword] for _, sub in subschemas(self.original) if isinstance(sub.get(keyword), int))
 
 
@@ -399,7 +399,7 @@ def _names_text(places: list[str]) -> str:
 
 
 def _reached_bounds(value: Any, sub: Json, bounds: AddedBounds, at: Pointer, depth: int) -> Iterator[Pointer]:
-    """Where the value is as long as it was allowed to get."""
+    """Yield where the value is as long as it was allowed to get."""
     if not isinstance(sub, Mapping) or depth > _DEEPEST_REACHED or "enum" in sub or "const" in sub:
         return
     if REF in sub:

@@ -57,7 +57,7 @@ def _examples(sub: Mapping[str, Any]) -> Iterator[str]:
 
 
 def closing_text(grammar: str, text: str, hints: Hints | None = None) -> str | None:
-    r"""The text that completes an answer under a grammar, as short as is easily found; None where none is found.
+    r"""Return the text that completes an answer under a grammar, as short as is easily found; None where none is found.
 
     >>> grammar = '%llguidance {}\nstart: %json {"type": "object", "properties": {"a": {"type": "string"}}}'
     >>> closing_text(grammar, '{"a": "b')
@@ -109,7 +109,7 @@ class AnswerCloser:
 
     @classmethod
     def at(cls, grammar: str, text: str, hints: Hints) -> AnswerCloser | None:
-        """The closer of an answer under a grammar; None where the grammar does not take its text."""
+        """Return the closer of an answer under a grammar; None where the grammar does not take its text."""
         import llguidance
 
         matcher = llguidance.LLMatcher(_tokenizer(), grammar, log_level=0)
@@ -163,7 +163,7 @@ class AnswerCloser:
         return self._matcher.validate_tokens(list(candidate)) == len(candidate)  # type: ignore[no-any-return]
 
     def _detour(self, ends: Sequence[bytes]) -> bytes:
-        """The shortest of some texts after which a string or number may end."""
+        """Return the shortest of some texts after which a string or number may end."""
         beginnings = [b""]
         left = _MOST_TRIES
         while left > 0 and len(beginnings[0]) < _LONGEST_DETOUR:
@@ -181,7 +181,7 @@ class AnswerCloser:
         return b""
 
     def _choices(self, beginning: bytes) -> list[int]:
-        """The next bytes worth a try: one of each kind, or all if there are few."""
+        """Return the next bytes worth a try: one of each kind, or all if there are few."""
         if beginning and not self._matcher.consume_tokens(list(beginning)):
             return []
         mask = int.from_bytes(self._matcher.compute_bitmask(), "little")

@@ -42,7 +42,7 @@ class ConstraintCandidate:
 
 
 def constraint_candidates(schema: Mapping[str, Any], *, certain: bool) -> Iterator[ConstraintCandidate]:
-    """What decoding could be constrained to; a `certain` one rather takes too little than too much.
+    """Yield what decoding could be constrained to; a `certain` one rather takes too little than too much.
 
     Raises once there is nothing more to offer.
 
@@ -83,7 +83,7 @@ def _constraint_candidate(
 
 
 def _shape_only(schema: Mapping[str, Any], fatal: str) -> ConstraintCandidate:
-    """The root's type and nothing else: still JSON of the right kind, and all the rest is the validator's."""
+    """Return the root's type and nothing else: still JSON of the right kind, and all the rest is the validator's."""
     kind = schema.get("type")
     if "Unsatisfiable" in fatal or kind is None:
         raise UnsupportedSchemaError(
@@ -132,7 +132,7 @@ class ClosingBraceFilter:
     _pending: str = ""
 
     def feed(self, text: str) -> str:
-        """What surely belongs to the value."""
+        """Return what surely belongs to the value."""
         self._pending += text
         if not self._pending.rstrip().endswith("}"):
             leaving = self._pending
@@ -157,7 +157,7 @@ class Unwrap:
     _tail: ClosingBraceFilter = field(default_factory=ClosingBraceFilter)
 
     def feed(self, text: str) -> str:
-        """What of this text belongs to the value."""
+        """Return what of this text belongs to the value."""
         if self._head is None:
             return self._tail.feed(text)
         self._head, colon, rest = (self._head + text).partition(":")
@@ -187,7 +187,7 @@ class Constraint:
         return all(warning.code != _WEAKENED for warning in self.warnings)
 
     def reached(self, text: str) -> tuple[ModelWarning, ...]:
-        """What the bounds that decoding adds took from a finished answer, in the engine's own words."""
+        """Return what the bounds that decoding adds took from a finished answer, in the engine's own words."""
         if self.bounds is None:
             return ()
         return self.bounds.warnings(text, KEY if self.wrapped else None)
@@ -201,7 +201,7 @@ class Constraint:
 
 
 def constrain(schema: Mapping[str, Any], max_tokens: int, *, certain: bool = False) -> Constraint:
-    """The strongest grammar for `schema` whose answers can close within `max_tokens`.
+    """Return the strongest grammar for `schema` whose answers can close within `max_tokens`.
 
     Where the schema says what no grammar can hold, the grammar takes more than the schema does. A `certain` one takes
     less instead, wherever something valid is left then: for a model whose first answer was not valid.
@@ -215,17 +215,17 @@ def constrain(schema: Mapping[str, Any], max_tokens: int, *, certain: bool = Fal
 
 
 def any_object(max_tokens: int) -> Constraint:
-    """The grammar of JSON mode: an object of any shape."""
+    """Return the grammar of JSON mode: an object of any shape."""
     return constrain({"type": "object"}, max_tokens)
 
 
 def under(key: str, rule: str) -> str:
-    """The rule for an object that holds one key with a value of another rule."""
+    """Return the rule for an object that holds one key with a value of another rule."""
     return f'{literal(opening_of(key))} {rule} "}}"'
 
 
 def opening_of(key: str) -> str:
-    """What is written before the value of an object that holds one key.
+    """Return what is written before the value of an object that holds one key.
 
     >>> opening_of("answer")
     '{"answer": '
@@ -234,7 +234,7 @@ def opening_of(key: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A text as the grammar quotes it."""
+    """Return a text as the grammar quotes it."""
     return json.dumps(text)
 
 
@@ -260,7 +260,7 @@ def _constrained(source: str, max_tokens: int, certain: bool) -> Constraint:
 
 
 def _narrowed(candidate: ConstraintCandidate, max_tokens: int, wrapped: bool) -> Constraint | None:
-    """The first of several narrowings that compiles."""
+    """Return the first of several narrowings that compiles."""
     for narrowed, left_out in _narrowings(candidate.schema, max_tokens):
         bounds = AddedBounds(narrowed, candidate.schema, left_out, max_tokens)
         for rule in dict.fromkeys((json_rule(with_whole_formats(narrowed)), json_rule(narrowed))):
@@ -271,7 +271,10 @@ def _narrowed(candidate: ConstraintCandidate, max_tokens: int, wrapped: bool) ->
 
 
 def _narrowings(schema: Mapping[str, Any], max_tokens: int) -> Iterator[tuple[dict[str, Any], tuple[Pointer, ...]]]:
-    """The schema with its ends open, then with bounds: what is too much for the compiler one way may do another."""
+    """Yield the schema with its ends open, then with bounds.
+
+    What is too much for the compiler one way may do another.
+    """
     for open_ended in (with_merged_forms(schema), schema):
         yield narrow(open_ended, no_limits(open_ended)), ()
     for patterns in (True, False):
@@ -312,7 +315,7 @@ def _brief(reason: str) -> str:
 def constrain_retry(
     schema: Mapping[str, Any], max_tokens: int, messages: Sequence[Message], *, tool: str | None = None
 ) -> Constraint:
-    """The constraint for the next answer, or for the arguments of a call to `tool`.
+    """Return the constraint for the next answer, or for the arguments of a call to `tool`.
 
     The conversation itself shows whether this is a second try: it then ends in an answer that is not valid, and in
     the answer to it.

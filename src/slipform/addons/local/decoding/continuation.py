@@ -203,7 +203,9 @@ def _text_goes_on(closer: AnswerCloser, form: Mapping[str, Any], outline: Outlin
 def continuation(
     grammar: str, form: Mapping[str, Any], text: str, *, opening: str = "", tokens: int, is_stuck: bool = False
 ) -> Continuation | None:
-    """How an answer under a grammar continues that was cut off, within so many tokens; None if that is not plain.
+    """Return how an answer under a grammar continues that was cut off, within so many tokens.
+
+    None if that is not plain.
 
     `form` is the schema that the grammar was made of; with an `opening` before the value, a brace follows it. A string
     that the answer is in continues, unless it `is_stuck` there.
@@ -234,7 +236,7 @@ def continuation(
 
 
 def _leaf(form: Mapping[str, Any], stack: Sequence[OpenContainer], *, bare: bool = True) -> Json:
-    """What the schema says of the value that the innermost container is at; False where that is not plain."""
+    """Return what the schema says of the value that the innermost container is at; False where that is not plain."""
     sub: Json = form
     for container in stack:
         node = _node(sub, form, container, 0)
@@ -247,7 +249,7 @@ def _leaf(form: Mapping[str, Any], stack: Sequence[OpenContainer], *, bare: bool
 
 
 def _child(node: Mapping[str, Any], container: OpenContainer, *, is_next: bool = False) -> Json:
-    """The schema of the value that a container is at, or of the item that is next."""
+    """Return the schema of the value that a container is at, or of the item that is next."""
     if container.is_object:
         try:
             return property_schema(node, container.key)
@@ -286,7 +288,10 @@ class _Rest:
 
 
 def _rests(form: Mapping[str, Any], stack: Sequence[OpenContainer]) -> list[_Rest] | None:
-    """What may follow in each open container, the innermost first; None where the schema does not plainly say so."""
+    """Return what may follow in each open container, the innermost first.
+
+    None where the schema does not plainly say so.
+    """
     rests: list[_Rest] = []
     sub: Json = form
     for container in stack:
@@ -300,7 +305,7 @@ def _rests(form: Mapping[str, Any], stack: Sequence[OpenContainer]) -> list[_Res
 
 
 def _node(sub: Json, form: Mapping[str, Any], container: OpenContainer, depth: int) -> Mapping[str, Any] | None:
-    """The one schema of a container; None where there may be several."""
+    """Return the one schema of a container; None where there may be several."""
     if not isinstance(sub, Mapping) or depth > _DEEPEST or "enum" in sub or "const" in sub:
         return None
     rest = sub.keys() - ANNOTATIONS - set(DEFINITIONS)
@@ -390,7 +395,7 @@ class _Following(NamedTuple):
 def _following(
     form: Mapping[str, Any], rests: Sequence[_Rest], tokens: int, has_text: bool, first: Json
 ) -> _Following | None:
-    """The rules for all that may follow, fitted into so many tokens.
+    """Return the rules for all that may follow, fitted into so many tokens.
 
     Before it comes the rest of a string, if the answer is in one, or a value of the schema `first`, if not None.
     """
@@ -447,7 +452,7 @@ def _as_schema(rest: _Rest) -> dict[str, Any]:
 
 
 def _values(part: Mapping[str, Any], rest: _Rest) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
-    """Each value that follows in a container: what comes before it, its schema, and whether it must be there."""
+    """Yield each value that follows in a container: what comes before it, its schema, and whether it must be there."""
     if not rest.is_object:
         items = part.get("items", {})
         yield from [(", ", items, True)] * rest.count

@@ -61,7 +61,7 @@ class Costs:
         self._under_way: set[str] = set()
 
     def of(self, sub: Json, depth: int = 0) -> Cost:
-        """The cost of an answer to a subschema; infinite for one that never ends."""
+        """Return the cost of an answer to a subschema; infinite for one that never ends."""
         if not isinstance(sub, Mapping):
             return _NEVER if sub is False else _ANYTHING
         if depth > _DEEPEST:
@@ -145,7 +145,7 @@ class Costs:
 
 
 def types_of(sub: Mapping[str, Any]) -> frozenset[str]:
-    """The types that a schema names or implies; without any, a scalar is the shortest answer."""
+    """Return the types that a schema names or implies; without any, a scalar is the shortest answer."""
     return named_types(sub) or frozenset(implied_types(sub) or ("string", "number", "boolean", "null"))
 
 
@@ -160,7 +160,7 @@ def text_cost(sub: Mapping[str, Any]) -> Cost:
 
 
 def widths(sub: Mapping[str, Any]) -> tuple[float, float]:
-    """The shortest and the longest a string may be, in characters."""
+    """Return the shortest and the longest a string may be, in characters."""
     shortest = float(sub.get("minLength", 0))
     longest = float(sub.get("maxLength", math.inf))
     if isinstance(pattern := sub.get("pattern"), str):
@@ -182,7 +182,7 @@ def _pattern_widths(pattern: str) -> tuple[float, float]:
 
 
 def keyed(name: str, cost: Cost) -> Cost:
-    """A value together with its key."""
+    """Return a value together with its key."""
     key = key_cost(name)
     return Cost(cost.least + key, cost.comfortable + key, cost.ample + key)
 
@@ -193,7 +193,7 @@ def key_cost(name: str) -> float:
 
 
 def spaced(cost: Cost) -> Cost:
-    """A value with the comma after it."""
+    """Return a value with the comma after it."""
     return cost.plus(Cost(_SEPARATOR, _SEPARATOR, _SEPARATOR))
 
 

@@ -73,7 +73,7 @@ class Fitted:
 
 
 def fit(schema: Mapping[str, Any], max_tokens: int, *, patterns: bool = True) -> Fitted:
-    """The widest schema within this one whose answers should close within `max_tokens`.
+    """Return the widest schema within this one whose answers should close within `max_tokens`.
 
     `patterns` says whether strings with a pattern get a length too: the two together may be too much for a compiler.
 
@@ -118,7 +118,7 @@ class _Fitting:
     """How many merges deep: a reference with something beside it may lead to itself, and need itself."""
 
     def into(self, sub: Json, at: Pointer, tokens: float) -> dict[str, Any]:
-        """The subschema, narrowed to answers of so many tokens."""
+        """Return the subschema, narrowed to answers of so many tokens."""
         tokens = min(tokens, self.most)  # what has no end wants more than there are
         if sub is False:
             return {"enum": []}
@@ -140,13 +140,13 @@ class _Fitting:
         return anything(few, 0 if tokens < 40 else 1)
 
     def _as_it_is(self, sub: Mapping[str, Any], tokens: float) -> dict[str, Any]:
-        """What does not come apart: texts and lists are bounded, and nothing is left out."""
+        """Return what does not come apart: texts and lists are bounded, and nothing is left out."""
         self.kept_references = True
         limits = limits_for({**self._definitions(), **sub}, int(tokens))
         return dict(narrow(_bare(sub), limits))
 
     def _together(self, sub: Mapping[str, Any], at: Pointer, tokens: float) -> dict[str, Any]:
-        """What several schemas say of one value, in one schema if there is one."""
+        """Return what several schemas say of one value, in one schema if there is one."""
         self.merges += 1
         one = None
         if self.merges <= _MOST_MERGES and self.nested < _DEEPEST_MERGE:
@@ -316,7 +316,10 @@ class _Fitting:
     def _fitting_properties(
         self, listed: Mapping[str, Json], needed: frozenset[str], at: Pointer, tokens: float, most: int
     ) -> dict[str, Cost]:
-        """The properties there is room for, in the order of the schema: the needed ones come first, then the rest."""
+        """Return the properties there is room for, in the order of the schema.
+
+        The needed ones come first, then the rest.
+        """
         costs = {name: self.costs.of(each) for name, each in listed.items()}
         room = tokens - sum(keyed(name, cost).comfortable for name, cost in costs.items() if name in needed)
         fitting: dict[str, Cost] = {}
@@ -362,7 +365,7 @@ class _Fitting:
 
 
 def _bare(sub: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema without what does not constrain the value; an `$id` would change what references mean too."""
+    """Return the schema without what does not constrain the value; an `$id` would change what references mean too."""
     return {key: value for key, value in sub.items() if key not in ANNOTATIONS and key not in DEFINITIONS}
 
 

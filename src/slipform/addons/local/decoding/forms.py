@@ -48,7 +48,7 @@ _NUMBERS = frozenset({"number", "integer"})
 
 
 def no_value_of(name: str) -> PlainSchema:
-    """An object without this property."""
+    """Return an object without this property."""
     return {"type": ["object"], "properties": {name: False}}
 
 
@@ -117,7 +117,7 @@ def _other_values(form: Mapping[str, Any], values: list[Json]) -> Iterator[Plain
 
 
 def other_words(words: list[str]) -> str:
-    """A pattern of texts that are none of these words, or some of them where the words are many.
+    """Return a pattern of texts that are none of these words, or some of them where the words are many.
 
     >>> other = re.compile(other_words(["ab", "a"]))
     >>> [word for word in ("", "a", "b", "ab", "abc", "ba") if other.search(word)]
@@ -152,7 +152,7 @@ def _other_texts(pattern: str) -> list[PlainSchema]:
 
 
 def _begins_otherwise(parts: list[str]) -> str | None:
-    """A class without the first character of a pattern, where that is of one class and must be there."""
+    """Return a class without the first character of a pattern, where that is of one class and must be there."""
     depth = 0
     follows = parts[1:2]
     for part in parts:
@@ -210,7 +210,7 @@ class DecodingForm:
         self._steps = 0
 
     def of(self, sub: Json, depth: int = 0, within: list[PlainSchema] | None = None) -> list[PlainSchema]:
-        """The alternatives of a subschema, `within` given ones; none where it cannot be written plainly.
+        """Return the alternatives of a subschema, `within` given ones; none where it cannot be written plainly.
 
         >>> either = {"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "type": "object"}
         >>> DecodingForm({}).of(either)[0]["properties"]
@@ -233,7 +233,7 @@ class DecodingForm:
         return self._first(self._conditions(forms, sub, depth))
 
     def without(self, form: PlainSchema, other: Json, depth: int = 0) -> list[PlainSchema]:
-        """Alternatives within a form that have no value in common with another schema; the form itself if it has none.
+        """Return alternatives within a form that share no value with another schema; the form itself if it shares none.
 
         >>> DecodingForm({}).without({"enum": ["a", "b"]}, {"const": "a"})
         [{'enum': ['b']}]
@@ -262,7 +262,7 @@ class DecodingForm:
         return forms[:_MOST]
 
     def _all(self, forms: list[PlainSchema], others: Iterable[PlainSchema], depth: int) -> list[PlainSchema]:
-        """What holds to one of the forms and to one of the others."""
+        """Return what holds to one of the forms and to one of the others."""
         made: list[PlainSchema] = []
         rights = list(others)
         for form in forms:
@@ -276,7 +276,7 @@ class DecodingForm:
         return self._first(made)
 
     def _sorted_out(self, form: PlainSchema, depth: int) -> PlainSchema:
-        """The form with properties that are said to be one of several values in more than one place."""
+        """Return the form with properties that are said to be one of several values in more than one place."""
         properties = form.get("properties", {})
         several = [name for name, each in properties.items() if isinstance(each, Mapping) and each.keys() == {"allOf"}]
         for name in several:
@@ -299,7 +299,7 @@ class DecodingForm:
         return forms
 
     def _only(self, forms: list[PlainSchema], sub: Mapping[str, Any], number: int, depth: int) -> list[PlainSchema]:
-        """The alternatives of one branch of a `oneOf` that are in none of the others."""
+        """Return the alternatives of one branch of a `oneOf` that are in none of the others."""
         branches = sub["oneOf"]
         alternatives = self.of(branches[number], depth + 1, forms)
         if self._apart:
@@ -379,7 +379,10 @@ class DecodingForm:
         return self._all([{**form, "items": left}], [{"type": ["array"], "minItems": 1}], depth)
 
     def _less(self, mine: Json, other: Json, depth: int) -> Json:
-        """A part's schema without what another one takes: the same object if that is nothing, None if it is all."""
+        """Return a part's schema without what another one takes.
+
+        The same object if that is nothing, None if it is all.
+        """
         if other is False:
             return mine
         before = self.of(mine, depth + 1)
@@ -396,12 +399,14 @@ def _is_unlisted(name: str, form: PlainSchema) -> bool:
 
 
 def choice(forms: list[PlainSchema]) -> PlainSchema:
-    """One schema of several alternatives."""
+    """Return one schema of several alternatives."""
     return forms[0] if len(forms) == 1 else {"anyOf": forms}
 
 
 def merged(sub: Mapping[str, Any], root: Mapping[str, Any]) -> PlainSchema | None:
-    """What several schemas say of one value as a choice of plain alternatives; None where that leaves values out.
+    """Return what several schemas say of one value as a choice of plain alternatives.
+
+    None where that leaves values out.
 
     The compiler has taken the schema before, so the branches of its `oneOf` are apart.
 
@@ -416,7 +421,7 @@ def merged(sub: Mapping[str, Any], root: Mapping[str, Any]) -> PlainSchema | Non
 
 
 def _own(sub: Mapping[str, Any]) -> PlainSchema:
-    """What a schema says by itself, spelled in one way."""
+    """Return what a schema says by itself, spelled in one way."""
     own = {key: value for key, value in sub.items() if key not in _COMBINES | ANNOTATIONS | {*DEFINITIONS}}
     if "const" in own:
         literal = own.pop("const")

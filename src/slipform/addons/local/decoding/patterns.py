@@ -52,7 +52,7 @@ _BESIDES = {
 
 
 def format_pattern(pattern: str, sub: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema with a pattern in place of its format.
+    """Return a schema with a pattern in place of its format.
 
     >>> format_pattern("^/", {"type": "string", "format": "json-pointer", "pattern": "a"})
     {'type': 'string', 'pattern': 'a', 'allOf': [{'pattern': '^/'}]}
@@ -61,7 +61,7 @@ def format_pattern(pattern: str, sub: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_whole_formats(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema with its formats held as validators hold them.
+    """Return the schema with its formats held as validators hold them.
 
     >>> with_whole_formats({"format": "email"})
     {'format': 'email', 'pattern': '^[^@]{1,64}@'}
@@ -90,7 +90,7 @@ _STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator":
 
 
 def json_rule(schema: Mapping[str, Any]) -> str:
-    """The rule for the values of a schema, as the engine writes them."""
+    """Return the rule for the values of a schema, as the engine writes them."""
     return "%json " + json.dumps({**with_twins(schema), "x-guidance": _STYLE})
 
 
@@ -237,7 +237,7 @@ _UNUSED = ("\ue000", "\ue001")
 
 
 def pieces(pattern: str) -> Iterator[str]:
-    r"""The parts of a pattern: characters, escapes, classes, counts, brackets.
+    r"""Yield the parts of a pattern: characters, escapes, classes, counts, brackets.
 
     >>> list(pieces(r"^\d{2,}[a-z]$"))
     ['^', '\\d', '{2,}', '[a-z]', '$']
@@ -246,7 +246,7 @@ def pieces(pattern: str) -> Iterator[str]:
 
 
 def twins(pattern: str) -> tuple[str, str] | None:
-    r"""Two patterns that only together say what this one does; None where one is enough.
+    r"""Return two patterns that only together say what this one does; None where one is enough.
 
     The engine loses what follows a character that JSON escapes: `^C:\\.*$` ends at the backslash. A class of two
     characters it does not take for that character, and two such classes have only that one in common.
@@ -262,7 +262,7 @@ def twins(pattern: str) -> tuple[str, str] | None:
 
 
 def with_twins(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema with its patterns spelled so that the engine holds to them."""
+    """Return the schema with its patterns spelled so that the engine holds to them."""
     result: Any = schema
     for at, sub in list(subschemas(schema)):
         if not isinstance(sub.get("pattern"), str):
@@ -278,7 +278,7 @@ def with_twins(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_positive_classes(pattern: str) -> str:
-    r"""The pattern with classes that exclude a quote or a backslash spelled as what they include.
+    r"""Return the pattern with classes that exclude a quote or a backslash spelled as what they include.
 
     The engine takes the escape of what such a class excludes: `\\\\` under `[^\\]`. Control characters are left out.
 
@@ -307,7 +307,7 @@ def _positive(part: str) -> str:
 
 
 def _excluded(node: tuple[Any, Any]) -> Iterator[tuple[int, int]]:
-    """The ranges of characters that a negated class excludes; (-1, -1) for what is not known."""
+    """Yield the ranges of characters that a negated class excludes; (-1, -1) for what is not known."""
     operation = str(node[0])
     argument = node[1]
     if operation == "NOT_LITERAL":
@@ -326,7 +326,7 @@ def _excluded(node: tuple[Any, Any]) -> Iterator[tuple[int, int]]:
 
 
 def without_escapes(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pointer]]:
-    """The schema without the patterns that the engine would hold to only by half, and where they were."""
+    """Return the schema without the patterns that the engine would hold to only by half, and where they were."""
     result: Any = schema
     pointers = [at for at, sub in subschemas(schema) if isinstance(sub.get("pattern"), str) and twins(sub["pattern"])]
     for at in pointers:
@@ -346,7 +346,7 @@ def _widened(part: str, other: str) -> str:
 
 
 def without_inner_anchors(pattern: str) -> str | None:
-    r"""A pattern within this one that does not ask for the beginning or the end inside; None where nothing does.
+    r"""Return a pattern within this one that does not ask for the beginning or the end inside; None where nothing does.
 
     >>> without_inner_anchors(r"^([a-z]+(/|$))+$")
     '^([a-z]+(/))+$'
@@ -363,7 +363,7 @@ def without_inner_anchors(pattern: str) -> str | None:
 
 
 def without_look_around(pattern: str) -> str | None:
-    r"""The pattern without its look-around, which matches all that it did and more; None when there is none.
+    r"""Return the pattern without its look-around, which matches all that it did and more; None when there is none.
 
     >>> without_look_around("^(?!@@)[a-z@]+$")
     '^[a-z@]+$'
@@ -399,7 +399,7 @@ def are_apart(one: str, other: str) -> bool:
 
 
 def bounded(pattern: str, most: int) -> str:
-    r"""A pattern within this one whose repetitions end, for names and texts that a model could get stuck in.
+    r"""Return a pattern within this one whose repetitions end, for names and texts that a model could get stuck in.
 
     >>> bounded(r"^[a-z]+(\.[a-z]+)*$", 9), bounded("^x-", 9), bounded(".*", 9)
     ('^[a-z]{1,9}(\\.[a-z]{1,9}){0,9}$', '^x-.{0,9}$', '^.{0,9}$')

@@ -47,7 +47,7 @@ class Rewritten:
     """Whether the root itself was spelled anew."""
 
     def origin(self, pointer: Pointer) -> Pointer:
-        """Where in the schema as it was given something stands that has been spelled anew."""
+        """Return where in the schema as it was given something stands that has been spelled anew."""
         if pointer[:1] == ("$defs",) and pointer[1:2] and pointer[1] in self.origins:
             return self.origins[pointer[1]]
         if self.whole and pointer[:1] and pointer[0] not in DEFINITIONS:
@@ -108,7 +108,7 @@ class _Settling:
     """The objects behind the identities above, referenced so that no identity is reused."""
 
     def into(self, sub: Json, at: Pointer, inside: int = 0) -> Json:
-        """The subschema, spelled anew where need be, and all that is under it.
+        """Return the subschema, spelled anew where need be, and all that is under it.
 
         `inside` counts the parts around it that were spelled anew; `at` is then where the first of them was.
         """
@@ -167,7 +167,10 @@ class _Settling:
         return self.open_choices.get(id(branches), False)
 
     def _plain(self, sub: Mapping[str, Any], at: Pointer) -> dict[str, Any] | Literal[False] | None:
-        """The schema as a choice of plain alternatives; False if no value fits, None if it cannot be written so."""
+        """Return the schema as a choice of plain alternatives.
+
+        False if no value fits, None if it cannot be written so.
+        """
         forms = DecodingForm(self.root)
         alternatives = forms.of(sub)
         if forms.narrower:

@@ -45,7 +45,7 @@ _ROUNDS = 60
 
 
 def prune(schema: Mapping[str, Any], weak: Mapping[str, Any], places: Iterable[Pointer]) -> tuple[Json, list[Pointer]]:
-    """The schema `weak` without as many of the places as it can do without, and which those are.
+    """Return the schema `weak` without as many of the places as it can do without, and which those are.
 
     A place is the pointer of a keyword that is not held in `weak`; `schema` still has it. Known values that are valid
     there (a `default`, `examples`) are kept as the only ones.
@@ -65,7 +65,7 @@ def prune(schema: Mapping[str, Any], weak: Mapping[str, Any], places: Iterable[P
 
 
 def _without(current: Json, schema: Json, place: Pointer) -> Json:
-    """The schema without one place, or None where it cannot do without."""
+    """Return the schema without one place, or None where it cannot do without."""
     holder = _holder(current, place)
     there = _subschema_at(current, holder)
     full = _subschema_at(schema, holder)
@@ -87,7 +87,7 @@ def _subschema_at(schema: Json, pointer: Pointer) -> Json:
 
 
 def _holder(current: Json, place: Pointer) -> Pointer:
-    """The subschema that a place is, or is a keyword of."""
+    """Return the subschema that a place is, or is a keyword of."""
     listed = bool(place[-2:-1]) and (place[-2] in MAPS or (place[-1].isdigit() and place[-2] in LISTS))
     if not place or ((listed or place[-1] in CONTENTS) and isinstance(_subschema_at(current, place), Mapping)):
         return place
@@ -95,21 +95,21 @@ def _holder(current: Json, place: Pointer) -> Pointer:
 
 
 def _unnamed(place: Pointer, holder: Pointer, sub: Mapping[str, Any]) -> Json:
-    """A map with a pattern of names that is not held, without any names that only patterns give."""
+    """Return a map with a pattern of names that is not held, without any names that only patterns give."""
     if "patternProperties" not in place[len(holder) :] and place[-1:] != ("propertyNames",):
         return None
     return {**{key: value for key, value in sub.items() if key != "patternProperties"}, "additionalProperties": False}
 
 
 def _single(place: Pointer, sub: Mapping[str, Any]) -> Json:
-    """A list whose items must differ, with one item at the most."""
+    """Return a list whose items must differ, with one item at the most."""
     if place[-1:] != ("uniqueItems",) or sub.get("minItems", 0) > 1:
         return None
     return {**sub, "maxItems": min(1, sub.get("maxItems", 1))}
 
 
 def _known_values(sub: Mapping[str, Any], root: Mapping[str, Any]) -> Json:
-    """The values that the schema itself names for the place, if they are valid there."""
+    """Return the values that the schema itself names for the place, if they are valid there."""
     examples = sub.get("examples", [])
     named = [*(examples if isinstance(examples, list) else []), *([sub["default"]] if "default" in sub else [])]
     if not named:
@@ -124,7 +124,7 @@ def _known_values(sub: Mapping[str, Any], root: Mapping[str, Any]) -> Json:
 
 
 def closed_up(schema: Json) -> Json:
-    """The schema without the parts that no value fits, or False if then no value fits at all.
+    """Return the schema without the parts that no value fits, or False if then no value fits at all.
 
     >>> closed_up({"anyOf": [{"type": "null"}, {"required": ["a"], "properties": {"a": False}}]})
     {'anyOf': [{'type': 'null'}]}
@@ -226,7 +226,7 @@ def problem(schema: Mapping[str, Any]) -> str | None:
 def weaken(
     schema: Mapping[str, Any], *, cycles: bool = True, certain: bool = False
 ) -> tuple[dict[str, Any], tuple[DroppedKeyword, ...], str | None]:
-    """The schema without what does not compile, what that was, and why it still does not compile, if so.
+    """Return the schema without what does not compile, what that was, and why it still does not compile, if so.
 
     Without `cycles`, references that lead back and have siblings are left for others to unroll. With `certain`, less
     is asked for rather than more where that is all that can be held.
@@ -253,7 +253,7 @@ def is_cycle(reason: str | None) -> bool:
 
 
 def _helpful(schema: Mapping[str, Any], reason: str, certain: bool) -> list[_Edit]:
-    """The first edit after which the compiler no longer complains, or complains of something else."""
+    """Return the first edit after which the compiler no longer complains, or complains of something else."""
     edits = list(_edits(schema, reason, certain))
     if reason.startswith("Unimplemented"):
         return edits  # each of them would be complained about in its turn
@@ -293,7 +293,7 @@ def _losses(done: list[tuple[_Edit, str]]) -> tuple[DroppedKeyword, ...]:
 
 
 def _edits(schema: Mapping[str, Any], reason: str, certain: bool) -> Iterator[_Edit]:
-    """What could be done about a complaint, the likeliest first."""
+    """Yield what could be done about a complaint, the likeliest first."""
     if match := _UNIMPLEMENTED.search(reason):
         yield from _drop(schema, frozenset(json.loads(match[1])))
     elif match := _UNKNOWN_FORMAT.search(reason):
@@ -338,7 +338,7 @@ def _drop(
 
 
 def _counted(schema: Mapping[str, Any]) -> Iterator[_Edit]:
-    """A number of keys, spelled as which ones: narrower than the schema, so that nothing is lost."""
+    """Yield a number of keys, spelled as which ones: narrower than the schema, so that nothing is lost."""
     for pointer, sub in subschemas(schema):
         if _has_counted_keys(sub):
             yield _Edit(pointer, _with_counted_keys, "counted keys named", harmless=True)
