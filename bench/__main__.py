@@ -51,6 +51,7 @@ PARTS = {
     ),
     "situations": Part(("slipform",), ("slipform",), 120),  # the gateways repeat failed calls for minutes: by hand
     "lowering": Part(limit=120),
+    "judge": Part(quick=("--every", "20"), limit=300),
 }
 """What stands on the page; what the README quotes comes first, should the time run out."""
 

@@ -1,6 +1,7 @@
 """Compare validators on the official suite and on real schemas. Run: `python -m bench.schema_suite`.
 
-Both data sets are looked for in a `shared` folder beside the project; what is missing is left out with a note.
+The suite is the one that `make test` installs, the schemas are in a `shared` folder beside the project; what is missing
+is left out with a note.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+from tests.schema.data import SUITE, remotes
 
 from slipform.schema.validator import compile_schema, find_violations
 
@@ -27,20 +29,11 @@ Case = tuple[dict[str, Any], list[tuple[Any, bool]]]
 
 
 def suite(draft: str) -> Iterator[Case]:
-    for path in sorted((SHARED / "json-schema-test-suite" / "tests" / draft).glob("*.json")):
+    for path in sorted((SUITE / "tests" / draft).glob("*.json")):
         for group in json.loads(path.read_text("utf-8")):
             schema = group["schema"] if isinstance(group["schema"], dict) else {"allOf": [group["schema"]]}
             tests = [(test["data"], test["valid"]) for test in group["tests"]]
             yield {"$schema": DRAFTS[draft][0], **schema}, tests
-
-
-def remotes(draft: str) -> dict[str, Any]:
-    root = SHARED / "json-schema-test-suite" / "remotes"
-    return {
-        f"http://localhost:1234/{path.relative_to(root).as_posix()}": json.loads(path.read_text("utf-8"))
-        for path in sorted(root.rglob("*.json"))
-        if path.relative_to(root).parts[0] == draft or not path.relative_to(root).parts[0].startswith(("draft", "v1"))
-    }
 
 
 def real_world() -> Iterator[Case]:
@@ -49,17 +42,23 @@ def real_world() -> Iterator[Case]:
             yield entry["schema"], [(test["data"], test["valid"]) for test in entry["tests"]]
 
 
-def judges(known: dict[str, Any], draft: int | None, *, formats: bool) -> dict[str, Judge]:
-    def ours(schema: dict[str, Any]) -> Callable[[Any], bool]:
+def our_judge(known: dict[str, Any], *, formats: bool) -> Judge:
+    """Return slipform's verdicts; `known` are the documents that schemas may refer to."""
+
+    def judge(schema: dict[str, Any]) -> Callable[[Any], bool]:
         compiled = compile_schema(schema, formats="json" if formats else "ignored", resources=known)
         return lambda value: not find_violations(compiled, value)
 
+    return judge
+
+
+def judges(known: dict[str, Any], draft: int | None, *, formats: bool) -> dict[str, Judge]:
     registry = jsonschema_rs.Registry(known.items(), draft=draft) if known else None
 
     def bare(schema: dict[str, Any]) -> Callable[[Any], bool]:
         return jsonschema_rs.validator_for(schema, registry=registry, validate_formats=formats, offline=True).is_valid
 
-    found: dict[str, Judge] = {"slipform": ours, "jsonschema-rs, bare": bare}
+    found: dict[str, Judge] = {"slipform": our_judge(known, formats=formats), "jsonschema-rs, bare": bare}
     if classic := peer("jsonschema"):
         found["jsonschema"] = lambda schema: _classic(classic, schema, known, formats=formats)
     if fast := peer("fastjsonschema"):
@@ -127,7 +126,7 @@ def report(title: str, cases: list[Case], judge_by_name: dict[str, Judge]) -> No
 
 
 def main() -> None:
-    if (SHARED / "json-schema-test-suite").is_dir():
+    if SUITE.is_dir():
         for draft, (_, number) in DRAFTS.items():
             known = remotes(draft)
             report(f"official suite, {draft}, required", list(suite(draft)), judges(known, number, formats=False))

@@ -293,10 +293,9 @@ class Reducer:
         return error
 
     def finish(self, *, check: bool = True) -> ModelResponse:
-        """Return the whole answer. With `check`, raises for a text that is not JSON or does not match its schema.
+        """Return the whole answer; with `check`, raise for text or arguments that are not JSON, or break their schema.
 
-        So it does for arguments, and however the answer ended, unless by the token limit, a filter or a refusal: those
-        say themselves that nothing whole is to be expected.
+        Not raised for an answer that the token limit, a filter or a refusal ended: it cannot be whole.
         """
         if self.state != "streaming":
             raise RuntimeError(f"The reducer is {self.state}; call start() first.")

@@ -112,7 +112,7 @@ class ConcurrencyLimit:
             return waiter
 
     def _give_up(self, waiter: _Waiter, *, keep: bool) -> bool:
-        """Leave the queue. Whether the slot had come; it is handed on unless it is to be kept."""
+        """Leave the queue; return whether a slot was granted. It is released again unless `keep` is set."""
         with self._lock:
             if not waiter.granted:
                 self._waiting.remove(waiter)

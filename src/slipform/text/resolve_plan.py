@@ -6,7 +6,7 @@ ready when a value gets there, so recursion in the schema is not a concern.
 
 What is only shown (`resolve`) may pass where the plain keywords say nothing: the validator has the last word. What is
 sent to a caller may not. An exact form (`form_of`) therefore also knows the other keywords: a scalar is validated when
-it has ended, and what only the whole answer can decide is marked `opaque` (containers) or `unknown` (scalars, too).
+it has ended. `container_needs_whole` and `scalar_needs_whole` mark what only the whole answer can decide.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MAX_ALTERNATIVES: Final = 64
 """A choice with more branches than this is not followed: everything is allowed there."""
 
 NO_LIMIT: Final = float("inf")
-_IS_OPAQUE: Final = attrgetter("opaque")
-_IS_UNTOLD: Final = attrgetter("untold")
+_CONTAINER_NEEDS_WHOLE: Final = attrgetter("container_needs_whole")
+_CONTAINER_IS_UNDECIDED: Final = attrgetter("container_is_undecided")
 _MAX_NESTING: Final = 100
 _OF_NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 _SCALARS: Final[dict[str, frozenset[str]]] = {
@@ -87,67 +87,72 @@ class Leaf:
             keyword in schema
             for keyword in ("properties", "patternProperties", "additionalProperties", "items", "prefixItems")
         )
-        self.goes_further: bool = False
+        self.has_other_keywords: bool = False
         """Whether there are keywords beyond the plain ones."""
         self.check: Schema[Any] | None = None
         """Those keywords, for a scalar that has ended."""
         self.pattern: str | None = None
-        self.opaque: bool = False
+        self.container_needs_whole: bool = False
         """Whether a container can only be judged with the whole answer."""
-        self.untold: bool = False
+        self.container_is_undecided: bool = False
         """Whether a container can be judged neither as it grows nor when it closes."""
         self.container_check: Schema[Any] | None = None
         """Those keywords that can be judged when a container closes."""
-        self.unknown: bool = False
+        self.scalar_needs_whole: bool = False
         """Whether a scalar, too, can only be judged then."""
         self.choice: int = 0
         """Marks a branch of a `oneOf`, of which no second one may fit; 0 for any other leaf."""
         if exact:
-            self._look_further(schema, draft)
+            self._read_other_keywords(schema, draft)
 
-    def _look_further(self, schema: Mapping[str, Any], draft: str) -> None:
-        further = {name: schema[name] for name in (*_OF_SCALARS, *_OF_THE_WHOLE, "then", "else") if name in schema}
-        self.opaque = any(name in further and further[name] is not _IDLE.get(name) for name in _OF_THE_WHOLE)
-        self.goes_further = self.opaque or any(name in further for name in _OF_SCALARS)
+    def _read_other_keywords(self, schema: Mapping[str, Any], draft: str) -> None:
+        """Prepare the checks of the keywords beyond the plain ones, and note what only the whole answer decides."""
+        names = (*_OF_SCALARS, *_OF_THE_WHOLE, "then", "else")
+        other_keywords = {name: schema[name] for name in names if name in schema}
+        self.container_needs_whole = any(
+            name in other_keywords and other_keywords[name] is not _IDLE.get(name) for name in _OF_THE_WHOLE
+        )
+        self.has_other_keywords = self.container_needs_whole or any(name in other_keywords for name in _OF_SCALARS)
         if schema.get("exclusiveMinimum") is True or schema.get("exclusiveMaximum") is True:  # in draft 4
-            self.unknown = self.goes_further = True
-        if not self.goes_further:
+            self.scalar_needs_whole = True
+            self.has_other_keywords = True
+        if not self.has_other_keywords:
             return
         if self.types is None:
             self.types = JSON_TYPES
-        pattern = further.get("pattern")
+        pattern = other_keywords.get("pattern")
         self.pattern = pattern if isinstance(pattern, str) else None
         try:
             # References would lead nowhere from here.
-            self.check = None if REF in str(further) else Schema("part", further)
+            self.check = None if REF in str(other_keywords) else Schema("part", other_keywords)
         except SlipformError:
             self.check = None
-        self.unknown = self.unknown or self.check is None
-        if self.opaque:
-            self._look_at_container(schema, draft)
+        self.scalar_needs_whole = self.scalar_needs_whole or self.check is None
+        if self.container_needs_whole:
+            self._prepare_container_check(schema, draft)
 
-    def _look_at_container(self, schema: Mapping[str, Any], draft: str) -> None:
+    def _prepare_container_check(self, schema: Mapping[str, Any], draft: str) -> None:
         """Prepare the check of a container that closes; some keywords depend on more than the container itself."""
-        further = {name: schema[name] for name in _OF_CLOSED_CONTAINERS if name in schema}
-        beyond = [name for name in _OF_THE_WHOLE if name in schema and name not in further]
+        other_keywords = {name: schema[name] for name in _OF_CLOSED_CONTAINERS if name in schema}
+        beyond = [name for name in _OF_THE_WHOLE if name in schema and name not in other_keywords]
         active = [name for name in beyond if schema[name] is not _IDLE.get(name)]
-        if active or REF in str(further):
-            self.untold = True
+        if active or REF in str(other_keywords):
+            self.container_is_undecided = True
             return
         try:
-            self.container_check = Schema("part", {"$schema": draft, **further} if draft else further)
+            self.container_check = Schema("part", {"$schema": draft, **other_keywords} if draft else other_keywords)
         except SlipformError:
-            self.untold = True
+            self.container_is_undecided = True
 
     def says_something(self) -> bool:
         """Whether any value is refused because of it, or cannot be judged."""
-        if self.structural or self.types is not None or self.unknown or self.choice:
+        if self.structural or self.types is not None or self.scalar_needs_whole or self.choice:
             return True
         return bool(self.required) or bool(self.limits)
 
     def takes_any(self, kind: str) -> bool:
         """Whether it lets every scalar of that type pass, as long as it lets the type pass."""
-        return self.values is None and not self.goes_further and not self.limits.keys() & _SCALARS[kind]
+        return self.values is None and not self.has_other_keywords and not self.limits.keys() & _SCALARS[kind]
 
     def property_schemas(self, key: str, out: list[Any]) -> bool:
         """Add the schemas for that key; false when the key is not allowed."""
@@ -189,12 +194,12 @@ class Alternative:
         self.limits_members: bool = self.most_members != NO_LIMIT
         self.listed: bool = any(leaf.values is not None for leaf in leaves)
         """Whether only listed values are allowed here."""
-        self.opaque: bool = any(map(_IS_OPAQUE, leaves))
-        self.untold: bool = any(map(_IS_UNTOLD, leaves))
+        self.container_needs_whole: bool = any(map(_CONTAINER_NEEDS_WHOLE, leaves))
+        self.container_is_undecided: bool = any(map(_CONTAINER_IS_UNDECIDED, leaves))
         self.container_checks: list[Schema[Any]] = [
             leaf.container_check for leaf in leaves if leaf.container_check is not None
         ]
-        self.unknown: bool = any(leaf.unknown for leaf in leaves)
+        self.scalar_needs_whole: bool = any(leaf.scalar_needs_whole for leaf in leaves)
         self.exclusive: bool = any(leaf.choice for leaf in leaves)
         """Whether it is a branch of a `oneOf`: a value that fits another one, too, fits none."""
         self.checks: list[Schema[Any]] = [leaf.check for leaf in leaves if leaf.check is not None]
@@ -273,7 +278,7 @@ class Node:
         """Whether anything is allowed here."""
         self.strings: list[Alternative] = [each for each in alternatives if each.admits("string")]
         """The alternatives that a string may follow."""
-        self.unknown: bool = any(alternative.unknown for alternative in alternatives)
+        self.scalar_needs_whole: bool = any(alternative.scalar_needs_whole for alternative in alternatives)
         self.exclusive: bool = any(alternative.exclusive for alternative in alternatives)
         self.any_of: frozenset[str] = frozenset(kind for kind in _SCALARS if self._takes_any(kind))
         """The types of scalars of which every value is allowed here."""
@@ -305,9 +310,12 @@ class NormalForm:
         self.anything: list[tuple[Leaf, ...]] = [()]
         """The alternatives of what is not followed further."""
         if exact:
-            untold = Leaf({})
-            untold.opaque = untold.untold = untold.unknown = untold.goes_further = True
-            self.anything = [(untold,)]
+            undecided = Leaf({})
+            undecided.container_needs_whole = True
+            undecided.container_is_undecided = True
+            undecided.scalar_needs_whole = True
+            undecided.has_other_keywords = True
+            self.anything = [(undecided,)]
         self.root: Node = self.node([self.document])
 
     def node(self, schemas: list[Any]) -> Node:

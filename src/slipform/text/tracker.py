@@ -88,7 +88,18 @@ class Thread:
 class Track:
     """An open container and its threads."""
 
-    __slots__ = ("certain", "count", "exclusive", "is_object", "key", "keys", "limited", "opaque", "start", "threads")
+    __slots__ = (
+        "certain",
+        "count",
+        "exclusive",
+        "is_object",
+        "key",
+        "keys",
+        "limited",
+        "needs_whole",
+        "start",
+        "threads",
+    )
 
     def __init__(self, is_object: bool, start: int, threads: list[Thread]) -> None:
         self.is_object: bool = is_object
@@ -106,26 +117,26 @@ class Track:
         self.threads = threads
         first = threads[0].alternative
         decided = True
-        self.opaque: bool = first.opaque
+        self.needs_whole: bool = first.container_needs_whole
         self.limited: bool = first.limits_members if self.is_object else first.limits_items
         self.exclusive: bool = False
         """Whether more than one thread is left, of which only one may fit in the end."""
         if len(threads) > 1:
             for thread in threads[1:]:
                 alternative = thread.alternative
-                self.opaque = self.opaque or alternative.opaque
+                self.needs_whole = self.needs_whole or alternative.container_needs_whole
                 limited = alternative.limits_members if self.is_object else alternative.limits_items
                 self.limited = self.limited or limited
                 self.exclusive = self.exclusive or alternative.exclusive
                 decided = decided and alternative.shape == first.shape
-        self.certain: bool = decided and not self.opaque and not self.exclusive
+        self.certain: bool = decided and not self.needs_whole and not self.exclusive
         """Whether it is known what is allowed in the container, and nothing else can be wrong with it."""
 
 
-def _is_untold(threads: list[Thread]) -> bool:
+def _is_undecided(threads: list[Thread]) -> bool:
     """Whether only the whole answer decides if a container fits one of these."""
     for thread in threads:  # noqa: SIM110 — compiled, a generator costs more than all of this
-        if thread.alternative.untold:
+        if thread.alternative.container_is_undecided:
             return True
     return False
 
@@ -219,7 +230,7 @@ class Tracker(ScanListener):
                 problem = fault
         if not remaining:
             return self._report_mismatch(problem, self._changes is not None and self._changes.of_closed_container())
-        if self._held_from < 0 and (_is_untold(remaining) or (closing.exclusive and len(remaining) > 1)):
+        if self._held_from < 0 and (_is_undecided(remaining) or (closing.exclusive and len(remaining) > 1)):
             self._held_from = closing.start
         if len(remaining) < len(closing.threads):
             self._prune(remaining, len(self.tracks))
@@ -344,21 +355,21 @@ class Tracker(ScanListener):
             self._may_be_wrapped = False  # an answer that is nested under a key is an object or an array
         kind = kind_of(value)
         nodes = self._nodes
-        if len(nodes) == 1 and kind in nodes[0].any_of and not nodes[0].unknown:  # the usual case
+        if len(nodes) == 1 and kind in nodes[0].any_of and not nodes[0].scalar_needs_whole:  # the usual case
             return self._end_value()
-        untold = False
+        is_undecided = False
         remaining: list[int] = []
         for at in range(len(nodes)):
             count = fitting(value, kind, nodes[at])
             if count:
                 remaining.append(at)
-                untold = untold or count > 1 or nodes[at].unknown
+                is_undecided = is_undecided or count > 1 or nodes[at].scalar_needs_whole
         if not remaining:
             allowed = self._alternatives()
             changes = self._changes
             patchable = changes is not None and changes.of_scalar(value, allowed, optional=self._is_optional())
             return self._report_mismatch(scalar_message(value, allowed), patchable)
-        if untold:
+        if is_undecided:
             return self._report_mismatch("can only be judged with the whole answer", True)
         self._keep(remaining)
         return self._end_value()

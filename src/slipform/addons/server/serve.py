@@ -31,7 +31,7 @@ _SECONDS = 30.0
 
 
 async def trim_memory(seconds: float = _SECONDS) -> None:
-    """Give it back every so often, for ever.
+    """Return free memory to the system at this interval, until the task is cancelled.
 
     Bodies and streams of all sizes come and go, and leave holes behind: after half an hour of hundreds of streams glibc
     held 10 MB of garbage, growing with time. Looking for them takes 2 ms.
@@ -43,7 +43,7 @@ async def trim_memory(seconds: float = _SECONDS) -> None:
 
 
 def trimmer() -> Callable[[], object] | None:
-    """What gives free memory back; None where the C library does so by itself or cannot."""
+    """Return what gives free memory back to the system; None where the C library does so by itself or cannot."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (OSError, TypeError, AttributeError):

@@ -91,16 +91,14 @@ def _thinking(think: Any) -> dict[str, Any] | None:
 
 
 def _format(data: Fields) -> tuple[ResponseFormat | None, bool]:
-    declared_format = data.data.get("format")
+    declared_format = data.get("format")
     if declared_format is None or declared_format == "":
-        data.get("format")
         return None, False
     if declared_format == "json":
-        data.get("format")
         return None, True
     if not isinstance(declared_format, Mapping):
         raise RequestError('Expected a JSON Schema or "json"', where="format")
-    return Fields(data.get("format"), "format").response_format("answer", declared_format, strict=None), False
+    return Fields(declared_format, "format").response_format("answer", declared_format, strict=None), False
 
 
 def _message(turn: Fields, names: list[str]) -> Message:

@@ -30,9 +30,13 @@ INSERTED: Final = -2
 """In place of a comma's position: the text lacks the comma, and an edit inserts it."""
 
 AT_VALUE, AT_KEY, AT_END, DONE = range(4)
-CLOSER: Final = {"{": "}", "[": "]", "p": ")", "t": ")", "f": ")"}
-"""The closing bracket of a frame: an object, an array, parentheses, a tuple with a comma in them, a function call."""
-_WHERE: Final = {"{": MEMBER, "[": ITEM, "p": TUPLE, "t": TUPLE, "f": CALL}
+PARENTHESES: Final = "p"
+PYTHON_TUPLE: Final = "t"
+"""Parentheses in which a comma follows a value."""
+CALL_FRAME: Final = "f"
+CLOSER: Final = {"{": "}", "[": "]", PARENTHESES: ")", PYTHON_TUPLE: ")", CALL_FRAME: ")"}
+"""The closing bracket of each kind of frame."""
+_WHERE: Final = {"{": MEMBER, "[": ITEM, PARENTHESES: TUPLE, PYTHON_TUPLE: TUPLE, CALL_FRAME: CALL}
 _PLAIN: Final = frozenset('"{}[],:0123456789-tfn')
 
 
@@ -210,8 +214,8 @@ class RepairState:
 
     def note_comma(self) -> None:
         """Make parentheses in which a comma follows a value a tuple."""
-        if self.stack[-1] == "p":
-            self.stack[-1] = "t"
+        if self.stack[-1] == PARENTHESES:
+            self.stack[-1] = PYTHON_TUPLE
 
     def end_parentheses(self, *, is_tuple: bool) -> str:
         """End the innermost parentheses; return the bracket that closes a tuple, empty where they hold one value."""

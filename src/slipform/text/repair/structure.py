@@ -6,7 +6,18 @@ import re
 from typing import Final
 
 from slipform.text.repair.fast_paths import run
-from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, CLOSER, DONE, CannotRepair, RepairState
+from slipform.text.repair.machine import (
+    AT_END,
+    AT_KEY,
+    AT_VALUE,
+    CALL_FRAME,
+    CLOSER,
+    DONE,
+    PARENTHESES,
+    PYTHON_TUPLE,
+    CannotRepair,
+    RepairState,
+)
 from slipform.text.repair.scalars import BARE_WORK, read_scalar
 from slipform.text.repair.strings import delimiter_at, quoted, read_string, requote
 from slipform.text.repair.tokens import (
@@ -41,11 +52,11 @@ def close(m: RepairState, char: str) -> None:
         return
     _drop_comma(m)
     at = m.position
-    if frame in "pt":
-        closing = m.end_parentheses(is_tuple=frame == "t" or m.state != AT_END)
+    if frame in (PARENTHESES, PYTHON_TUPLE):
+        closing = m.end_parentheses(is_tuple=frame == PYTHON_TUPLE or m.state != AT_END)
         m.edit("wrong_bracket", at, m.text[at], closing)
         m.position += 1
-    elif frame == "f":
+    elif frame == CALL_FRAME:
         m.drop("call")
     else:
         m.accept(char)
@@ -96,13 +107,13 @@ def _mismatch(m: RepairState, char: str) -> None:
 
 
 def _closing(m: RepairState, frames: list[str]) -> str:
-    """Return the brackets that close these frames, the innermost ones."""
+    """Return the brackets that close the innermost open frames, which these are."""
     brackets: list[str] = []
     has_value = m.state == AT_END
     for frame in reversed(frames):
-        if frame in "pt":
-            brackets.append(m.end_parentheses(is_tuple=frame == "t" or not has_value))
-        elif frame != "f":
+        if frame in (PARENTHESES, PYTHON_TUPLE):
+            brackets.append(m.end_parentheses(is_tuple=frame == PYTHON_TUPLE or not has_value))
+        elif frame != CALL_FRAME:
             brackets.append(CLOSER[frame])
         has_value = True
     return "".join(brackets)

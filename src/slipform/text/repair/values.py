@@ -6,7 +6,17 @@ import re
 from typing import Final
 
 from slipform.text.repair.fast_paths import run
-from slipform.text.repair.machine import AT_END, AT_KEY, AT_VALUE, DONE, INSERTED, CannotRepair, RepairState
+from slipform.text.repair.machine import (
+    AT_END,
+    AT_KEY,
+    AT_VALUE,
+    CALL_FRAME,
+    DONE,
+    INSERTED,
+    PARENTHESES,
+    CannotRepair,
+    RepairState,
+)
 from slipform.text.repair.scalars import BARE_WORK, call_at, read_scalar
 from slipform.text.repair.strings import QuotedSpan, delimiter_at, read_string, requote
 from slipform.text.repair.structure import (
@@ -268,7 +278,7 @@ def _odd_value(m: RepairState, char: str, at: int) -> None:
         m.edit("wrong_bracket", at, m.text[at], "[")
         m.position += 1
         m.parentheses.append(at)
-        m.push("p")
+        m.push(PARENTHESES)
     elif delimiter_at(m.text, at, m.end):
         _odd_string(m, at)
     else:
@@ -293,7 +303,7 @@ def _reads_before_value(m: RepairState, at: int) -> bool:
     if argument >= 0 and m.stack:
         m.edit("call", at, m.text[at:argument], "")
         m.position = argument
-        m.push("f")
+        m.push(CALL_FRAME)
         return True
     if prefix := PREFIX.match(m.text, at, m.end):
         m.edit("wrong_quote", at, prefix.group(), "")

@@ -198,7 +198,7 @@ _OPAQUE = frozenset({DYNAMIC_REF, RECURSIVE_REF, "unevaluatedProperties", "uneva
 
 
 class DecodingForm:
-    """The alternatives of the values of one document; `narrower` once a valid value may have none.
+    """The alternatives of the values of one document; `narrower` is set once they may leave out a valid value.
 
     `apart` says that the branches of every `oneOf` are known to have no value in common.
     """
@@ -244,10 +244,10 @@ class DecodingForm:
             self.narrower = True
             return []
         remaining: list[PlainSchema] = []
-        before = self.narrower
-        for left in self._ways_out(form, other, depth):
+        was_narrower = self.narrower
+        for left in self._negations(form, other, depth):
             if left == [form]:
-                self.narrower = before
+                self.narrower = was_narrower  # the form as a whole shares nothing: no alternative was left out
                 return left
             remaining += [each for each in left if each not in remaining]
         self.narrower = self.narrower or not can_negate(form, other)
@@ -324,8 +324,8 @@ class DecodingForm:
             forms = self._without_all(forms, [sub["not"]], depth)
         return forms
 
-    def _ways_out(self, form: PlainSchema, other: Mapping[str, Any], depth: int) -> Iterable[list[PlainSchema]]:
-        """For each thing that the other schema says, the alternatives within the form of which it is not true."""
+    def _negations(self, form: PlainSchema, other: Mapping[str, Any], depth: int) -> Iterable[list[PlainSchema]]:
+        """Yield, for each keyword of the other schema, the alternatives within the form that break it."""
         if REF in other:
             target = lookup(self._root, other[REF])
             yield [] if target is None else self.without(form, target, depth + 1)
@@ -346,7 +346,7 @@ class DecodingForm:
             yield self._by_items(form, items, depth)
 
     def _by_property(self, form: PlainSchema, other: Mapping[str, Any], depth: int) -> Iterable[list[PlainSchema]]:
-        """With a property that the other schema does not take so, or not at all."""
+        """Yield alternatives with a property whose value the other schema does not allow."""
         if not {"properties", "additionalProperties", "patternProperties"} & other.keys():
             return
         required = form.get("required", [])
@@ -367,7 +367,7 @@ class DecodingForm:
                 yield self._all([narrowed], [{"type": ["object"], "required": [name]}], depth)
 
     def _by_items(self, form: PlainSchema, items: Mapping[str, Any], depth: int) -> list[PlainSchema]:
-        """With items of which each is one that the other schema does not take."""
+        """Return alternatives with items that the other schema does not allow."""
         mine = form.get("items", True)
         if isinstance(mine, list) or "prefixItems" in form:
             return []
