@@ -296,6 +296,13 @@ def faults(run: Run) -> str:
     return table([[f"**{line[0]}**", *line[1:]] if line[0] in totals else line for line in lines])
 
 
+def judge(run: Run) -> str:
+    """Return the table of public data."""
+    counts = run.part("judge")
+    rows = [[name, f"{right:,}", f"{total:,}", f"{100 * right / total:.2f}"] for name, (right, total) in counts.items()]
+    return table([["what", "right", "of", "%"], *rows])
+
+
 def headline(run: Run) -> str:
     """Return the three figures of the home page."""
     others = run.faults("without")
@@ -335,6 +342,7 @@ REGIONS: dict[str, Callable[[Run], str]] = {
     "proxy": lambda run: f"\n{proxy(run)}\n",
     "tools": lambda run: f"\n{tools(run)}\n",
     "faults": lambda run: f"\n{faults(run)}\n",
+    "judge": lambda run: f"\n{judge(run)}\n",
     "headline": headline,
 }
 
