@@ -279,7 +279,7 @@ class TransformersProvider:
         stop_hook: HookFactory | None = None,
         models: Collection[str] | None = None,
     ) -> None:
-        """`models` are the only ones it serves, and none of them is fetched; None serves any, fetched if need be."""
+        """`models` are the only ones it serves, and none of them is fetched; None serves any, downloaded if needed."""
         self._load_arguments = (load, settings, options, stop_hook)
         self._models = models
         self._local = LocalProvider(
@@ -295,7 +295,7 @@ class TransformersProvider:
         return TransformersProvider(load, settings=settings, options=options, stop_hook=stop_hook, models=models)
 
     def capabilities(self, model: str) -> Capabilities:
-        """Native output for every schema, as with the embedded model."""
+        """Return native output for every schema, as with the embedded model."""
         return self._local.capabilities(model)
 
     def models(self) -> list[str]:

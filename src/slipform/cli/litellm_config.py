@@ -61,6 +61,7 @@ def convert(state: LiteLlmImport, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merge_settings(state: LiteLlmImport, aliases: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in the order in which people read them."""
     first = next((each.target for deployments in state.aliases.values() for each in deployments), None)
     default = state.settings.pop("default_model", None) or next(iter(aliases), None) or first
     seconds = as_mapping(state.settings.get("runtime")).get("timeout_seconds", 0)
@@ -76,6 +77,7 @@ def _merge_settings(state: LiteLlmImport, aliases: Mapping[str, Any]) -> dict[st
 
 
 def _read_entry(state: LiteLlmImport, entry: Any, place: SettingPath) -> None:
+    """Read one entry of `model_list`: its provider, defaults, prices and deployment."""
     where = (*place, "litellm_params")
     if not isinstance(entry, Mapping) or not isinstance(entry.get("litellm_params"), Mapping):
         state.note("left out", place, "an entry without `litellm_params`")
@@ -111,6 +113,7 @@ def _with_credential(state: LiteLlmImport, params: Mapping[str, Any], place: Set
 
 
 def _add_deployment(state: LiteLlmImport, alias: str, deployment: LiteLlmDeployment, place: SettingPath) -> None:
+    """Add a deployment to its alias, once for each target."""
     if not alias:
         state.note("left out", (*place, "model_name"), "there is none")
         return
@@ -141,6 +144,7 @@ def _model_name(state: LiteLlmImport, model: Any, place: SettingPath) -> str | N
 
 
 def _request_defaults(state: LiteLlmImport, params: dict[str, Any], kind: str, place: SettingPath) -> dict[str, Any]:
+    """Return the parameters that are sent with every request, taken out of `params`."""
     options = {name: params.pop(name) for name in list(params) if name in NAMES["ollama_options"]}
     defaults = {name: params.pop(name) for name in list(params) if name in NAMES["defaults"]}
     body = dict(as_mapping(params.pop("extra_body", None)))
@@ -177,6 +181,7 @@ def _readable_defaults(state: LiteLlmImport, defaults: dict[str, Any], place: Se
 
 
 def _without_secrets(state: LiteLlmImport, value: Any, name: str, place: SettingPath) -> Any:
+    """Return a value without what may be a secret; `_SECRET` where all of it may be."""
     if isinstance(value, Mapping):
         fields = {str(key): _without_secrets(state, each, str(key), place) for key, each in value.items()}
         return {key: each for key, each in fields.items() if each is not _SECRET}
@@ -192,6 +197,7 @@ def _without_secrets(state: LiteLlmImport, value: Any, name: str, place: Setting
 def _read_info(
     state: LiteLlmImport, info: Mapping[str, Any], params: dict[str, Any], target: str, place: SettingPath
 ) -> None:
+    """Read prices; note what only informs."""
     costs = {}
     for name, own in (("input_cost_per_token", "input"), ("output_cost_per_token", "output")):
         numbers = [as_number(each) for each in (params.pop(name, None), info.get(name))]
@@ -212,6 +218,7 @@ def _read_info(
 
 
 def _read_parameter(state: LiteLlmImport, value: Any, defaults: dict[str, Any], place: SettingPath) -> None:
+    """Read a parameter that no table names: it is sent to the vendor as it is, unless it costs, or is a secret."""
     name = str(place[-1])
     if "cost" in name:
         state.note("left out", place, "prices are for tokens read and written")
@@ -301,6 +308,7 @@ def _read_callbacks(state: LiteLlmImport, value: Any, place: SettingPath) -> Non
 
 
 def _read_cache_params(state: LiteLlmImport, value: Any, place: SettingPath) -> None:
+    """Read the cache's settings; note those that slipform does not have."""
     params = as_mapping(value)
     kind = params.get("type", "local")
     if kind not in ("local", "redis"):
@@ -318,6 +326,7 @@ def _read_cache_params(state: LiteLlmImport, value: Any, place: SettingPath) -> 
 
 
 def _read_redis(state: LiteLlmImport, params: Mapping[str, Any], place: SettingPath) -> None:
+    """Read the address of Redis, without passwords."""
     url = params.get("url")
     if url is None:
         host = reference(params.get("host") or "${REDIS_HOST}", "127.0.0.1")
@@ -409,6 +418,7 @@ def _fallback_pairs(value: Any) -> Iterator[tuple[str | None, str]]:
 
 
 def _encode_aliases(state: LiteLlmImport, chains: Mapping[str, list[str]], general: Sequence[str]) -> dict[str, Any]:
+    """Return the aliases with their targets in order: by `order`, by weight, then fallbacks."""
     aliases: dict[str, Any] = {}
     for alias, deployments in state.aliases.items():
         ordered = sorted(deployments, key=lambda each: each.order)

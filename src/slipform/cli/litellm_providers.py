@@ -167,6 +167,7 @@ def _address_parts(state: LiteLlmImport, base: str, place: SettingPath) -> Split
 def _read_key(
     state: LiteLlmImport, settings: dict[str, Any], provider: _KnownProvider, key: Any, place: SettingPath
 ) -> None:
+    """Read the variable of a key; a key itself is never copied."""
     kind = settings["kind"]
     vendor = _vendor(kind)
     usual = provider.key_env or next(iter(vendor.api_key_env if vendor else ()), None)
@@ -186,6 +187,7 @@ def _read_key(
 def _read_provider_fields(
     state: LiteLlmImport, settings: dict[str, Any], params: dict[str, Any], place: SettingPath
 ) -> None:
+    """Read the parameters that belong to a provider's address and login."""
     kind = settings["kind"]
     vendor = _vendor(kind)
     for name, row in TABLES["provider"].items():

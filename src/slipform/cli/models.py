@@ -150,6 +150,7 @@ def limitations_of(provider: Provider, model: str | None = None) -> list[tuple[s
 
 
 def _available_rows(settings: Settings) -> Iterator[_Row]:
+    """Yield the models that can be called: aliases, the embedded ones, then those of each provider."""
     from slipform.engine.setup import local_models, router_of
 
     router = router_of(settings)

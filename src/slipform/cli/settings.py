@@ -40,6 +40,7 @@ def print_settings(settings: Settings, host: str | None, port: int | None) -> No
 
 
 def _mask(value: Any) -> Any:
+    """Return settings with credentials masked."""
     from slipform.providers.auth import MASK, masked_url, secrets_in
 
     if isinstance(value, str):
@@ -106,6 +107,7 @@ def _docstring_text(node: ast.stmt) -> str:
 
 
 def _fields(kind: type[BaseModel], docs: dict[str, _Docs], depth: int) -> Iterator[str]:
+    """Yield the lines of a settings class as YAML, with its docs as comments."""
     for name, field in kind.model_fields.items():
         inner = _settings_class_of(field.annotation)
         summary = "" if inner is None else docs[inner.__name__].text.partition("\n")[0]

@@ -162,6 +162,7 @@ def _choices(kind: Any) -> tuple[Any, ...]:
 
 
 def _explain_errors(error: ValidationError, locations: Mapping[tuple[Any, ...], str], name: str) -> ConfigError:
+    """Return the error that names every mistake with its line, in the order of the file."""
     order = list(locations.values())
     mistakes = []
     for fault in error.errors(include_url=False):

@@ -85,6 +85,7 @@ def may_hold_schema(body: bytes) -> bool:
 
 
 def _matches(request: ModelRequest, mode: AdoptionMode) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield the schemas that libraries wrote into a request's messages: the library, the place, the schema."""
     users = [at for at, message in enumerate(request.messages) if message.role == "user"]
     last_user = users[-1] if users else -1
     for at, message in enumerate(request.messages):

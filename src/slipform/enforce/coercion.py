@@ -87,6 +87,7 @@ def _out_of_list(value: Any) -> Iterator[Coerced]:
 
 
 def _from_number(value: float, types: frozenset[str]) -> Iterator[Coerced]:
+    """Yield what a number may be read as: an integer, or its text."""
     if "integer" in types and isinstance(value, float) and math.isfinite(value) and value.is_integer():
         yield Coerced(int(value), "whole number")
     if "string" in types:
@@ -97,6 +98,7 @@ def _from_number(value: float, types: frozenset[str]) -> Iterator[Coerced]:
 
 
 def _from_text(value: str, types: frozenset[str], *, units: bool) -> Iterator[Coerced]:
+    """Yield what a text may be read as: a number, a boolean, null, or the JSON that it holds."""
     text = value.strip()
     if types & {"integer", "number"}:
         yield from _numbers(text, types, units=units)
@@ -109,6 +111,7 @@ def _from_text(value: str, types: frozenset[str], *, units: bool) -> Iterator[Co
 
 
 def _numbers(text: str, types: frozenset[str], *, units: bool) -> Iterator[Coerced]:
+    """Yield the number that a text spells: plain, with grouped digits, or with a unit after it."""
     if len(text) > _MOST_DIGITS:
         return
     number = _number(text, types)
@@ -142,6 +145,7 @@ def without_grouping(text: str) -> str | None:
 
 
 def _number(text: str, types: frozenset[str]) -> int | float | None:
+    """Return the number that a text spells, if no digit is lost; None for any other text."""
     if _INTEGER.match(text):
         return int(text)
     if not _NUMBER.match(text):
@@ -589,7 +593,7 @@ _SIZE_OF_PART = 50
 
 
 def validation_work(size: int, violations: int) -> int:
-    """The units of work that it takes to validate a value of so many characters and to explain its violations."""
+    """The units of work that it takes to validate a value of this many characters and to explain its violations."""
     return 1_000 + size + 250 * violations
 
 

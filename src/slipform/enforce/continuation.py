@@ -96,6 +96,10 @@ def complete_part(text: str) -> tuple[Any, list[str]] | None:
 
 
 def _cut_at(value: Any, path: Sequence[str | int]) -> tuple[Any, list[str]] | None:
+    """Return the complete part of a value cut at a path, and the keys that lead to the cut.
+
+    None if nothing is complete.
+    """
     if isinstance(value, list):
         complete = value[: path[0]] if path and isinstance(path[0], int) else value
         return (complete, []) if complete else None

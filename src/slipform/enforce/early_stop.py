@@ -58,6 +58,7 @@ class EarlyStop:
         return self.over
 
     def _feed_piece(self, text: str) -> None:
+        """Take a piece of the text, and stop once the JSON is complete or can no longer become valid."""
         if not text:
             return
         self._fence.add_chunk(text)
@@ -104,6 +105,7 @@ class EarlyStop:
         self.error = error
 
     def _follow(self, text: str) -> None:
+        """Parse more of the JSON, and compare it with the schema so far."""
         if self._parser.error is not None or self._parser.complete:
             return  # faults that only the whole text can settle are left to the judge
         self._parser = self._parser.feed(text)
@@ -252,7 +254,7 @@ def _alternatives(node: Any, document: Mapping[str, Any]) -> Iterator[Mapping[st
 
 
 class GuardedAnswer:
-    """Folds the chunks of an answer that is read to be judged whole, and says when to stop."""
+    """Folds the chunks of an answer that is validated as a whole, and says when to stop."""
 
     def __init__(self, watch: EarlyStop) -> None:
         self.watch = watch

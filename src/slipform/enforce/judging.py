@@ -165,7 +165,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     value: Any = None
     candidate: str = ""
-    """The text that was judged: the value's JSON when there is one, else what the model wrote."""
+    """The text that was validated: the value's JSON when there is one, else what the model wrote."""
     repairs: tuple[RepairEdit, ...] = ()
     patched: Patched | None = None
     violations: tuple[Violation, ...] = ()
@@ -268,7 +268,7 @@ __all__ = [
 
 
 SMALL_ANSWER: Final = 4_096
-"""Characters of an answer that is judged in little time, whatever it is."""
+"""Characters of an answer that takes little time to validate, whatever it is."""
 LONG_ANSWER: Final = 1 << 18
 """Characters of an answer that takes milliseconds to judge even where nothing is wrong with it."""
 _FEW_CALLS: Final = 8
@@ -277,7 +277,7 @@ TRIALS_ON_LOOP: Final = 200_000
 
 
 def is_quickly_judged(response: ModelResponse, standard: Requirement) -> bool:
-    """Whether an answer is judged in little time: it is small, or valid as it was written.
+    """Whether an answer takes little time to validate: it is small, or valid as it was written.
 
     >>> ints = Requirement(Schema.of(list[int]))
     >>> [is_quickly_judged(ModelResponse(text=text), ints) for text in ("[1", "[" + "1," * 3_000 + "1]", "[" * 5_000)]
@@ -407,6 +407,7 @@ def _unreadable(text: str, response: ModelResponse, error: JsonEnforcementError)
 
 
 def _judge_text(text: str, response: ModelResponse, standard: Requirement, schema: Schema[Any]) -> Verdict:
+    """Return the verdict on an answer's text: find the JSON, repair it, lift it, patch it and validate it."""
     hint = SchemaHint(schema, response.lift, standard.switches)
     try:
         loaded = load(text, hint)
@@ -460,7 +461,7 @@ def _excerpt(text: str) -> str:
 
 
 def _equal_rows(text: str, value: Any) -> int:
-    """How many equal objects follow one another in a list, if that is so many that it looks like a loop; else 0."""
+    """How many equal objects follow one another in a list, if there are enough to look like a loop; else 0."""
     block = _REPEATED_CHARS // 2
     starts = range(0, len(text) - block, block)
     if not any(is_periodic(text[start : start + block], block, block // 2) for start in starts):
@@ -643,6 +644,7 @@ def _judge_missing_call(text: str, response: ModelResponse, standard: Requiremen
 
 
 def _find_call(text: str, response: ModelResponse, standard: Requirement) -> Verdict:
+    """Return a verdict with the tool call whose arguments the text holds, where exactly one tool takes them."""
     plain = dataclasses.replace(standard, validators=(), checks=())
     unlifted = response.replace(lift=None)
     verdicts = {name: _judge_text(text, unlifted, plain, standard.tools[name]) for name in standard.must_call}

@@ -39,7 +39,7 @@ def with_kept_calls(before: ModelResponse, wrong: Collection[str], again: ModelR
 
 
 def renamed(calls: Sequence[ToolCall], taken: Collection[str]) -> list[ToolCall]:
-    """Return the calls under ids that no other call has: some servers number the calls of every answer anew.
+    """Return the calls under ids that no other call has: some servers restart their numbers with every answer.
 
     >>> [call.id for call in renamed([ToolCall("call_0", "look", "{}")], {"call_0"})]
     ['call_0_1']

@@ -131,7 +131,7 @@ class LiveCalls:
         return out
 
     def closed(self, response: ModelResponse) -> ModelResponse:
-        """The answer as it was when the model was stopped, so that it can be judged.
+        """Return the answer as it was when the model was stopped, so that it can be validated.
 
         The faulty call is closed where it was open; one that had hardly begun is left out.
         """

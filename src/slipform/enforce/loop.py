@@ -437,7 +437,7 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
 
 
 def _next_strategy(plan: Plan, attempts: int, *, endless: bool) -> OutputStrategy:
-    """How to ask after so many attempts; after one whose answer never ended, in another way."""
+    """Return the strategy of the next attempt; after an answer that never ended, another one."""
     if endless and not plan.wording.list_keys:
         return _another_strategy(plan)
     if attempts > 1 and plan.stronger:
@@ -455,7 +455,10 @@ def _another_strategy(plan: Plan) -> OutputStrategy:
 
 
 def _next_for_a_small_model(request: ModelRequest, verdict: Verdict, plan: Plan) -> _Turn:
-    """A small model repeats the bad answer that it is shown: it gets the question anew, for less where that will do."""
+    """Return the next request for a small model: the question alone, or a part of it.
+
+    Shown a bad answer, such a model repeats it.
+    """
     parts = None
     if plan.schema is not None and plan.reask_scope != "full" and verdict.violations and not verdict.is_cut:
         parts = misnamed_keys(verdict.value, verdict.violations, plan.schema.document)
@@ -465,6 +468,7 @@ def _next_for_a_small_model(request: ModelRequest, verdict: Verdict, plan: Plan)
 
 
 def _parts(verdict: Verdict, plan: Plan) -> Parts | None:
+    """Return the invalid parts of an answer, to be requested alone; None where the whole answer is requested again."""
     small = len(verdict.candidate) <= SMALL
     if plan.schema is None or plan.reask_scope == "full" or (small and plan.reask_scope == "auto") or verdict.is_cut:
         return None
@@ -495,6 +499,7 @@ def _words_of(message: Message) -> str:
 def _recorded(
     report: Report, response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float
 ) -> Report:
+    """Return the report with one more attempt, and each warning once."""
     attempt = _attempt_of(response, verdict, turn, plan, seconds)
     if (report.attempts or plan.keep_text) and turn.request.messages:
         attempt = msgspec.structs.replace(attempt, asked=_words_of(turn.request.messages[-1]))
@@ -508,6 +513,7 @@ def _recorded(
 
 
 def _attempt_of(response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Plan, seconds: float) -> Attempt:
+    """Return the record of one attempt."""
     strategy = None
     if response.warnings:
         strategy = next((each.strategy for each in response.warnings if isinstance(each, DowngradeWarning)), None)
@@ -557,6 +563,7 @@ def _is_offered(call: ToolCall, plan: Plan) -> bool:
 def _failure(
     verdict: Verdict, report: Report, ended: str | None, plan: Plan, request: ModelRequest
 ) -> EnforcementError:
+    """Return the error of a call that has no attempts or budget left, with its report."""
     error = verdict.error or EnforcementError("The answer could not be validated")
     if plan.guard.response_format_fail_hard and not isinstance(error, RefusalError):
         error = as_invalid_format(error)

@@ -73,6 +73,7 @@ def complaints(validators: Sequence[Validator], typed: Any, value: Any) -> list[
 
 
 def _as_list(returned: Any) -> Sequence[Any]:
+    """Return what a validator returned as a list of complaints; a pair of place and text is one complaint."""
     if returned is None:
         return ()
     if isinstance(returned, list):
@@ -84,6 +85,7 @@ def _as_list(returned: Any) -> Sequence[Any]:
 
 
 def _violation(complaint: Any, validator: Validator, value: Any) -> Violation:
+    """Return the violation that a validator's complaint states; raises `TypeError` for any other value."""
     if isinstance(complaint, str):
         return violation_at((), "validator", complaint, value)
     place, message = complaint if isinstance(complaint, tuple) and len(complaint) == 2 else (None, None)

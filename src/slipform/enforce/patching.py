@@ -61,7 +61,7 @@ class PatchContext:
 
 
 def fixes(violation: Violation, context: PatchContext) -> Iterator[Fix]:
-    """The edits that may mend this violation, best first; each is to be tried, none to be trusted."""
+    """Yield the edits that may fix this violation, best first; each has to be tried."""
     steps = violation.steps or ()
     switches = context.switches
     document = context.reader.document
@@ -107,6 +107,7 @@ def _dropped(steps: PathSteps, dropped: Any) -> PatchEdit:
 
 
 def _missing(violation: Violation, current: Any, holder: Mapping[str, Any], context: PatchContext) -> Iterator[Fix]:
+    """Yield fixes for a missing key: another key spelled like it, or a value that the schema itself gives."""
     if not isinstance(current, Mapping):
         return
     steps = violation.steps or ()
@@ -125,6 +126,7 @@ def _missing(violation: Violation, current: Any, holder: Mapping[str, Any], cont
 
 
 def _given_by_the_schema(steps: PathSteps, shape: Any, switches: Switches) -> Iterator[Fix]:
+    """Yield the value that the schema gives for a missing key: its only value, or its default."""
     if not isinstance(shape, Mapping):
         return
     only = [shape["const"]] if "const" in shape else shape.get("enum")
@@ -311,7 +313,7 @@ def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches, wrapped: int)
 
 
 def _try_fixes(trials: _Trials, reader: SchemaReader, allowed: Switches) -> bool:
-    """Try the edits that may mend what is wrong now; whether any counted."""
+    """Try the edits that may fix what is wrong now; return whether one helped."""
     context = PatchContext(trials.now.value, reader, allowed)
     choices = []
     for violation in trials.now.violations[:_MOST_TRIED]:
@@ -430,6 +432,7 @@ class _Edited:
         return self._put(edit.source[:-1], {(new if key == old else key): each for key, each in holder.items()})
 
     def _put(self, steps: PathSteps, new: Any) -> bool:
+        """Write, or with ABSENT remove, the value at a path; return whether that changed anything."""
         if not steps:
             is_same = new is self.value
             self.value = new

@@ -53,7 +53,7 @@ class Attempt(msgspec.Struct, frozen=True):
     strategy: OutputStrategy
     model: str = ""
     candidate: str = ""
-    """The JSON that was judged, or the text in its place."""
+    """The JSON that was validated, or the text in its place."""
     text: str | None = None
     """What the model wrote, kept only when asked for."""
     repairs: tuple[RepairEdit, ...] = ()

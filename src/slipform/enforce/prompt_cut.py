@@ -71,7 +71,7 @@ def _words(messages: Sequence[Message]) -> str | None:
 
 
 def _exceeds(words: str, tokens: int) -> bool:
-    """Whether a text takes more than so many tokens; it is read no further than that takes."""
+    """Whether a text takes more than this many tokens; no more of it is read than needed."""
     left = (tokens + 1) * _BYTES_PER_TOKEN
     for start in range(0, len(words), _PIECE):
         left -= _bytes(_RUNS.sub(r"\1", words[start : start + _PIECE]))

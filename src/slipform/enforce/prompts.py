@@ -37,7 +37,7 @@ class Parts:
     """The shape of the answer: one key per place."""
 
     def merged(self, answer: Any) -> Any:
-        """The value with the answered parts put in place; what was not answered stays as it was."""
+        """Return the value with the answered parts inserted; what was not answered stays as it was."""
         if not isinstance(answer, Mapping):
             return self.value
         edits = [
@@ -373,6 +373,7 @@ def _call_result(violations: Sequence[Violation]) -> str:
 
 
 def _prompted(request: ModelRequest, schema: Mapping[str, Any] | None, wording: Wording) -> Worded:
+    """Return the request with the schema, an example and instructions in its prompt."""
     instruction = FIRST_WITHOUT_SCHEMA
     warnings = tuple[ModelWarning, ...]()
     if schema is not None:

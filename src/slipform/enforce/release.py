@@ -229,7 +229,7 @@ class ReleaseGate:
 
     A scalar is released when it has closed and is valid, a string that may be anything as it grows, a key when it is
     allowed and its value is released, a container when it is certain which alternative of the schema it follows and
-    something in it leaves. The end is released only when the whole has been judged, so that an invalid answer cannot be
+    something in it leaves. The end is released only when the whole has been validated: an invalid answer cannot be
     taken for a finished one. Without `after_prose`, JSON that follows more than a short lead-in is released at the end.
     Of the arguments of a `call` also the opening bracket is released early, and all but the end where they come whole.
 
@@ -344,6 +344,7 @@ class ReleaseGate:
         return self._follow(own_text) if own_text else ""
 
     def _follow(self, text: str) -> str:
+        """Scan more of the JSON, and return what may be released of it."""
         scanner = self._scanner
         taken = scanner.feed(text)
         added = text if taken == len(text) else text[:taken]
@@ -359,7 +360,7 @@ class ReleaseGate:
             return ""
         self._fed += 1
         if scanner.complete and not self._call:
-            return ""  # the rest is released when the whole has been judged
+            return ""  # the rest is released when the whole has been validated
         return self._leave(added)
 
     def confirmed(self, standard: Requirement) -> bool:
@@ -403,7 +404,7 @@ class ReleaseGate:
         return StopPoint(path, fault.message, containers, text, member, call_id)
 
     def closed_text(self) -> str:
-        """What has been written, closed where it is open, so that it can be judged."""
+        """Return what has been written, closed where it is open, so that it can be validated."""
         text = "".join(self._pieces)
         half = half_escape(self._scanner)
         return (text[:-half] if half else text) + closers(self._scanner)
@@ -432,7 +433,7 @@ class ReleaseGate:
         self._left = len(whole)
 
     def _start(self, text: str) -> str | None:
-        """Where the JSON begins; prose, fences and reasoning before it are held back for good."""
+        """Return where the JSON begins; prose, fences and reasoning before it are never released."""
         if not self._began:
             text = text.lstrip()
             if not text:
@@ -483,6 +484,7 @@ class ReleaseGate:
         return added[:cut]
 
     def _certain(self) -> int:
+        """Return up to which character of the compact text everything is certain."""
         scanner = self._scanner
         undecided = self._tracker.undecided_from
         if undecided >= 0:

@@ -221,6 +221,7 @@ class EnforcedStream:
         return pieces
 
     def _observed(self, received: str, released: str) -> None:
+        """Report to the watch what was received, what was released, and how much is waiting."""
         waiting = 0
         if self._leads and self._gate is not None and not self._prose:
             waiting = self._gate.held
@@ -251,6 +252,7 @@ class EnforcedStream:
         return pieces
 
     def _take(self, batch: Sequence[CompletionChunk]) -> list[CompletionChunk]:
+        """Fold chunks into the answer; return those that may be sent now."""
         certain: list[CompletionChunk] = []
         for chunk in batch:
             if self._watched is not None:
@@ -315,6 +317,7 @@ class EnforcedStream:
             certain.append(aside._replace(extra={**chunk.extra, **aside.extra}) if chunk.extra else aside)
 
     def _say(self, text: str, certain: list[CompletionChunk]) -> None:
+        """Follow a piece of text: prose is sent unchanged, JSON as far as the gate releases it."""
         gate = self._gate
         piece = ""
         if self._prose:
@@ -458,6 +461,7 @@ class EnforcedStream:
         )
 
     def _read_answer(self) -> ModelResponse:
+        """Return the answer so far as a response, with the reason if the stream was stopped."""
         if self._watched is not None:
             response = self._watched.response()
         else:

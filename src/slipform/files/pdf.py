@@ -18,10 +18,10 @@ MAX_PAGES = 5_000
 _SCANNED_BELOW = 20
 """A page with fewer characters than this, and an image, is a scan."""
 _WIDE_GAP = 1.6
-"""A gap of so many character widths separates columns; justified text stays below it."""
+"""A gap of this many character widths separates columns; justified text stays below it."""
 _MAX_BLANKS = 40
 _PARAGRAPH_GAP = 1.7
-"""A distance of so many line heights between two lines is an empty line."""
+"""A distance of this many line heights between two lines is an empty line."""
 _PASSWORD_ERROR = 4
 """FPDF_ERR_PASSWORD of PDFium."""
 

@@ -66,6 +66,10 @@ class CallTable:
         return call, is_new
 
     def _find(self, delta: ToolDelta) -> OpenCall | None:
+        """Return the call that a delta belongs to: by its index, else its id, else the last call.
+
+        None for a new one.
+        """
         if delta.index is not None:
             call = self._by_index.get(delta.index)
             # Some servers give every parallel call the index 0: a second id with a name is a second call.
@@ -122,6 +126,7 @@ class ChoiceBuilder:
             self.raw_finish = chunk.raw_finish
 
     def _add_parts(self, parts: tuple[Part, ...]) -> None:
+        """Add whole parts in their place: thinking before the text that follows it."""
         for part in parts:
             if isinstance(part, Text):
                 self._end_text(part.extra)

@@ -77,6 +77,7 @@ class Evidence:
 
 
 def _pointers(pointers: Any) -> tuple[str, ...]:
+    """Return the JSON Pointers of `require_grounded`; raises `ConfigError` for anything else."""
     if not isinstance(pointers, list | tuple) or not all(isinstance(each, str) for each in pointers):
         raise ConfigError("`require_grounded` is a list of JSON Pointers", where="evidence.require_grounded")
     wrong = next((each for each in pointers if each and not each.startswith("/")), None)

@@ -105,6 +105,7 @@ class GrowingChannel:
         self._update(final=True)
 
     def _update(self, *, final: bool = False) -> None:
+        """Bring the value, and the error if there is one, up to date with the text so far."""
         if self.error is not None:
             return
         if self._parser.error is not None:
@@ -376,6 +377,7 @@ class Reducer:
         return StreamingCall(call.id, call.name, GrowingValue(call.pieces, len(call.pieces), value))
 
     def _commit(self, check: bool) -> ModelResponse:
+        """Build the response; with `check`, raise for text and arguments that do not fit."""
         first = self._first
         refusal = "".join(first.refusal)
         pieces = self._source()

@@ -225,7 +225,7 @@ class CallCount:
 class RequestFrame:
     """What was computed for a request and serves every other that differs from it in its conversation alone.
 
-    Agents send the same tools and the same schema with every turn: to plan, lower and check them anew each time would
+    Agents send the same tools and the same schema with every turn: to plan, lower and check them again each time would
     be most of the work. Code that computes something stores it here, under its own key.
 
     >>> frame = RequestFrame()

@@ -97,7 +97,7 @@ _BYTES_PER_TOKEN: Final = 4
 
 
 def guess_tokens(text: str | bytes) -> int:
-    """About how many tokens a text is: a token for every four bytes of UTF-8, rounded up.
+    """Return about how many tokens a text is: one for every four bytes of UTF-8, rounded up.
 
     >>> guess_tokens("Who is Ada?")
     3

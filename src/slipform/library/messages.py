@@ -85,6 +85,7 @@ def attachment(source: str) -> Text | Media:
 
 
 def _media(kind: _Kind, source: object, mime_type: str | None, name: str | None = None) -> Media:
+    """Return a part from an address, bytes or a file; raises `RequestError` where its type cannot be told."""
     if isinstance(source, str) and _is_address(source):
         read = media_from_url(source, kind, name)
         if mime_type is None:
@@ -181,6 +182,7 @@ def _read(item: object, where: str) -> tuple[Message, ...]:
 
 
 def _read_in_any_format(item: Mapping[str, Any], where: str) -> tuple[Message, ...]:
+    """Return the messages that a mapping holds in the first format that reads all of it."""
     first: RequestError | None = None
     was_read = False
     for name in _FORMATS:

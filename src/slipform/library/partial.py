@@ -115,6 +115,7 @@ def _is_scalar(bare: Any) -> bool:
 
 @lru_cache(maxsize=512)
 def _kind(shape: Any) -> Kind:
+    """Return how partial values of a Python type are shown."""
     bare = _bare(shape)
     origin = get_origin(bare)
     arguments = get_args(bare)
@@ -435,6 +436,7 @@ def _finished_part(partial: Partial[Any], key: PathStep) -> Any:
 
 
 def _growing(partial: Partial[Any], value: Any, kind: Kind, key: PathStep, open_path: ValuePath | None) -> Any:
+    """Return a part that has not ended: a partial container, the text so far, or UNSET."""
     if isinstance(value, dict | list) and kind.form != "scalar":
         memories = partial._memory.inner
         inner = memories.get(key)

@@ -224,6 +224,7 @@ def _pump(session: Session[Any]) -> Generator[None, None, None]:
 
 
 async def _pump_async(session: Session[Any]) -> AsyncGenerator[None, None]:
+    """Feed the session with chunks and tool results until it is over; yield after each."""
     while not session.over:
         if session.pending is not None:
             session.ran(await run_calls(session.toolbox, session.pending))

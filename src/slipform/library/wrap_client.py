@@ -422,6 +422,7 @@ class _WrappedCall:
         return parsed
 
     def _was_valid(self, response: Any, outcome: Outcome) -> bool:
+        """Whether the SDK's own response already is the outcome, so that it can be returned unchanged."""
         if len(outcome.report.attempts) > 1:
             return False
         answer = self.api.read(response)

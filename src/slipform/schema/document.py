@@ -128,6 +128,7 @@ def lookup(schema: Json, reference: object) -> Json:
 
 
 def _descend(node: Json, steps: Pointer) -> Json:
+    """Return the part of a document at a path; None when there is none."""
     for step in steps:
         if isinstance(node, Mapping):
             node = node.get(step)
@@ -294,6 +295,7 @@ class SchemaDocument:
             self._add(other, uri)
 
     def _add(self, document: Any, uri: str) -> SubSchema:
+        """Index every subschema of a document by its identity, and those with an address by that."""
         root = SubSchema(document, uri, "", uri)
         self._identified.setdefault(uri.rstrip("#"), root)
         stack: list[tuple[Any, tuple[str | int, ...], str, bool]] = [(document, (), uri, False)]
@@ -310,6 +312,7 @@ class SchemaDocument:
         return self._places.get(id(document), root)
 
     def _identify(self, node: Mapping[str, Any], steps: tuple[str | int, ...], base: str, uri: str) -> str:
+        """Index a subschema by its `$id` and anchors; return the base address of what is inside it."""
         if isinstance(name := node.get(self._id), str) and name:
             full = _join(base, name)
             base, fragment = urldefrag(full)
@@ -336,6 +339,7 @@ class SchemaDocument:
         return self._resolved[key]
 
     def _resolve(self, reference: str, base: str) -> SubSchema | None:
+        """Return the place that a reference from a base address leads to; None when it is unknown."""
         target, fragment = urldefrag(_join(base, reference))
         fragment = unquote(fragment)
         if fragment and not fragment.startswith("/"):
@@ -382,6 +386,7 @@ class SchemaDocument:
         return written
 
     def _without_names(self, node: dict[str, Any]) -> dict[str, Any]:
+        """Return a subschema with references as pointers, and without the addresses that only names need."""
         renamed: dict[str, Any] = {}
         for key, value in node.items():
             if key in REFERENCES and isinstance(value, str):

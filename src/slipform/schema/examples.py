@@ -74,6 +74,7 @@ class _Writer:
         return "".join(parts)
 
     def _one_operation(self, operation: str, argument: Any) -> str | None:
+        """Return a text that matches one operation of a parsed pattern; None where that is not known."""
         if operation == "LITERAL":
             return chr(argument)
         if operation == "NOT_LITERAL":
@@ -248,6 +249,7 @@ class _Maker:
         raise _NoExampleError
 
     def _typed(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> Any:
+        """Return a value of the type that a schema names, or else implies."""
         named = node.get("type")
         if isinstance(named, str):
             return self._of_type(named, node, place, depth, variant)
@@ -272,6 +274,7 @@ class _Maker:
         return None if kind == "null" else variant % 2 == 0
 
     def _object(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> dict[str, Any]:
+        """Return an object with the required properties, and with others as far as it needs or shows some."""
         properties: dict[str, Any] = node["properties"] if isinstance(node.get("properties"), dict) else {}
         needed = _needed_names(node)
         least = node.get("minProperties", 0)
@@ -302,6 +305,7 @@ class _Maker:
         *,
         must: bool,
     ) -> dict[str, Any]:
+        """Return a property with its value; empty where there is none and it need not be there."""
         rule = properties.get(name, node.get("additionalProperties", True))
         inner = self._place_of(rule, place)
         for pattern, sub in (node.get("patternProperties") or {}).items():
@@ -331,6 +335,7 @@ class _Maker:
         return SubSchema(True, "", "", place.base)
 
     def _array(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> list[Any]:
+        """Return an array with as many items as it needs, in a generous example at least one."""
         first, rule = tuple_parts(node)
         least = node.get("minItems", 0)
         count = max(least, len(first) if self.generous else 0)
@@ -380,6 +385,7 @@ def _merge_schemas(one: Any, other: Any) -> Any:
 
 
 def _merge_keyword(out: dict[str, Any], key: str, value: Any) -> None:
+    """Add a keyword to a merged schema: bounds are tightened, properties merged, choices combined."""
     if key == "required" and isinstance(out.get(key), list):
         out[key] = list(dict.fromkeys([*out[key], *value]))
     elif key in {"properties", "patternProperties", "dependentRequired"} and isinstance(out.get(key), dict):
@@ -393,6 +399,7 @@ def _merge_keyword(out: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _number(node: Mapping[str, Any], variant: int, *, whole: bool) -> Any:
+    """Return the smallest number that fits, or with a `variant` another one."""
     low, high, step = _bounds(node)
     unit: Any = step or 1
     value: Any = unit
@@ -417,6 +424,7 @@ def _bounds(node: Mapping[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def _text(node: Mapping[str, Any], variant: int) -> str:
+    """Return a text of the wanted pattern, format or length; raises `_NoExampleError` where none is found."""
     least = int(node.get("minLength", 0))
     most = node.get("maxLength")
     if isinstance(pattern := node.get("pattern"), str):

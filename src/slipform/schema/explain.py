@@ -115,6 +115,7 @@ class _Explainer:
             self._as_the_validator_says(place, value, steps)
 
     def _keywords(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
+        """Add the violations of a place, keyword by keyword; before draft 2019-09 `$ref` hides those beside it."""
         node = place.node
         if REF in node and self.compiled.reference_hides_siblings:
             _reference(self, place, value, steps, REF)
@@ -184,6 +185,7 @@ def _all_of(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, ke
 
 
 def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
+    """Add the violation of a union: more than one alternative fits, or none, and then how far the nearest one is."""
     branches = [walk.below(place, keyword, number) for number in range(len(place.node[keyword]))]
     walk.work.spend(len(branches) * _UNION_COST)
     fitting = [number + 1 for number, branch in enumerate(branches) if walk.work.fits(branch, value)]
@@ -321,6 +323,7 @@ def _pattern_properties(walk: _Explainer, place: SubSchema, value: Any, steps: P
 
 
 def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
+    """Add a violation for each key that is not allowed, and those inside keys that are neither listed nor matched."""
     if not isinstance(value, Mapping):
         return
     declared = place.node.get("properties") or {}
@@ -353,6 +356,7 @@ def _property_names(walk: _Explainer, place: SubSchema, value: Any, steps: PathS
 
 
 def _items(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
+    """Add the violations of an array's items, for both spellings of tuples."""
     if not isinstance(value, (list, tuple)):
         return
     if isinstance(place.node[keyword], list):
@@ -374,6 +378,7 @@ def _items(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
 
 
 def _contains(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
+    """Add the violation of too few, or too many, items that fit `contains`."""
     if not isinstance(value, (list, tuple)):
         return
     rule = walk.below(place, keyword)

@@ -79,6 +79,7 @@ def json_key(value: Json) -> str:
 
 
 def _with_whole_numbers(value: Json) -> Json:
+    """Return the value with floats that are whole numbers as integers."""
     if isinstance(value, list):
         return [_with_whole_numbers(item) for item in value]
     if isinstance(value, dict):

@@ -140,12 +140,13 @@ def _violation(place: _Place, message: str, keyword: str = "json") -> Violation:
         steps.append(place[1])
         place = place[0]
     path = tuple(reversed(steps))
-    if len(path) > 100:  # such a path is of no use to anyone
+    if len(path) > 100:  # nobody could read such a path
         path = path[:100]
     return Violation(join_pointer(path), "", keyword, message, expected="a JSON value", steps=path)
 
 
 def _fault_in(item: Any) -> str | None:
+    """Return why a value by itself is not JSON; None when it is."""
     if item is None or isinstance(item, (bool, int)):
         return None
     if isinstance(item, str):
@@ -359,6 +360,7 @@ class _Graph:
         return [*self._here[key], *(sub for alone, shared in self._below[key] for sub in (*alone, *shared))]
 
     def _close(self, key: int) -> None:
+        """Weigh a finished group of places that lead to one another; refuse a loop that consumes nothing."""
         members: list[SubSchema] = []
         while True:
             place = self._open.pop()
@@ -444,6 +446,7 @@ def edges(index: SchemaDocument, place: SubSchema) -> tuple[list[SubSchema], lis
 
 
 def _subschemas(index: SchemaDocument, place: SubSchema, keyword: str, value: Any) -> Iterator[SubSchema]:
+    """Yield the subschemas that a keyword holds: one, a list of them, or a map."""
     if isinstance(value, list):
         yield from (index.child(place, keyword, number) for number in range(len(value)))
     elif keyword in MAPS and isinstance(value, dict):

@@ -44,14 +44,14 @@ _BESIDE = frozenset({*REFERENCES, "allOf", "title", "description", "default"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceNode:
-    """One subschema at one place. `skip` names keywords of it that are dealt with elsewhere."""
+    """One subschema at one place. `skip` names keywords of it that are handled elsewhere."""
 
     schema: Mapping[str, Any] | bool
     pointer: str
     skip: frozenset[str] = frozenset()
 
     def get(self, keyword: str) -> Any:
-        """Return the keyword's value, or None when it is absent or dealt with elsewhere."""
+        """Return the keyword's value, or None when it is absent or handled elsewhere."""
         if isinstance(self.schema, bool) or keyword in self.skip:
             return None
         return self.schema.get(keyword)
@@ -225,6 +225,7 @@ def keywords_in(part: SourceNode) -> frozenset[str]:
 
 
 def _conjuncts(source: SchemaSource, part: SourceNode, only_ref: bool) -> list[SourceNode]:
+    """Return the parts that a part refers to or merges, which hold for the same value."""
     below = []
     for keyword in (REF,) if only_ref else REFERENCES:
         ref = part.get(keyword)
@@ -306,6 +307,7 @@ def _has_reference(value: Any) -> bool:
 
 
 def _annotate(shape: Conjunction, part: SourceNode) -> None:
+    """Take the first title, description and default."""
     if isinstance(part.schema, bool) or _NOTES.isdisjoint(part.schema):
         return
     if shape.title is None and isinstance(part.get("title"), str):
@@ -317,6 +319,7 @@ def _annotate(shape: Conjunction, part: SourceNode) -> None:
 
 
 def _type(shape: Conjunction, part: SourceNode) -> bool:
+    """Narrow the types to those that a part names; return whether it names any."""
     kinds = part.get("type")
     names = [kinds] if isinstance(kinds, str) else kinds
     if not isinstance(names, list) or not names:
@@ -329,6 +332,7 @@ def _type(shape: Conjunction, part: SourceNode) -> bool:
 
 
 def _enum(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
+    """Narrow the listed values to those that a part lists too."""
     for keyword in ("enum", "const"):
         if isinstance(part.schema, bool) or keyword not in part.schema or not source.knows(keyword):
             continue
@@ -345,6 +349,7 @@ def _enum(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
 
 
 def _tighten_bound(shape: Conjunction, part: SourceNode, keyword: str) -> None:
+    """Keep a bound if it is tighter than the one so far."""
     value = part.get(keyword)
     if value is True and keyword.startswith("exclusive"):  # draft 4
         value = part.get(keyword[9:].lower())
@@ -356,6 +361,7 @@ def _tighten_bound(shape: Conjunction, part: SourceNode, keyword: str) -> None:
 
 
 def _bounds(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
+    """Collect a part's bounds, and keywords that only the validator can check."""
     keywords = keywords_in(part) & _BOUNDING
     if not keywords:
         return
@@ -388,7 +394,7 @@ def infer(shape: Conjunction) -> None:
 
 
 Openness: TypeAlias = Literal["closed", "schema", "true", "implicit"]
-"""Other keys are refused, must fit a schema, are allowed in so many words, or are not spoken of."""
+"""Other keys are refused, must fit a schema, are explicitly allowed, or are not mentioned."""
 
 
 @dataclass(slots=True)
@@ -440,6 +446,7 @@ def object_view(source: SchemaSource, parts: tuple[SourceNode, ...], loosened: l
 
 
 def _requirements(source: SchemaSource, view: ObjectView, part: SourceNode) -> None:
+    """Collect a part's required keys, and what it says of keys that are not listed."""
     required = part.get("required")
     if isinstance(required, list):
         view.required |= {name: None for name in required if isinstance(name, str)}
@@ -474,6 +481,7 @@ def _keys(source: SchemaSource, view: ObjectView, part: SourceNode) -> None:
 
 
 def _pattern_keys(source: SchemaSource, view: ObjectView, parts: tuple[SourceNode, ...], pattern: str) -> None:
+    """Collect what all parts say of the keys that match a pattern; a part that forbids them removes it."""
     for part in parts:
         other = part.get("additionalProperties")
         if pattern in _mapping(part, "patternProperties"):
@@ -510,7 +518,7 @@ def _dependent_names(parts: tuple[SourceNode, ...]) -> list[str]:
 
 
 def _loosen(source: SchemaSource, view: ObjectView, conditional: list[SourceNode]) -> None:
-    """List the keys that conditional subschemas mention, so that closing the object does not shut them out."""
+    """List the keys that conditional subschemas mention, so that closing the object does not exclude them."""
     queue = list(conditional)
     visited: set[SourceNode] = set()
     while queue and len(visited) < 200:

@@ -387,6 +387,7 @@ def places_alive(pattern: str) -> int:
 
 
 def _is_one_path(pattern: str) -> bool:
+    """Whether a pattern can be matched in one way only, so that matching it is linear."""
     choices = 0
     place = 0
     while place < len(pattern):

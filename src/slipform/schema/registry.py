@@ -114,6 +114,7 @@ def _parse(text: str, suffix: str) -> Any:
 
 
 def _from_reference(reference: str) -> Schema[Any]:
+    """Return the schema of the Python type that `module:Class` names; raises `ConfigError` where there is none."""
     module, colon, names = reference.partition(":")
     if not (module and colon and names):
         raise ConfigError("A reference to a Python type is written `module:Class`", where=reference)

@@ -77,6 +77,7 @@ def signature_of(function: Callable[..., Any], *, name: str | None = None) -> Si
 
 
 def _read(function: Callable[..., Any], name: str | None) -> Signature:
+    """Return a function's name, description and arguments as a tool has them; raises `SchemaError`."""
     bare = _unwrapped(function)
     called = name or str(getattr(bare, "__name__", type(bare).__name__))
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", called):
@@ -128,6 +129,7 @@ class _DocstringReader:
         """The indent of the section's entries; -1 before the first."""
 
     def read(self, line: str, next_line: str) -> None:
+        """Take a line: a section's heading, a Sphinx field, an argument's description, or text."""
         if _SECTION.match(line):
             self._section = "numpy" if _RULE.match(next_line) else "google"
             self._current = None
@@ -147,6 +149,7 @@ class _DocstringReader:
             self._read_entry(line)
 
     def _read_entry(self, line: str) -> None:
+        """Take a line of a section of arguments: an argument's first line, a further one, or the section's end."""
         depth = len(line) - len(line.lstrip())
         if self._indent < 0:
             self._indent = depth

@@ -44,6 +44,7 @@ def name_of(shape: Any) -> str:
 
 
 def _type_name(shape: Any) -> str:
+    """Return a readable name for a Python type, its arguments included."""
     origin = get_origin(shape)
     arguments = get_args(shape)
     if origin is Annotated:

@@ -78,6 +78,7 @@ def _says_object(node: Mapping[str, Any]) -> bool:
 
 
 def _object_rules(schema: Mapping[str, Any], path: _Path) -> Iterator[StrictSchemaError]:
+    """Yield an object's breaches of strict mode: open to other keys, or with optional properties."""
     if schema.get("additionalProperties") is not False:
         yield AdditionalPropertiesNotFalse(_path_text(path))
     properties = schema.get("properties")

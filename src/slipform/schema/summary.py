@@ -192,7 +192,7 @@ def _has_parts(node: Mapping[str, Any]) -> bool:
 
 
 def _tidy(schema: Any) -> Any:
-    """Definitions that are used once are put in their place; unused ones go, and so do addresses no one uses."""
+    """Inline definitions that are used once; remove unused ones, and addresses that nothing refers to."""
     if not isinstance(schema, dict):
         return schema
     nodes = [node for _, node in subschemas(schema)]

@@ -70,7 +70,7 @@ def is_time(text: str) -> bool:
 
 
 def is_duration(text: str) -> bool:
-    """An ISO 8601 duration, with sign and fractions if need be.
+    """An ISO 8601 duration, which may have a sign and fractions.
 
     >>> is_duration("-P1DT0.5S"), is_duration("one day")
     (True, False)
@@ -135,7 +135,7 @@ def _without_metaschema_id(document: dict[str, Any]) -> dict[str, Any]:
 
 
 class Compiled:
-    """A schema made ready. Thread-safe: parts are compiled on demand and only ever added.
+    """A compiled schema. Thread-safe: parts are compiled on demand and only ever added.
 
     >>> Compiled({"type": "integer"}).is_valid(3)
     True
@@ -247,6 +247,7 @@ class Compiled:
         return part
 
     def _compile(self, schema: dict[str, Any]) -> jsonschema_rs.Validator:
+        """Return jsonschema-rs' validator; raises `SchemaError` for a schema that it refuses."""
         try:
             registry = None
             counted = self._pattern_use.counted

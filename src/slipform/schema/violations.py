@@ -115,7 +115,7 @@ def path_steps(path: str) -> tuple[str | int, ...]:
 
 
 def guess_steps(path: str) -> tuple[str | int, ...]:
-    """Take a pointer apart when the value is not at hand: a number is taken for an array place."""
+    """Split a pointer when the value is not known: a number is read as an array's index."""
     return tuple(int(part) if part.isdecimal() and part.isascii() else part for part in split_pointer(path))
 
 

@@ -264,6 +264,7 @@ async def _finish(peers: AbstractSet[_Peer]) -> None:
 
 
 def _encode_step(step: Step, received: Received, shape: VendorFormat) -> Raw:
+    """Return a step of the script as the bytes of a response, streamed where the request asks for that."""
     if isinstance(step, Raw):
         return step
     answer = step if isinstance(step, Answer) else Answer(step)
@@ -347,6 +348,7 @@ class _Peer(asyncio.Protocol):
         self.task = self._loop.create_task(self._play(step, received))
 
     async def _play(self, step: Raw, received: Received) -> None:
+        """Write a response as its step says: paced, cut off, hanging or unframed."""
         if step.latency:
             await asyncio.sleep(step.latency)
         if not step.unframed:

@@ -256,6 +256,7 @@ class _Search:
         return restart
 
     def _match_bracket(self, at: int, kind: str) -> int:
+        """Read what begins at a bracket; return where the search continues."""
         text = self.text
         if not self._can_open_json(at) or self._is_lone(at):
             if kind == "thought":

@@ -1,6 +1,6 @@
 """Detect where in a stream of text the JSON begins and ends: `JsonFenceDetector`.
 
-Streaming can only take the first thing that looks like JSON; with the whole text at hand, `candidates` does better.
+Streaming can only take the first thing that looks like JSON; with the whole text, `candidates` does better.
 """
 
 from __future__ import annotations
@@ -272,6 +272,7 @@ class JsonFenceDetector:
         return self._process(last=True)
 
     def _process(self, *, last: bool) -> FenceResult:
+        """Find the start of the JSON, then follow it to its end; return what can be passed on."""
         text = "".join(self._chunks)
         self._chunks.clear()
         if self.failed:

@@ -364,6 +364,7 @@ class LiftedText(ScanListener):
                 return
 
     def _record(self, plan: RecordPlan, begin: Begin) -> ValueSteps:
+        """Follow an object whose keys are renamed or encoded, and write it as the caller's."""
         begin()
         self._write("{")
         container = _Container()
@@ -672,6 +673,6 @@ def _alternative(table: Table, members: dict[str, Any], open_key: str | None) ->
 
 
 def _is_sure(test: Test, members: dict[str, Any], open_key: str | None) -> bool:
-    """Whether an open object already answers a test for good: the key is there, and its value, if asked, is whole."""
+    """Whether an open object already decides a test: the key is there, and its value is whole where needed."""
     word, key, _ = test
     return key in members and (word in ("has", "lacks", "kind", "other_kind") or key != open_key)

@@ -145,6 +145,7 @@ def load_broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
 
 
 def _find_and_repair(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
+    """Find, repair and choose the JSON in a text, and add the doubts that the text around it raises."""
     text = without_template(text)
     if is_open_channel(text):
         raise _no_json_error(text, 0, UNFINISHED_REASONING)

@@ -33,7 +33,7 @@ _CLASSES: Final = {"bare": 1, "sequence": 1, "weak": 2, "struck": 3, "cited": 3}
 _IN_PROSE: Final = frozenset({"bare", "sequence", "weak", "cited"})
 _COMMAS: Final = frozenset({"missing_comma", "guessed_comma"})
 _MAX_PATCHED: Final = 20
-"""How many candidates of a text are judged with their patches; those after them without."""
+"""How many candidates of a text are compared with their patches; those after them without."""
 _MAX_EXPLAINED: Final = 200
 """How many candidates have their violations counted and their other readings tried; those after them fit or do not."""
 _MAX_CUE: Final = 120
@@ -334,6 +334,7 @@ def _not_a_number(edit: RepairEdit) -> str:
 def _several_note(
     candidates: list[RepairedCandidate], given_up: list[GivenUp], best: _Ranked, *, is_doubt: bool
 ) -> tuple[LoadWarning, ...]:
+    """Return the warning that a text has several pieces of JSON, and why this one was chosen; nothing for one piece."""
     loaded = best.loaded
     count = _count(candidates) + len(given_up) - sum(each.start == loaded.start for each in given_up)
     if len(candidates) == 1 and (parts := candidates[0].repaired.parts) and not isinstance(loaded.value, list):
@@ -367,6 +368,7 @@ def _load_as_list(text: str, candidates: list[RepairedCandidate]) -> Loaded | No
 
 
 def _interpretations(source: RepairSource, candidate: RepairedCandidate, hint: Hint, order: int) -> Iterator[Loaded]:
+    """Yield the readings of a candidate: its parts one by one, the whole, and the arguments of a call in it."""
     repaired = candidate.repaired
     if repaired.parts and candidate.kind != "lines" and not _is_joined(repaired):
         for start, end in repaired.parts[:_MAX_PATCHED]:

@@ -63,7 +63,7 @@ def deltas_between(scanner: JsonScanner, before: Position, after: Position) -> t
     for depth in range(len(old) - 1, common - 2, -1):
         frame, count = old[depth]
         until = new[depth][1] if depth < common else frame.count
-        # The child that was open at `count`, if there was one, has been dealt with.
+        # The child that was open at `count`, if there was one, has been handled.
         open_child = depth + 1 < len(old) or before.length >= 0
         _closed_children(out, frame, count + open_child, until)
     for frame, count in new[common:]:
@@ -228,7 +228,7 @@ class Parser:
     def open_path(self) -> tuple[str | int, ...] | None:
         """Where the text is now: the innermost container or string that has not closed; None when none is open.
 
-        Everything that shows and is not on this path is closed for good.
+        Everything that shows and is not on this path will not change again.
 
         >>> Parser().feed('{"a": 1, "b": [true, "x').open_path
         ('b', 1)

@@ -51,7 +51,7 @@ _OF_THE_WHOLE: Final = (
     "not", "if", "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "dependentRequired",
     "dependentSchemas", "dependencies", "uniqueItems", DYNAMIC_REF, RECURSIVE_REF,
 )  # fmt: skip
-"""What can only be judged when all of a value is there."""
+"""What can only be decided when all of a value is there."""
 _OF_CLOSED_CONTAINERS: Final = (
     "not", "if", "then", "else", "contains", "minContains", "maxContains", "propertyNames", "dependentRequired",
     "dependentSchemas", "dependencies", "uniqueItems",
@@ -93,13 +93,13 @@ class Leaf:
         """Those keywords, for a scalar that has ended."""
         self.pattern: str | None = None
         self.container_needs_whole: bool = False
-        """Whether a container can only be judged with the whole answer."""
+        """Whether a container can only be decided with the whole answer."""
         self.container_is_undecided: bool = False
-        """Whether a container can be judged neither as it grows nor when it closes."""
+        """Whether a container can be decided neither as it grows nor when it closes."""
         self.container_check: Schema[Any] | None = None
-        """Those keywords that can be judged when a container closes."""
+        """Those keywords that can be decided when a container closes."""
         self.scalar_needs_whole: bool = False
-        """Whether a scalar, too, can only be judged then."""
+        """Whether a scalar, too, can only be decided then."""
         self.choice: int = 0
         """Marks a branch of a `oneOf`, of which no second one may fit; 0 for any other leaf."""
         if exact:
@@ -145,7 +145,7 @@ class Leaf:
             self.container_is_undecided = True
 
     def says_something(self) -> bool:
-        """Whether any value is refused because of it, or cannot be judged."""
+        """Whether it refuses any value, or cannot be decided."""
         if self.structural or self.types is not None or self.scalar_needs_whole or self.choice:
             return True
         return bool(self.required) or bool(self.limits)
@@ -290,7 +290,7 @@ class Node:
 
 
 class NormalForm:
-    """A schema made ready; it holds the schema, so that the parts of it keep their identity.
+    """A prepared schema; it holds the schema, so that the parts of it keep their identity.
 
     One serves any number of texts at a time.
     """

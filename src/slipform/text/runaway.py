@@ -82,6 +82,7 @@ class RunawayDetector:
         return Runaway(kind, self._length) if kind else None
 
     def _kind(self) -> str:
+        """Return what the end of the text repeats: "blanks", "digits", "string" or "text"; empty for nothing."""
         tail = self._tail
         if not self._prose:
             blanks = _blanks_at_end(tail)

@@ -159,7 +159,7 @@ class JsonScanner:
         self.depth: int = 0
         self.state: int = VALUE
         self.offset: int = 0
-        """Characters before the piece at hand."""
+        """Characters before the current piece."""
         self.line: int = 1
         self.line_start: int = 0
         self.version: int = 0
@@ -256,7 +256,7 @@ class JsonScanner:
         return self.fail(text, i, "unexpected_character", "This cannot stand here")
 
     def fail(self, text: str, i: int, code: str, message: str) -> int:
-        """Stop for good at this character; returns the index that ends the loop."""
+        """Stop at this character, permanently; return the index that ends the loop."""
         if self.listener is not None:
             self.tell_text(self.listener)
         if self.stopped:  # what came before was wrong already, however the text was cut into pieces
@@ -270,7 +270,7 @@ class JsonScanner:
         return len(text)
 
     def note(self, i: int, code: str, before: str, after: str) -> None:
-        """Record something at index `i` of the piece at hand."""
+        """Record something at index `i` of the current piece."""
         if self.listener is not None:
             self.tell_text(self.listener)
         if not self.stopped:

@@ -317,7 +317,7 @@ class LenientScanner(JsonScanner):
         return self.end_bare_key(end, token)
 
     def in_value(self) -> bool:
-        """Whether the word at hand is a value and not a key."""
+        """Whether the current word is a value and not a key."""
         return self.resume != KEY and self.resume != FIRST_KEY
 
     def end_bare_key(self, i: int, token: str) -> int:

@@ -51,7 +51,7 @@ class Mismatch:
 
 
 class AllowedChanges(Protocol):
-    """Which faults may be changed away before the answer is judged; asked only about faults."""
+    """Which faults a patch may remove before the answer is validated; called for faults only."""
 
     def of_scalar(self, value: Any, alternatives: list[Alternative], *, optional: bool) -> bool:
         """Whether a whole scalar in the wrong place may become right; `optional` says that its key may be left out."""
@@ -517,7 +517,7 @@ class Tracker(ScanListener):
         return frozenset(declared.difference(top.keys))
 
     def _is_optional(self) -> bool:
-        """Whether the key of the value at hand may be left out."""
+        """Whether the key of the current value may be left out."""
         if not self.tracks or not self.tracks[-1].is_object:
             return False
         key = self.tracks[-1].key

@@ -89,6 +89,7 @@ def scalar_fault(value: Any, kind: str, alternative: Alternative) -> str | None:
 
 
 def _is_within_limits(value: Any, kind: str, leaf: Leaf) -> bool:
+    """Whether a scalar is within the lengths and bounds of a leaf."""
     limits = leaf.limits
     if kind == "string":
         return bool(limits.get("minLength", 0) <= len(value) <= limits.get("maxLength", len(value)))

@@ -130,7 +130,7 @@ class Frame:
         return self.items.copy()
 
     def catch_up(self, version: FrameVersion) -> bool:
-        """Take the open child out of an old version and put in what closed since; false when it cannot be done."""
+        """Replace the open child of an old version by what closed since; return False when that is not possible."""
         # Only a reader who changed the value can make the lengths differ in the end.
         if not self.is_object:
             items: list[Any] = version.shown

@@ -16,7 +16,7 @@ from slipform.errors import WorkLimitError
 
 BASE_WORK: Final = 2_000_000
 WORK_PER_CHARACTER: Final = 120
-"""Units that an answer may cost: so many for any, and so many more for each of its characters."""
+"""Units that any answer may cost, and further units for each of its characters."""
 BASE_TRIALS: Final = 1_000_000
 TRIALS_PER_CHARACTER: Final = 20
 """The part of them for what is only tried: other readings of an ambiguous text, and patches."""

@@ -167,6 +167,7 @@ def _with_warning(report: Report, message: str) -> Report:
 
 
 def _fields(outcome: Outcome, plan: Plan, options: Evidence, others: Sequence[Any]) -> Mapping[str, FieldEvidence]:
+    """Return what is known of each leaf: its place in the source, confidence, and agreement of the samples."""
     check = next(check for check in plan.checks if isinstance(check, GroundedCheck))
     origins = value_origins(outcome.value, outcome.report.attempts, plan)
     agreed = votes(outcome.value, others) if options.samples else {}
@@ -237,6 +238,7 @@ def value_origins(value: Any, attempts: Sequence[Attempt], plan: Plan) -> dict[s
 def _with_parts(
     scores: Mapping[FieldPath, Confidence], response: ModelResponse, parts: Parts, plan: Plan
 ) -> dict[FieldPath, Confidence]:
+    """Return the scores with those of the parts that a retry answered in their places."""
     schema: Schema[Any] = Schema("parts", parts.schema)
     answered = judge(response, Requirement(schema, switches=plan.switches))
     if not isinstance(answered.value, Mapping):

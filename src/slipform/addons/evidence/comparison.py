@@ -104,6 +104,7 @@ def list_pairs(one: Sequence[Any], other: Sequence[Any]) -> list[tuple[int | Non
 
 
 def _pair_similar(one: Sequence[Any], other: Sequence[Any], pairs: dict[int, int], free: set[int]) -> None:
+    """Pair the remaining items of two lists, the most similar first; by position where there are too many."""
     left = [number for number in range(len(one)) if number not in pairs]
     if len(left) * len(free) > _MOST_PAIRS:
         pairs.update(zip(left, sorted(free), strict=False))
@@ -145,6 +146,7 @@ def _shared(one: Any, other: Any, budget: WorkBudget) -> int:
 def _compare_items(
     expected: Sequence[Any], at: PathSteps, answer: Sequence[Any], answered_at: PathSteps
 ) -> Iterator[LeafMatch]:
+    """Yield the comparison of two lists, item by item as they were paired."""
     for a, b in list_pairs(expected, answer):
         if a is None and b is not None:
             yield from _one_sided("extra", answer[b], (*answered_at, b))
@@ -155,6 +157,7 @@ def _compare_items(
 
 
 def _compare(expected: Any, at: PathSteps, answer: Any, answered_at: PathSteps) -> Iterator[LeafMatch]:
+    """Yield the comparison of two values, leaf by leaf."""
     if len(at) > _DEEPEST:
         verdict: ValueVerdict = "right" if is_equal(expected, answer) else "wrong"
         yield LeafMatch(verdict, join_pointer(at), join_pointer(answered_at), _field(at), expected, answer)
@@ -175,6 +178,7 @@ def _compare(expected: Any, at: PathSteps, answer: Any, answered_at: PathSteps) 
 def _compare_key(
     expected: Mapping[str, Any], at: PathSteps, answer: Mapping[str, Any], answered_at: PathSteps, key: str
 ) -> Iterator[LeafMatch]:
+    """Yield the comparison of a key's values; null and absent are the same."""
     expected_value = expected.get(key)
     answered_value = answer.get(key)
     if expected_value is None and answered_value is None:
@@ -245,6 +249,7 @@ def _number(value: Decimal) -> Hashable:
 
 
 def _text_readings(text: str) -> frozenset[Hashable]:
+    """Return all that a text may mean: a moment, an address, words, a name with the surname first, a number."""
     if moments := moments_of(text):
         return frozenset(("moment", moment) for moment in moments)
     if _ADDRESS.search(text):  # every sign of an address counts

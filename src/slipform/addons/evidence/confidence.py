@@ -67,7 +67,7 @@ def answer_confidence(
 ) -> dict[str, Confidence]:
     """Return how sure the model was of each leaf of `value`, which slipform made of the model's raw `text`.
 
-    `logprobs` are those of the vendor's answer; `schema` is the one that the value was judged by.
+    `logprobs` are those of the vendor's answer; `schema` is the one that the value was validated by.
 
     >>> logprobs = {"content": [{"token": "4", "logprob": -0.7}, {"token": "2", "logprob": 0.0}]}
     >>> round(answer_confidence(42, "42", logprobs)[""].score, 2)
@@ -146,7 +146,7 @@ def _offsets(tokens: Sequence[Token] | None, text: str) -> list[int] | str:
 
 
 def _score(tokens: Sequence[Token], offsets: list[int], places: list[int], byte_at: Callable[[int], int]) -> Confidence:
-    """Return the score of a leaf whose characters are at these places of the raw text; -1 for what was put in."""
+    """Return the score of a leaf whose characters are at these places of the raw text; -1 for what was inserted."""
     written = sorted(place for place in places if place >= 0)
     if not written:
         return Confidence(None, reason="the repair put it in" if places else "it is empty")
@@ -171,7 +171,7 @@ def _byte_offsets(text: str) -> Callable[[int], int]:
 def _with_places(written: Written) -> tuple[str, array[int]]:
     """Return the repaired JSON, and for each of its characters the place in the raw text.
 
-    -1 for one that was put in.
+    -1 for one that was inserted.
     """
     text = written.text
     at = written.start

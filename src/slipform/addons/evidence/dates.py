@@ -131,6 +131,7 @@ def _month(name: str) -> int:
 
 
 def _readings(match: re.Match[str]) -> Iterator[FoundDate]:
+    """Yield the dates that a match may mean; `4/5` is read both ways."""
     groups = match.groupdict()
     years = _years(groups["y"])
     start, end = match.span()
@@ -211,6 +212,7 @@ _MOMENT = re.compile(
 
 
 def _iso_moments(match: re.Match[str]) -> list[Moment]:
+    """Return the moment of an ISO 8601 date, time or both; none for a date that does not exist."""
     year, month, day, hour, minute, second = match.groups()
     when = (int(year), int(month), int(day or 0)) if year else None
     time = (int(hour), int(minute), int(second or 0)) if hour else None

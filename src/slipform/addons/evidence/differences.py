@@ -229,6 +229,7 @@ def _is_aside(one: Sequence[str], two: Sequence[str]) -> bool:
 
 
 def _is_same(one: Sequence[str], two: Sequence[str], shortest: int) -> bool:
+    """Whether two runs of words are the same but for articles, spelling and what scanners confuse."""
     if as_scanned("".join(one)) == as_scanned("".join(two)):
         return True
     if not one or not two:
@@ -256,6 +257,7 @@ def _is_misspelled(one: str, other: str, shortest: int) -> bool:
 
 
 def _are_opposites(one: str, other: str) -> bool:
+    """Whether two words differ only by beginnings or endings that turn their meaning around."""
     for first, second in (*_OPPOSITE_BEGINNINGS, *(pair[::-1] for pair in _OPPOSITE_BEGINNINGS)):
         if one.startswith(first) and other.startswith(second) and one[len(first) :] == other[len(second) :]:
             return True
@@ -266,7 +268,7 @@ def _are_opposites(one: str, other: str) -> bool:
 
 
 def _edits(one: str, other: str) -> int:
-    """Return how many letters two words differ in; one change more than a fifth of them is as good as any number."""
+    """Return how many letters two words differ in; counting stops at one change more than a fifth of them."""
     row = list(range(len(other) + 1))
     for number, letter in enumerate(one, 1):
         diagonal = row[0]

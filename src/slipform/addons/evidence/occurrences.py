@@ -59,6 +59,7 @@ class Lookup:
         return places
 
     def _search(self, value: Any, *, is_listed: bool) -> list[Occurrence] | None:
+        """Return the places of a scalar; None when the budget of work is spent."""
         source = self._source
         budget = self._budget
         if budget.is_spent:
@@ -89,6 +90,7 @@ def _literal_places(source: SourceIndex, word: str) -> Iterator[Occurrence]:
 
 
 def _numbers(source: SourceIndex, value: float) -> list[Occurrence]:
+    """Return the places of a number, in any notation."""
     if isinstance(value, float) and not math.isfinite(value):
         return []
     try:
@@ -157,6 +159,7 @@ def _is_half_a_name(source: SourceIndex, place: Occurrence) -> bool:
 
 
 def _as_number(source: SourceIndex, value: str) -> list[Occurrence]:
+    """Return the places of the number that a text is; an amount with decimals only where an amount is."""
     readings = {
         number.value
         for number in find_numbers(value, value, all_words(value))
@@ -187,6 +190,7 @@ def _preferred(source: SourceIndex, value: str, occurrences: list[Occurrence]) -
 
 
 def _folded(source: SourceIndex, value: str) -> list[Occurrence]:
+    """Return the places of a text by its letters and digits, in the first spelling that occurs."""
     needle = fold(value)
     if not needle or (len(needle) == 1 and needle.isalpha() and len(unicodedata.normalize("NFC", value)) > 1):
         return []
@@ -269,6 +273,7 @@ def _moments(source: SourceIndex, value: str) -> list[Occurrence]:
 
 
 def _moment(source: SourceIndex, moment: Moment) -> Iterator[Occurrence]:
+    """Yield the places of a date, a time, or both beside each other; a date without its time is `partial`."""
     if moment.day is None:
         for time in _times_of(source, moment):
             yield Occurrence(time.start, time.end, "normalised")

@@ -231,6 +231,7 @@ class _Chooser:
     # -- which of several places
 
     def _decide(self, leaf: AnswerLeaf, least_label: float) -> None:
+        """Choose the place of a leaf if it is the only one, or better than the next by a margin."""
         free = leaf.group.free
         is_only = len(free or leaf.places) == 1
         if is_only and (not least_label or len(leaf.places) == 1):

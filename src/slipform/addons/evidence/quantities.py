@@ -158,6 +158,7 @@ def _goes_on_a_word(text: str, plain: str, start: int) -> bool:
 
 
 def _readings(plain: str, start: int, end: int) -> Iterator[Number]:
+    """Yield the numbers that a run of digits and separators may be: one number, or several beside each other."""
     run = plain[start:end]
     values = _values_of(run)
     signed = _sign_before(plain, start)
@@ -257,6 +258,7 @@ def _with_surroundings(plain: str, value: Decimal, start: int, end: int, sign: s
 
 
 def _fractions(plain: str) -> Iterator[Number]:
+    """Yield fractions: ½, 3/4, and with a whole number before them."""
     if not plain.isascii():
         for match in _FRACTION_SIGN.finditer(plain):
             before = _WHOLE_BEFORE.search(plain, max(0, match.start() - 10), match.start())

@@ -236,6 +236,7 @@ def _unwrap_reader() -> ReadText:
 
 
 def _unsupported(request: ModelRequest) -> tuple[ModelWarning, ...]:
+    """Return warnings for what the embedded model ignores in a request."""
     texts: list[ModelWarning] = []
     if request.parallel_tool_calls and request.tools:
         texts.append(LossyEncode("unsupported", "The embedded model calls one tool at a time.", "parallel_tool_calls"))
@@ -270,6 +271,7 @@ def _messages(request: ModelRequest, system: str | None) -> list[dict[str, str]]
 
 
 def _message(message: Message) -> dict[str, str]:
+    """Return a message as the engine takes it; raises for parts other than text."""
     texts: list[str] = []
     for part in message.parts:
         if isinstance(part, Text):

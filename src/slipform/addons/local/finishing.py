@@ -57,7 +57,7 @@ class AnswerFinisher:
         return self.max_tokens - int(min(max(reserve, _SMALLEST_RESERVE), most))
 
     def continue_answer(self, text: str, tokens: int, *, is_stuck: bool) -> Continuation | None:
-        """Return how the model continues after a text, within so many tokens; None if that is not plain."""
+        """Return how the model continues after a text, within the given tokens; None if that is not clear."""
         opened_value = self._value_of(text)
         if opened_value is None or opened_value[1].bounds is None:
             return None

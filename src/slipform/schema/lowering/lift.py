@@ -68,6 +68,7 @@ class Lifter:
         return _deferred(cell)
 
     def _make(self, plan: ValuePlan) -> LiftFunction:
+        """Return the function that lifts values of a plan."""
         match plan:
             case TextPlan():
                 return parse_text
@@ -115,6 +116,7 @@ class Lifter:
         return _record(fields, plan.names)
 
     def _items(self, plan: Items) -> LiftFunction:
+        """Return the function that lifts an array, whose first items may have plans of their own."""
         rest = self.of(plan.rest)
         if not plan.prefix:
             item = rest or same
@@ -131,6 +133,7 @@ class Lifter:
         return lift
 
     def _tuple(self, plan: Tuple) -> LiftFunction:
+        """Return the function that turns an object with a key for each place into an array."""
         places = [(name, self.entry(entry) or same) for name, entry in plan.places.items()]
         rest_key = plan.rest_key
         rest = self.of(plan.rest) or same
@@ -152,6 +155,7 @@ class Lifter:
         return lift
 
     def _union(self, plan: UnionPlan) -> LiftFunction:
+        """Return the function that finds a value's alternative, and lifts it by that plan."""
         table = plan.table
         assert table is not None  # noqa: S101 — every union is settled before lifting
         by_kind = {kind: made for kind, inner in table.by_kind.items() if (made := self.of(inner)) is not None}
@@ -371,6 +375,7 @@ def _alternative(plan: UnionPlan, value: Any) -> ValuePlan | None:
 
 
 def _field(entry: FieldPlan, value: Any) -> LiftSteps:
+    """Lift a property; return PENDING for one that is written as absent."""
     if (entry.mode == "null" and value is None) or (entry.mode in ("empty", "box") and value == []):
         return PENDING
     if entry.mode == "box" and isinstance(value, list):
@@ -379,6 +384,7 @@ def _field(entry: FieldPlan, value: Any) -> LiftSteps:
 
 
 def _record_at_depth(plan: RecordPlan, value: dict[str, Any]) -> LiftSteps:
+    """Lift an object property by property, then the pairs that hold its further keys."""
     out = {}
     for name, each in value.items():
         entry = plan.fields.get(name)

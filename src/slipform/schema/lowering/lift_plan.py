@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 AbsenceMode: TypeAlias = Literal["plain", "native", "null", "empty", "box"]
-"""How a property may be absent: not at all, as JSON has it, as null, as [], or as an array of nought or one items."""
+"""How a property may be absent: not at all, as JSON has it, as null, as [], or as an array of zero or one items."""
 
 
 @dataclass(slots=True, eq=False)

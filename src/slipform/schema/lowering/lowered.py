@@ -70,7 +70,7 @@ def next_policy(emitter: Emitter, root: Mapping[str, Any]) -> Policy | None:
 
 
 def _beyond_limit(sites: list[tuple[int, str]], most: int | None) -> frozenset[str]:
-    """Return the sites to spell otherwise so that at most so many are left: the outermost stay."""
+    """Return the sites to write differently, so that at most `most` remain: the outermost stay."""
     if most is None or len(sites) <= most:
         return frozenset()
     counts: dict[str, list[int]] = {}
@@ -158,7 +158,7 @@ def hoist(root: dict[str, Any], defs: dict[str, dict[str, Any]], dialect: Dialec
 
 
 def check(schema: dict[str, Any], defs: Mapping[str, dict[str, Any]], dialect: Dialect) -> None:
-    """Raise when the lowered schema is over a limit after all."""
+    """Raise when the lowered schema still exceeds a limit."""
     limits = dialect.limits
     if not limits:
         return
@@ -252,6 +252,7 @@ def _copied(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _used_definitions(root: dict[str, Any], defs: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the definitions that a lowered schema reaches, in their own order."""
     used: dict[str, None] = {}
     queue = [root]
     for top in queue:

@@ -242,6 +242,7 @@ def _other_values(emitter: Emitter, view: ObjectView) -> Out | None:
 
 
 def _pairs(emitter: Emitter, view: ObjectView, value: Out) -> tuple[dict[str, Any], list[str]]:
+    """Return the schema of key/value pairs with the constraints on keys, and notes on those it cannot have."""
     key: dict[str, Any] = {"type": "string"}
     notes: list[str] = []
     for part in view.names:

@@ -234,7 +234,7 @@ def _chosen(outs: list[tuple[str, Out]], head: dict[str, Any], emitter: Emitter)
 
 
 def box(emitter: Emitter, schema: dict[str, Any], text: str | None, head: dict[str, Any]) -> dict[str, Any]:
-    """Return an array of nought or one items."""
+    """Return an array of zero or one items."""
     boxed = {**head, "type": "array", "items": schema}
     if text is not None:
         boxed["description"] = f"{head['description']} ({text})" if "description" in head else text

@@ -129,6 +129,7 @@ def _plain(emitter: Emitter, shape: Conjunction, view: ArrayView, item: Out | No
 
 
 def _native(emitter: Emitter, shape: Conjunction, prefix: list[Out], rest: Out | None) -> Out:
+    """Return an array with `prefixItems`, for dialects that have it."""
     kinds = frozenset().union(*(out.kinds for out in prefix if rest is None))
     bounds, notes = _lengths(emitter, shape, len(prefix) if rest is None else None, kinds)
     schema: dict[str, Any] = {"type": "array", "prefixItems": [out.schema for out in prefix], **bounds}
@@ -203,6 +204,7 @@ def _emit_scalar(emitter: Emitter, shape: Conjunction, name: str, keywords: tupl
 
 
 def _enumeration(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out | None:
+    """Return listed values in the dialect: a list for each type, or their JSON as texts; None without values."""
     if not values:
         return None
     pointer = shape.enum_pointer
@@ -250,6 +252,7 @@ def _say_enum(emitter: Emitter, shape: Conjunction, values: list[Any], *, taken:
 
 
 def _emit_enumeration(emitter: Emitter, shape: Conjunction, name: str, values: list[Any]) -> Out:
+    """Return listed values of one type, as `enum` where the dialect allows that, else as a note."""
     kinds = frozenset({name})
     if name == "null" and len(values) == 1:
         _say_enum(emitter, shape, values, taken=True)

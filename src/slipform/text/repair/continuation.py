@@ -87,6 +87,7 @@ def whole_reading(
 
 
 def _only_one(readings: list[tuple[int, Reading]], check: Callable[[Any], int] | None) -> Reading | None:
+    """Return the reading that is valid or costs least, if all such readings have the same value; else None."""
     if check is not None and (valid := [each for each in readings if check(each[1].value) == 0]):
         readings = valid
     least = min((cost for cost, _ in readings), default=0)
@@ -122,6 +123,7 @@ def _changes(text: str, at: int, edits: tuple[RepairEdit, ...]) -> Iterator[tupl
 
 
 def _closers_before(text: str, at: int) -> list[int]:
+    """Return the positions of the closing brackets right before `at`."""
     while at > 0 and (text[at - 1].isspace() or text[at - 1] in ",，"):
         at -= 1
     closers: list[int] = []

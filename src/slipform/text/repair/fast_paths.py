@@ -31,7 +31,7 @@ _NEXT_ITEM: Final = r"\s++(?=[\"'“{\[])"
 
 
 def _nested_value(levels: int) -> str:
-    """Return the pattern of a value with so many levels of arrays and objects; a comma may be missing."""
+    """Return the pattern of a value with this many levels of arrays and objects; a comma may be missing."""
     comma = rf"{_GAP},{_GAP}"
     after_item = rf"(?:{comma}|{_GAP}(?=\])|{_NEXT_ITEM})"
     after_member = rf"(?:{comma}|{_GAP}(?=\}})|{_NEXT_KEY})"
@@ -107,6 +107,7 @@ def stride(m: RepairState) -> bool:
 
 
 def _respell(m: RepairState, start: int, end: int) -> None:
+    """Record the edits of a run of members or items that have simple mistakes only."""
     edits = m.edits
     start = BLANK.match(m.text, start, end).end()  # type: ignore[union-attr]
     for token in _patterns()[2].finditer(m.text, start, end):
@@ -226,6 +227,7 @@ def _run_members(m: RepairState) -> bool:
 
 
 def _run_items(m: RepairState) -> bool:
+    """Read items; return True when another bracket was opened or closed, False at an uncommon mistake."""
     text = m.text
     end = m.end
     while True:

@@ -159,6 +159,7 @@ class RepairState:
                 return PUNCTUATION.get(char, char)
 
     def _skip(self, char: str, at: int) -> bool:
+        """Skip a comment, dots, an escaped blank or an invisible character at `at`; return False when there is none."""
         kind = "comment"
         match = None
         text = self.text

@@ -77,6 +77,7 @@ def read_scalar(text: str, at: int, end: int, where: int, as_text: bool = False)
 
 
 def _stands_alone(text: str, at: int, end: int, where: int) -> bool:
+    """Whether the text after a number or literal shows that the value ends there."""
     if text[at : at + 1] == '"' and at + 1 < end and closes(text, at + 1, end, where, 2) == STRONG:
         return False  # the end of a string whose first quote is missing
     if where == MEMBER and _MORE_DIGITS.match(text, at, end):
@@ -85,6 +86,7 @@ def _stands_alone(text: str, at: int, end: int, where: int) -> bool:
 
 
 def _read_atom(token: str, is_word: bool, at: int, end: int) -> Scalar | None:
+    """Return a number or literal as JSON; None for a word that is not one."""
     if is_word:
         if token in _LITERALS:
             after = _LITERALS[token]
@@ -141,6 +143,7 @@ def _number(token: str) -> str:
 
 
 def _read_bare(text: str, at: int, end: int, where: int) -> Scalar | None:
+    """Return the words up to where a value without quotes ends; None when there are none."""
     pattern = _BARE.get(where, _BARE[ITEM])
     position = at
     while True:
@@ -155,6 +158,7 @@ def _read_bare(text: str, at: int, end: int, where: int) -> Scalar | None:
 
 
 def _bare_ends(text: str, at: int, end: int, where: int) -> bool:
+    """Whether a value without quotes ends at the character at `at`."""
     char = text[at]
     if char == '"':
         return where == MEMBER and QUOTED_KEY_AHEAD.match(text, at, end) is not None

@@ -113,6 +113,7 @@ def closes(text: str, at: int, end: int, where: int, depth: int) -> int:
 
 
 def _closes_before_comma(text: str, at: int, end: int, where: int) -> int:
+    """Return how certain a quote ends a string when a comma follows it."""
     if where == MEMBER:
         if KEY_AHEAD.match(text, at, end) or _CLOSES_AHEAD.match(text, at, end) or _CUT_KEY_AHEAD.match(text, at, end):
             return STRONG
@@ -125,6 +126,7 @@ def _closes_before_comma(text: str, at: int, end: int, where: int) -> int:
 
 
 def _closes_before_closer(text: str, at: int, end: int, where: int, depth: int) -> int:
+    """Return how certain a quote ends a string when a closing bracket follows it."""
     char = text[at]
     if where in (MEMBER, ITEM) and char == ")":
         return NO
@@ -140,6 +142,7 @@ def _closes_before_closer(text: str, at: int, end: int, where: int, depth: int) 
 
 
 def _closes_before_more(text: str, at: int, after: int, end: int, where: int) -> int:
+    """Return how certain a quote ends a string when something follows that needs a comma before it."""
     newline = "\n" in text[at:after] or "\r" in text[at:after]
     if where == MEMBER:
         if QUOTED_KEY_AHEAD.match(text, after, end) and after > at:
@@ -193,6 +196,7 @@ def read_string(m: RepairState, at: int, where: int, *, skip: int = 0, beyond: i
 
 
 def _find_end(m: RepairState, span: QuotedSpan, where: int, skip: int, beyond: int) -> QuotedSpan | None:
+    """Return the string with its end: at the first quote that surely ends it, else at the first that may."""
     text = m.text
     end = m.end
     depth = len(m.stack)
@@ -340,6 +344,7 @@ def _before_closers(m: RepairState, body: int) -> int:
 
 
 def _read_key(m: RepairState, at: int, body: int, delimiter: str) -> QuotedSpan | None:
+    """Return a key with its end: at the first quote after which a colon is plausible, within eight tries."""
     text = m.text
     end = m.end
     next_quote = _NEXT[_FAMILY.get(delimiter, delimiter)]
@@ -441,6 +446,7 @@ def _cut_before(text: str, body: int, at: int) -> int:
 
 
 def _content_edits(text: str, body: int, stop: int, delimiter: str) -> list[RawEdit]:
+    """Return the edits that a string's content needs: escapes of paths and formulas, surrogates, control characters."""
     has_odd_escapes = _ODD_ESCAPE.match(text, body, stop) is not None and delimiter == '"'
     is_path = has_odd_escapes and _PATH.match(text, body, stop) is not None
     paths = _Paths(text, body, stop) if has_odd_escapes else None

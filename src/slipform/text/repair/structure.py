@@ -291,6 +291,7 @@ def read_key(m: RepairState) -> None:
 
 
 def _odd_key(m: RepairState, char: str, at: int) -> None:
+    """Repair what is in the place of a key."""
     if char == "":
         finish(m)
     elif char in "}])":
@@ -308,6 +309,7 @@ def _odd_key(m: RepairState, char: str, at: int) -> None:
 
 
 def _quoted_key(m: RepairState, at: int) -> None:
+    """Read a key whose quotes or colon need repair."""
     if m.comma < 0 and _is_set(m, at):
         return
     span = read_string(m, at, KEY)
@@ -397,6 +399,7 @@ def _bare_key(m: RepairState, at: int) -> None:
 
 
 def _no_key(m: RepairState, at: int) -> None:
+    """Repair a word in the place of a key: part of a number or string, a prefix, an unquoted key, or stray text."""
     if grouped_number(m, at) or (m.comma < 0 and _is_set(m, at)):
         return
     if prefix := PREFIX.match(m.text, at, m.end):
@@ -430,6 +433,7 @@ def _no_key(m: RepairState, at: int) -> None:
 
 
 def _opened_where_key(m: RepairState, char: str, at: int) -> None:
+    """Repair an opening bracket in the place of a key."""
     if char == "{" and m.comma >= 0 and len(m.stack) > 1 and m.stack[-2] in "[t":
         m.edit_before("missing_bracket", m.comma, "", "}")
         m.stack.pop()

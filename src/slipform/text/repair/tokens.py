@@ -92,7 +92,7 @@ SCALAR: Final = rf"(?:{STRING}|{NUMBER}|true|false|null)"
 
 
 def _nested_value(levels: int) -> str:
-    """Return the pattern of a valid value with so many levels of arrays and objects."""
+    """Return the pattern of a valid value with this many levels of arrays and objects."""
     after_item = rf"(?:,{WS}(?!\])|(?=\]))"
     after_member = rf"(?:,{WS}(?!\}})|(?=\}}))"
     value = SCALAR

@@ -152,6 +152,7 @@ def _open(m: RepairState, char: str, at: int) -> None:
 
 
 def _string(m: RepairState, at: int) -> None:
+    """Read a string, plain ones by one regular expression."""
     where = m.where()
     text = m.text
     end = m.end
@@ -262,6 +263,7 @@ def _has_member(m: RepairState, closing: int, key: str) -> bool:
 
 
 def _odd_value(m: RepairState, char: str, at: int) -> None:
+    """Repair what is in the place of a value."""
     if char == "":
         if m.colon:
             drop_key(m, m.key)
@@ -319,6 +321,7 @@ def _reads_before_value(m: RepairState, at: int) -> bool:
 
 
 def _bare_value(m: RepairState, at: int) -> None:
+    """Read a value without quotes: a literal, a number, or words."""
     if _reads_before_value(m, at):
         return
     scalar = read_scalar(m.text, at, m.end, m.where(), m.readings.get(at, 0) == 1)
@@ -370,6 +373,7 @@ def read_after(m: RepairState) -> None:
 
 
 def _no_comma(m: RepairState, char: str, at: int) -> None:
+    """Repair the place after a value where neither comma nor closing bracket follows."""
     frame = m.stack[-1]
     if char == "+" and _concatenate(m, at):
         return

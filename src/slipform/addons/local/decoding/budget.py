@@ -54,7 +54,7 @@ class TokenBounds:
     length: int | None
     items: int | None
     patterns: bool = True
-    """Whether strings with a pattern get a length too; the two together may shut everything out."""
+    """Whether strings with a pattern get a length too; the two together may exclude every value."""
     close: bool = True
     """Whether open objects are closed, so that no keys are made up beyond the listed ones."""
     shared: frozenset[str] = frozenset()
@@ -92,6 +92,7 @@ class _Merging:
         return {key: self._inside(key, value, depth) for key, value in sub.items()}
 
     def _inside(self, key: str, value: Any, depth: int) -> Any:
+        """Return a keyword's value with the subschemas in it merged."""
         if key in _MAPS and isinstance(value, Mapping):
             return {name: self._sub(each, depth) for name, each in value.items()}
         if key in _LISTS and isinstance(value, list):
@@ -181,6 +182,7 @@ def narrow(sub: Json, limits: TokenBounds, *, branch: bool = False) -> Json:
 
 
 def _inside(sub: Mapping[str, Any], changed: dict[str, Any], limits: TokenBounds, *, branch: bool) -> dict[str, Any]:
+    """Return `changed` with every subschema of it narrowed."""
     for key in _MAPS:
         if isinstance(children := sub.get(key), Mapping):
             narrowed = {
@@ -200,6 +202,7 @@ def _inside(sub: Mapping[str, Any], changed: dict[str, Any], limits: TokenBounds
 
 
 def _narrow_string(changed: dict[str, Any], limits: TokenBounds) -> None:
+    """Bound a string's length, more widely where it has a pattern or format."""
     if changed.get("format") in _SHORT_FORMATS or ("pattern" in changed and not limits.patterns):
         return
     if limits.length is None:
@@ -239,6 +242,7 @@ def _narrow_array(changed: dict[str, Any], limits: TokenBounds, *, branch: bool)
 
 
 def _narrow_object(changed: dict[str, Any], limits: TokenBounds, *, branch: bool) -> None:
+    """Close an object to keys that are not listed, or bound how many there may be."""
     if branch or not limits.close or any(key in changed for key in (*_OPENS, *_COMBINES)):
         return
     more = changed.get("additionalProperties", True)
@@ -295,6 +299,7 @@ class _Size:
         self._sizes: dict[str, float] = {}
 
     def of(self, sub: Json, depth: int) -> float:
+        """Return about how many tokens a full value of a subschema takes."""
         if not isinstance(sub, Mapping):
             return self._string({}) if sub is not False else 0
         if depth > _DEEPEST:
@@ -339,6 +344,7 @@ class _Size:
         return 3 + sum(2 + self.of(each, depth + 1) for each in first) + rest
 
     def _object(self, sub: Mapping[str, Any], depth: int) -> float:
+        """Return about how many tokens an object takes: optional properties count half."""
         properties = sub.get("properties")
         if not isinstance(properties, Mapping) or not properties:
             inner = sub.get("additionalProperties", True)
@@ -422,6 +428,7 @@ def _reached_bounds(value: Any, sub: Json, bounds: AddedBounds, at: Pointer, dep
 
 
 def _is_full(value: Any, sub: Mapping[str, Any], bounds: AddedBounds) -> bool:
+    """Whether a value is as large as a bound that decoding added."""
     if isinstance(value, str):
         return len(value) == sub.get("maxLength") and len(value) not in bounds.own("maxLength")
     if isinstance(value, list):

@@ -142,6 +142,7 @@ class AnswerCloser:
         return following.decode()
 
     def _next(self) -> bytes:
+        """Return the bytes that bring the answer nearer to its end; empty when none are admitted."""
         position = self._position
         if position.in_string and position.is_escaped:
             candidates: Sequence[bytes] = (b"n", b'"', b"u")

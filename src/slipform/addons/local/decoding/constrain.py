@@ -108,6 +108,7 @@ def needs_wrapping(schema: Mapping[str, Any]) -> bool:
 
 
 def _contained(sub: Any, root: Mapping[str, Any], depth: int) -> bool:
+    """Whether every value of a subschema is an object or array."""
     if not isinstance(sub, Mapping) or depth > _DEEPEST:
         return False
     if "type" in sub:
@@ -331,6 +332,7 @@ def constrain_retry(
 
 
 def _is_missed(schema: Mapping[str, Any], messages: Sequence[Message], tool: str | None) -> bool:
+    """Whether the last answer, or the last call of the tool, broke the schema: the grammar has missed something."""
     if len(messages) < 2 or messages[-2].role != "assistant":
         return False
     answer = messages[-2]

@@ -146,6 +146,7 @@ class Outline:
                 self._value(text)
 
     def _between(self, character: str) -> None:
+        """Follow a character between two strings."""
         self._has_colon = character == ":" or (character == " " and self._has_colon)
         self._has_blank = character == " "
         if character == '"':
@@ -203,7 +204,7 @@ def _text_goes_on(closer: AnswerCloser, form: Mapping[str, Any], outline: Outlin
 def continuation(
     grammar: str, form: Mapping[str, Any], text: str, *, opening: str = "", tokens: int, is_stuck: bool = False
 ) -> Continuation | None:
-    """Return how an answer under a grammar continues that was cut off, within so many tokens.
+    """Return how an answer under a grammar continues that was cut off, within the given tokens.
 
     None if that is not plain.
 
@@ -363,6 +364,7 @@ def _is_listed(text: str, sub: Json) -> bool:
 
 
 def _rest(node: Mapping[str, Any], container: OpenContainer) -> _Rest | None:
+    """Return what may follow in an open container; None where the schema does not plainly say so."""
     if not container.is_object:
         first, items = tuple_parts(node)
         count = node.get("minItems", 0) - container.count
@@ -395,7 +397,7 @@ class _Following(NamedTuple):
 def _following(
     form: Mapping[str, Any], rests: Sequence[_Rest], tokens: int, has_text: bool, first: Json
 ) -> _Following | None:
-    """Return the rules for all that may follow, fitted into so many tokens.
+    """Return the rules for all that may follow, fitted into the given tokens.
 
     Before it comes the rest of a string, if the answer is in one, or a value of the schema `first`, if not None.
     """

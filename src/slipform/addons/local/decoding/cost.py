@@ -104,6 +104,7 @@ class Costs:
         return _either([one.get(kind, _scalar(kind))(sub, depth) for kind in kinds])
 
     def _array(self, sub: Mapping[str, Any], depth: int) -> Cost:
+        """Return the cost of an array: its shortest, a likely and a long value."""
         first, items = tuple_parts(sub)
         least: int = sub.get("minItems", 0)
         total = Cost(2, 2, 2)
@@ -123,6 +124,7 @@ class Costs:
         return total.plus(Cost(_times(needed, item.least + _SEPARATOR), likely * each, most * (item.ample + 2)))
 
     def _object(self, sub: Mapping[str, Any], depth: int) -> Cost:
+        """Return the cost of an object: its shortest, a likely and a long value."""
         properties = sub.get("properties") or {}
         needed = frozenset(sub.get("required", ()))
         total = Cost(2, 2, 2)

@@ -85,6 +85,7 @@ def fit(schema: Mapping[str, Any], max_tokens: int, *, patterns: bool = True) ->
 
 
 def _fit(schema: Mapping[str, Any], tokens: float, spare: float, patterns: bool) -> Fitted:
+    """Return the schema narrowed so that answers close within the tokens, of which a share stays spare."""
     texts = sum("string" in named_types(sub) and "enum" not in sub for _, sub in subschemas(schema))
     longest = max(_SHORTEST, int(tokens * spare / (_STUCK * min(2, max(1, texts)))))
     fitting = _Fitting(schema, Costs(schema), longest, patterns, tokens)
@@ -118,7 +119,7 @@ class _Fitting:
     """How many merges deep: a reference with something beside it may lead to itself, and need itself."""
 
     def into(self, sub: Json, at: Pointer, tokens: float) -> dict[str, Any]:
-        """Return the subschema, narrowed to answers of so many tokens."""
+        """Return the subschema, narrowed to answers of this many tokens."""
         tokens = min(tokens, self.most)  # what has no end wants more than there are
         if sub is False:
             return {"enum": []}
@@ -177,6 +178,7 @@ class _Fitting:
     def _either(
         self, sub: Mapping[str, Any], key: str, branches: list[Json], at: Pointer, tokens: float
     ) -> dict[str, Any]:
+        """Narrow a choice to the branches that fit, or to the cheapest if none does."""
         rest = sub.keys() - {key, *ANNOTATIONS, *DEFINITIONS}
         if rest and all(isinstance(each, Mapping) and each.keys() <= _ONLY_REQUIRE for each in branches):
             required = frozenset(name for each in branches for name in each.get("required", ()))
@@ -197,6 +199,7 @@ class _Fitting:
     def _kinds(
         self, sub: Mapping[str, Any], at: Pointer, tokens: float, also_required: frozenset[str] = frozenset()
     ) -> dict[str, Any]:
+        """Narrow a subschema type by type, without keywords of types that it does not have."""
         kinds = types_of(sub)
         idle = {key for kind, keys in _SPEAKS_OF.items() if kind not in kinds for key in keys}
         changed = {key: value for key, value in _bare(sub).items() if key not in idle}
@@ -211,6 +214,7 @@ class _Fitting:
         return changed
 
     def _string(self, changed: dict[str, Any], tokens: float) -> None:
+        """Bound a string's length by its share of the tokens."""
         if changed.get("format") in _SHORT_FORMATS or ("pattern" in changed and not self.patterns):
             return
         shortest, longest = widths(changed)
@@ -221,6 +225,7 @@ class _Fitting:
             changed["maxLength"] = max(target_length, changed.get("minLength", 0))
 
     def _array(self, changed: dict[str, Any], at: Pointer, tokens: float) -> None:
+        """Bound an array's length, and its items by their share; an array of items that are too large is empty."""
         first, items = tuple_parts(changed)
         least: int = changed.get("minItems", 0)
         if first:
@@ -280,6 +285,7 @@ class _Fitting:
         changed["additionalProperties"] = False
 
     def _object(self, changed: dict[str, Any], at: Pointer, tokens: float, also_required: frozenset[str]) -> None:
+        """Close an object to the properties that fit, and share the tokens among them."""
         listed: dict[str, Json] = dict(changed.get("properties") or {})
         required = list(changed.get("required", ()))
         if changed.get("maxProperties", math.inf) < max(len(set(required)), changed.get("minProperties", 0)):
@@ -336,6 +342,7 @@ class _Fitting:
         return fitting
 
     def _map(self, changed: dict[str, Any], at: Pointer, tokens: float) -> None:
+        """Bound the number of keys of a map, and their values by their share."""
         more = changed.get("additionalProperties", True)
         named = dict(changed.get("patternProperties") or {})
         values = [each for each in (*named.values(), more) if each is not False]

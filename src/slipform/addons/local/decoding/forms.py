@@ -2,7 +2,7 @@
 
 The compiler takes neither `not` nor conditions nor most `oneOf`. What they say can be said without them: a condition is
 a choice between "it holds, and so does `then`" and "it does not, and `else` does"; `oneOf` is a choice in which each
-branch shuts out the others. Every value of an alternative is valid under the schema; not every valid value need have
+branch excludes the others. Every value of an alternative is valid under the schema; not every valid value need have
 an alternative, so what has no plain spelling is simply left out.
 
 Each gives some of those values, not always all: "not these words" leaves every other text, "at least 3" leaves what is
@@ -98,6 +98,7 @@ def _left(kinds: frozenset[str], excluded: frozenset[str]) -> frozenset[str]:
 
 
 def _other_values(form: Mapping[str, Any], values: list[Json]) -> Iterator[PlainSchema]:
+    """Yield schemas of the values of a form that are not listed ones, by type."""
     if "enum" in form:
         taken = {json_key(value) for value in values}
         left = [value for value in form["enum"] if json_key(value) not in taken]
@@ -165,6 +166,7 @@ def _begins_otherwise(parts: list[str]) -> str | None:
 
 
 def _negated(part: str) -> str | None:
+    """Return the part of a pattern that matches what a part of one character does not; None where it is not known."""
     if part.startswith("["):
         if part.startswith("[^"):
             return "[" + part[2:]

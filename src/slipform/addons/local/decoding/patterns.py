@@ -262,7 +262,7 @@ def twins(pattern: str) -> tuple[str, str] | None:
 
 
 def with_twins(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema with its patterns spelled so that the engine holds to them."""
+    """Return the schema with its patterns written so that the engine enforces them."""
     result: Any = schema
     for at, sub in list(subschemas(schema)):
         if not isinstance(sub.get("pattern"), str):
@@ -291,6 +291,7 @@ def with_positive_classes(pattern: str) -> str:
 
 
 def _positive(part: str) -> str:
+    """Return a class that excludes a quote or backslash, spelled as what it includes."""
     tree = parsed(part) if part.startswith("[^") else None
     if tree is None or len(tree) != 1:
         return part
@@ -326,7 +327,7 @@ def _excluded(node: tuple[Any, Any]) -> Iterator[tuple[int, int]]:
 
 
 def without_escapes(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pointer]]:
-    """Return the schema without the patterns that the engine would hold to only by half, and where they were."""
+    """Return the schema without the patterns that the engine would enforce only partly, and where they were."""
     result: Any = schema
     pointers = [at for at, sub in subschemas(schema) if isinstance(sub.get("pattern"), str) and twins(sub["pattern"])]
     for at in pointers:

@@ -36,7 +36,7 @@ _TRIGGERS = CONDITIONS - {"then", "else"}
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The schema, what of it was spelled anew, and where that takes less than the schema would."""
+    """The schema, what of it was rewritten, and where that allows less than the schema."""
 
     schema: dict[str, Any]
     origins: Mapping[str, Pointer] = field(default_factory=dict)
@@ -44,10 +44,10 @@ class Rewritten:
     narrowed: tuple[Pointer, ...] = ()
 
     whole: bool = False
-    """Whether the root itself was spelled anew."""
+    """Whether the root itself was rewritten."""
 
     def origin(self, pointer: Pointer) -> Pointer:
-        """Return where in the schema as it was given something stands that has been spelled anew."""
+        """Return the place in the original schema of something that has been rewritten."""
         if pointer[:1] == ("$defs",) and pointer[1:2] and pointer[1] in self.origins:
             return self.origins[pointer[1]]
         if self.whole and pointer[:1] and pointer[0] not in DEFINITIONS:
@@ -81,7 +81,7 @@ def _hides_siblings(schema: Mapping[str, Any]) -> bool:
     targets = [str(sub[REF]) for _, sub in subschemas(schema) if REF in sub]
     try:
         hidden = compile_schema(schema).reference_hides_siblings
-    except SchemaError:  # the caller hears of it when the answer is judged
+    except SchemaError:  # the caller learns of it when the answer is validated
         return False
     return hidden and all(target.startswith(("#/definitions/", "#/$defs/")) for target in targets)
 
@@ -98,7 +98,7 @@ class _Settling:
     root: Mapping[str, Any]
     certain: bool
     made: dict[str, Any] = field(default_factory=dict)
-    """What was spelled anew, as definitions: what leads back to itself can then refer to itself."""
+    """What was rewritten, as definitions, so that a recursive part can refer to itself."""
     origins: dict[str, Pointer] = field(default_factory=dict)
     narrowed: list[Pointer] = field(default_factory=list)
     whole: bool = False
@@ -108,9 +108,9 @@ class _Settling:
     """The objects behind the identities above, referenced so that no identity is reused."""
 
     def into(self, sub: Json, at: Pointer, inside: int = 0) -> Json:
-        """Return the subschema, spelled anew where need be, and all that is under it.
+        """Return the subschema and all that is under it, rewritten where needed.
 
-        `inside` counts the parts around it that were spelled anew; `at` is then where the first of them was.
+        `inside` counts the parts around it that were rewritten; `at` is then where the first of them was.
         """
         if not isinstance(sub, Mapping):
             return sub
@@ -143,7 +143,7 @@ class _Settling:
     def _needs(self, sub: Json, depth: int = 0, *, shared: bool = False) -> bool:
         """Whether a value's schema says something that the compiler does not take, by itself or `shared` with others.
 
-        Several schemas of one value must be put into one before any of them is spelled anew.
+        Several schemas of one value must be merged before any of them is rewritten.
         """
         if not isinstance(sub, Mapping) or depth > _DEEPEST:
             return False

@@ -425,6 +425,7 @@ def _renamed(name: str, new: str, named: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _siblings(schema: Mapping[str, Any]) -> Iterator[_Edit]:
+    """Yield edits that drop what is beside references, then any."""
     for pointer, sub in subschemas(schema):
         if REF in sub:
             yield from (_Edit((*pointer, key), None, "dropped") for key in sub if key not in _SPARED)
@@ -435,6 +436,7 @@ def _siblings(schema: Mapping[str, Any]) -> Iterator[_Edit]:
 
 
 def _anything(schema: Mapping[str, Any]) -> Iterator[_Edit]:
+    """Yield edits that drop one keyword each: those that constrain least first, then lists and types."""
     for pointer, sub in subschemas(schema):
         for keyword in sub:
             if keyword not in _SPARED:
