@@ -74,6 +74,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
 
 
 def _thinking(request: ModelRequest, plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
+    """Return how the model is to think, and report what this API cannot express."""
     reasoning = plan.reasoning
     if reasoning.get("summary"):
         out.lose("reasoning.summary", "This API has no place for summary.")
@@ -118,6 +119,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
 
 
 def _messages(messages: Sequence[Message], out: Encoding) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the system blocks and the turns; neighbouring turns of one role are merged, as the API wants it."""
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):

@@ -137,6 +137,7 @@ def _result(result: ToolResult, path: str, out: Encoding) -> dict[str, Any]:
 
 
 def _content(parts: tuple[Part, ...], path: str, out: Encoding) -> str | list[dict[str, Any]]:
+    """Return a turn's content, as text where that is all of it."""
     if len(parts) == 1 and isinstance(parts[0], Text) and NAME not in parts[0].extra:
         out.drop(parts[0].extra, path)
         return parts[0].text

@@ -129,6 +129,10 @@ class _Reader:
         self._options: dict[str, bool] = {}
 
     def read(self) -> ForeignReading:
+        """Return the request with one schema, in the API's own field.
+
+        Raises `RequestError` for several different ones.
+        """
         every = [*self._own_shapes(), *self._foreign_shapes()]
         shapes = [shape for shape in every if shape.schema is not None] or every
         for other in shapes[1:]:
@@ -186,6 +190,7 @@ class _Reader:
         del data[where]
 
     def _foreign_shapes(self) -> Iterator[_Shape]:
+        """Yield the schemas in fields of other servers, and remove those fields."""
         data = self._data
         if data.get("guided_json") is not None:
             yield _Shape("guided_json", _document(data["guided_json"], "guided_json"))
@@ -218,6 +223,7 @@ class _Reader:
         return _Shape("text.format.schema", schema, name, text_format.get("strict"))
 
     def _vllm_shapes(self, outputs: Mapping[str, Any]) -> Iterator[_Shape]:
+        """Yield the schemas in vLLM's `structured_outputs`, and remove that field."""
         where = "structured_outputs"
         read = False
         if outputs.get("json") is not None:

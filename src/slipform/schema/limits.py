@@ -327,6 +327,7 @@ class _Graph:
         self._below: dict[int, list[PartSchemas]] = {}
 
     def walk(self, root: SubSchema) -> None:
+        """Weigh every place that the root reaches, recursive ones as a group (Tarjan's algorithm)."""
         if not isinstance(root.node, dict):
             return
         calls: list[tuple[SubSchema, Iterator[SubSchema]]] = [(root, self._enter(root))]

@@ -166,6 +166,7 @@ class AnthropicEvents:
             )
 
     def _start(self, index: int, block: dict[str, Any]) -> list[CompletionChunk]:
+        """Return the chunks of a block that has begun."""
         self._blocks[index] = block
         kind = block.get("type")
         if kind == "text":
@@ -182,6 +183,7 @@ class AnthropicEvents:
         return []
 
     def _delta(self, index: int, delta: Mapping[str, Any]) -> list[CompletionChunk]:
+        """Return the chunks of a piece of a block; what a block needs whole is collected until it stops."""
         kind = delta.get("type")
         if kind == "text_delta":
             return [CompletionChunk(delta.get("text") or "")]
@@ -205,6 +207,10 @@ class AnthropicEvents:
         return []
 
     def _stop(self, index: int) -> list[CompletionChunk]:
+        """Return the chunks of a block that has ended.
+
+        Thinking with its signature, citations, blocks of the vendor's own.
+        """
         block = self._blocks.pop(index, {})
         kind = block.get("type")
         citations = block.get("citations")
@@ -225,6 +231,7 @@ class AnthropicEvents:
         return []
 
     def _end(self, data: Mapping[str, Any]) -> list[CompletionChunk]:
+        """Return the chunk of the message's end: finish reason, usage and refusal."""
         delta = data.get("delta") or {}
         self._count(data.get("usage"))
         word = delta.get("stop_reason")

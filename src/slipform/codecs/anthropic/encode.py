@@ -104,6 +104,7 @@ def _output_config(plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
 
 
 def _add_thinking(body: dict[str, Any], request: ModelRequest, plan: SchemaChannel, out: Encoding) -> None:
+    """Write how the model is to think, and report what this API cannot express."""
     reasoning = plan.reasoning
     enabled = reasoning.get("enabled")
     budget = reasoning.get("budget")
@@ -133,6 +134,7 @@ def _add_metadata(body: dict[str, Any], request: ModelRequest, out: Encoding) ->
 
 
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
+    """Write the tools and the choice among them."""
     tools, chosen = out.tools(plan, _tool)
     if not tools:
         return

@@ -272,6 +272,7 @@ class AnthropicStreamEncoder:
         return b"".join(events) + self._close()
 
     def _call(self, delta: ToolDelta) -> bytes:
+        """Write a piece of a tool call, whose block starts once its name is known and no other is open."""
         call, _ = self._calls.place(delta)
         call.add(delta)
         out = b""

@@ -68,6 +68,7 @@ class PartialCall:
         return compact_json(self._args)
 
     def _put(self, path: str, value: Any, *, grow: bool) -> None:
+        """Write a value at a path of the arguments, or let the text there grow."""
         steps: list[str | int] = [int(m[2]) if m[2] is not None else m[1] or m[3] or "" for m in _STEP.finditer(path)]
         if not steps:
             return
@@ -383,6 +384,7 @@ class GeminiEvents:
         return chunks
 
     def _part(self, item: Mapping[str, Any], index: int, answer_id: str) -> list[CompletionChunk]:
+        """Return the chunks of a part of an event."""
         call = item.get("functionCall")
         if isinstance(call, Mapping) and (self._partial is not None or call.get("willContinue")):
             return self._piece(item, camel(call), index, answer_id)

@@ -84,6 +84,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
 
 
 def _thinking(plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
+    """Return how the model is to think, and report what this API cannot express."""
     reasoning = plan.reasoning
     config: dict[str, Any] = {}
     effort = reasoning.get("effort")

@@ -69,6 +69,7 @@ def to_json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(key: str, value: Any) -> Any:
+    """Return a keyword's value in JSON Schema: types in lower case, counts as numbers."""
     if key == "type":
         return _type(value)
     if key in ("properties", "$defs", "defs") and isinstance(value, Mapping):
@@ -251,6 +252,7 @@ def _tool(tool: Fields) -> Tool:
 
 
 def _choice(calling: Fields, tools: tuple[Tool, ...]) -> tuple[ToolChoice | None, tuple[Tool, ...]]:
+    """Return the choice among the tools, and the tools that are allowed."""
     mode = calling.get("mode")
     if mode is None:
         return None, tools
@@ -330,6 +332,7 @@ def _parts(content: Fields, ids: _Ids) -> list[Part]:
 
 
 def _part(part: Fields, ids: _Ids) -> Part:
+    """Return a part of a turn; one of an unknown kind stays as it is."""
     fields = part.data
     if fields.get("functionResponse") is not None:
         return _result(part, ids)

@@ -263,6 +263,7 @@ class GeminiStreamEncoder:
         return b""
 
     def _last(self, index: int, choice: ChoiceBuilder) -> dict[str, Any]:
+        """Return the candidate of the last event: the finish reason, and calls that have not been sent yet."""
         refusal = "".join(choice.refusal)
         finish: FinishReason = "refusal" if refusal else choice.finish or "stop"
         calls = [call for call in choice.calls.calls if (index, call.position) not in self._sent]

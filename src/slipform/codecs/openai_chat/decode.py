@@ -68,6 +68,7 @@ def decode_body(data: dict[str, Any], plan: SchemaChannel) -> ModelResponse:
 def _choice(
     choice: dict[str, Any], data: dict[str, Any], plan: SchemaChannel, others: tuple[ModelResponse, ...] = ()
 ) -> ModelResponse:
+    """Return one choice as a response, with the vendor's further fields."""
     message = choice.get("message") or {}
     ended = choice.get("finish_reason")
     usage = find_usage(data)
@@ -276,6 +277,7 @@ class ChatEvents:
     def _choice(
         self, choice: Mapping[str, Any], data: Mapping[str, Any], usage: Any, extra: dict[str, Any]
     ) -> CompletionChunk:
+        """Return the chunk of one choice of an event."""
         index = choice.get("index")
         if type(index) is not int:
             index = 0
@@ -334,6 +336,7 @@ class ChatEvents:
         return True
 
     def _think(self, delta: Mapping[str, Any], index: int) -> str:
+        """Return the reasoning in a delta, under any of its names, and collect it to be sent back."""
         thinking = ""
         for name in ("reasoning_content", "reasoning", "thinking"):
             text = delta.get(name)
@@ -390,6 +393,7 @@ def _created(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _delta(call: Mapping[str, Any]) -> ToolDelta:
+    """Return a piece of a tool call; some servers leave out the index, or send arguments as an object."""
     function = call.get("function")
     if type(function) is not dict:
         function = {"name": function, "arguments": call.get("arguments")} if isinstance(function, str) else _NO_EXTRA

@@ -84,6 +84,7 @@ def _sampling(request: ModelRequest, out: Encoding) -> dict[str, Any]:
 
 
 def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
+    """Write how the model is to reason, in the vendor's form, and report what it cannot express."""
     if not plan.reasoning:
         return
     reasoning = dict(plan.reasoning)
@@ -238,6 +239,10 @@ def _split_parts(message: Message) -> tuple[list[Text | Media | Opaque | Reasoni
 
 
 def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any] | None:
+    """Return a message of the conversation.
+
+    None for one that holds tool results only, which are messages of their own.
+    """
     content_parts, custom_calls = _split_parts(message)
     calls = [*(_call(call, path, out) for call in message.tool_calls), *custom_calls]
     if message.role == "tool" and not content_parts:

@@ -313,6 +313,7 @@ class KeyFile:
         self._judge()
 
     def _read(self) -> None:
+        """Read the file; where another one replaced it meanwhile, read that."""
         for _ in range(_READS):
             file = open_key_file(self._path)
             try:
@@ -354,6 +355,7 @@ class KeyFile:
 
 
 def _differences(before: KeyDocument, after: KeyDocument) -> Iterator[tuple[str, Key]]:
+    """Yield what happened to each key between two documents."""
     for key_id, key in before.keys.items():
         if key_id not in after.keys:
             yield "removed", key

@@ -137,6 +137,7 @@ class SpendLedger:
         self._jobs.put(job)
 
     def _work(self) -> None:
+        """Write jobs to the database, one batch after another, until the ledger is closed."""
         connection: sqlite3.Connection | None = None
         going = True
         pruned = 0.0

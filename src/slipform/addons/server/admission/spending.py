@@ -302,6 +302,7 @@ class Spending:
             await self._refreshed(self.ledger, self._shared)
 
     async def _refreshed(self, ledger: SpendLedger, shared: SharedState | None) -> None:
+        """Renew the reservations of running calls, and publish this machine's spending to the shared state."""
         if shared is not None:
             if not self._machine:
                 self._machine = await self._run(books.machine_of)

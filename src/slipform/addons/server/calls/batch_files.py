@@ -104,6 +104,7 @@ class IncomingForm:
         return b""
 
     def _note(self, event: PartHead | bytes | PartEnd) -> None:
+        """Note a field of the form; raises `FormError` for a second one of a name, or another file."""
         head = self._open
         if isinstance(event, PartHead):
             self._open = event
@@ -143,6 +144,7 @@ class IncomingForm:
             yield piece
 
     def _rewrite(self, rename: LineRenamer) -> tuple[IO[bytes], int]:
+        """Write the form again with every line renamed; return the file and its size."""
         self._waiting.seek(0)
         made = self._made = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 — `close` does
         reader = FormReader(self._boundary)
@@ -248,6 +250,7 @@ class LineRenamer:
         return {**request, "params": params}
 
     def _renamed(self, body: dict[str, Any], where: str, api: str, custom_id: object) -> dict[str, Any]:
+        """Return a line's request for the vendor; raises for what a batch, or this key, may not ask."""
         if api.startswith("openai-") and (foreign := read_foreign(api, body)) is not None:
             body = foreign.data
         is_shaped = bool(api) and asks_for_shape(api, body)

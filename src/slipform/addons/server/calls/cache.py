@@ -145,6 +145,7 @@ class AnswerCache:
         await asyncio.gather(*self._writing, return_exceptions=True)
 
     async def _lookup(self, key: str, call: Inbound, model: str) -> _Answer | None:
+        """Return a cached answer: from memory, from the same call that is running now, or from the shared cache."""
         cached = self._local_entry(key)
         if cached is None and (running := self._running.get(key)) is not None:
             await asyncio.wait((running,))

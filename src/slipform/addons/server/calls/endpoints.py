@@ -447,6 +447,7 @@ def locate(method: str, path: str, headers: Mapping[bytes, bytes]) -> Located | 
 
 
 def _match(method: str, path: str, family: Family) -> tuple[EndpointRow, Mapping[str, str]] | None:
+    """Return the row of a method and path, that of the caller's API family first."""
     rows: list[tuple[EndpointRow, Mapping[str, str]]] = [(row, {}) for row in _EXACT.get(path, ())]
     rows = [each for each in rows if each[0].method in (method, "*")]
     for pattern, row in () if rows else _PATTERNS:

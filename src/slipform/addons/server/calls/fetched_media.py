@@ -171,6 +171,7 @@ def _media_in(request: ModelRequest) -> Iterator[Media]:
 
 
 def _needs_bytes(media: Media, kinds: Collection[str]) -> bool:
+    """Whether a medium has to be fetched: a web address, unless it is on the vendor's own servers."""
     url = media.url
     if url is None or media.data is not None or media.kind not in kinds or media.kind not in _TYPES:
         return False

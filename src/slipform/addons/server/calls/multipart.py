@@ -195,6 +195,7 @@ class FormReader:
             raise FormError("Unexpected data after the end of the form")
 
     def _read_head(self, events: list[PartHead | bytes | PartEnd]) -> bool:
+        """Read the head of the next part; return False while it is not complete."""
         at = self._buffer.find(b"\r\n\r\n")
         if at > _MAX_HEADERS or (at < 0 and len(self._buffer) > _MAX_HEADERS):
             raise FormError("The headers of a part are too long")
@@ -219,6 +220,7 @@ class FormReader:
 
 
 def _head(lines: bytes) -> PartHead:
+    """Return the head of a part; raises `FormError` for one that two readers could read differently."""
     headers: dict[bytes, bytes] = {}
     described: list[bytes] = []
     for line in lines.split(b"\r\n"):

@@ -123,6 +123,7 @@ async def serve_page(request: PageRequest) -> None:
 
 
 async def _page(request: PageRequest) -> None:
+    """Answer a request that is not a model call."""
     path = request.path
     row = None if request.located is None else request.located.row
     if request.headers.get(b"upgrade", b"").lower() == b"websocket":

@@ -149,6 +149,7 @@ _ANSWERED_PATHS: Final = ("messages.content.citations", "messages.content.conten
 
 
 def _positions() -> _Position:
+    """Return the places of a request that hold the caller's data, nested as they are in a request."""
     marked: list[tuple[tuple[str, ...], Any]] = [(tuple(path.split(".")), _DATA) for path in _DATA_PATHS]
     marked += [(names, _DATA) for path in _GEMINI_DATA for names in _spellings(path)]
     marked += [(tuple(path.split(".")), _ANSWERED) for path in _ANSWERED_PATHS]
@@ -238,6 +239,7 @@ class _Walk:
                     self._name(values, at, field, position)
 
     def _object(self, value: dict[str, Any], position: _Position, outer: Field | None) -> None:
+        """Collect the references in an object: fields that name resources, and items without content."""
         ids: list[str] = []
         is_reference = False
         for name, inner in value.items():

@@ -182,6 +182,7 @@ def _plain(extra: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _restore_turn(message: Message, turns: Mapping[str, KeptTurn], used: set[str], api: str | None) -> Message:
+    """Return a turn with the signed parts that were stored for it, where the client has left them out."""
     calls = {call.id: call for call in message.tool_calls}
     turn = next((turns[each] for each in calls if each in turns), None)
     if message.role != "assistant" or turn is None:

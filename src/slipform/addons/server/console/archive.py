@@ -132,6 +132,7 @@ class CallArchive:
             self.dropped += 1
 
     def _work(self) -> None:
+        """Write rows to the database, one batch after another, until the archive is closed."""
         connection: sqlite3.Connection | None = None
         pruned = 0.0
         going = True
