@@ -139,8 +139,8 @@ class Reason:
         return bool(re.fullmatch(self.recordings, name) and re.fullmatch(self.places, place))
 
 
-def unexplained(shown: Mapping[str, tuple[Any, Any]], reasons: Sequence[Reason]) -> str:
-    """List the differences without a reason and the reasons that nothing needs, for recordings by name."""
+def unexplained(shown: Mapping[str, tuple[Any, Any]], reasons: Sequence[Reason], *, is_sample: bool = False) -> str:
+    """List the differences without a reason and, for all recordings of an API, the reasons that nothing needs."""
     lines: list[str] = []
     unused = list(reasons)
     for name, (direct, through) in shown.items():
@@ -150,4 +150,4 @@ def unexplained(shown: Mapping[str, tuple[Any, Any]], reasons: Sequence[Reason])
                 lines.append(f"{name} {place}: {values}")
             elif reason in unused:
                 unused.remove(reason)
-    return "\n".join([*lines, *(f"not needed: {each.why}" for each in unused)])
+    return "\n".join([*lines, *(f"not needed: {each.why}" for each in unused if not is_sample)])
