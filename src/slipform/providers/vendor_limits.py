@@ -15,6 +15,7 @@ import re
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -26,7 +27,8 @@ from slipform.providers.network.transport import HttpRequest
 from slipform.providers.retry import requested_wait
 
 _log = logging.getLogger("slipform.providers")
-_MINUTE = 60.0
+_WINDOW = 62
+"""Seconds in which a minute's limit is kept: tokens are counted by the second, and calls may arrive a second late."""
 _BYTES_PER_TOKEN = 4
 _ASKED_TOKENS = re.compile(rb'"(?:max(?:_completion|_output|Output)?_?[tT]okens|num_predict)"\s*:\s*(\d{1,9})')
 _CALL_SECONDS = 0.5
@@ -63,9 +65,6 @@ class Reservation(NamedTuple):
     """When it starts, on the budget's clock."""
     not_before: float = 0.0
     """When it could start if there were tokens enough."""
-    given_back: float = 0.0
-    """What the budget's calls had given back until then, in seconds of its tokens: what comes after makes it start
-    sooner."""
     shared: bool = False
     """Whether the shared budget holds it."""
 
@@ -73,75 +72,127 @@ class Reservation(NamedTuple):
 class LocalBudget:
     """A budget of this process alone, for threads and event loops alike: a start says how long it has to wait.
 
-    What was reserved is an estimate; once it is known what a call has used, `settle` puts that in its place.
+    In no minute more starts than the limits allow. What was reserved is an estimate; once it is known what a call has
+    used, `settle` puts that in its place.
 
     >>> budget = LocalBudget(MinuteLimits(tokens=60), clock=lambda: 0.0)
-    >>> held = budget.reserve(60, None)
-    >>> budget.reserve(30, 5.0) is None, budget.settle(held, 20), budget.reserve(30, 5.0).seconds
+    >>> reservation = budget.reserve(60, None)
+    >>> budget.reserve(30, 5.0) is None, budget.settle(reservation, 20), budget.reserve(30, 5.0).seconds
     (True, None, 0.0)
     """
 
     def __init__(self, limits: MinuteLimits, clock: Callable[[], float] = time.monotonic) -> None:
-        self._requests, self._tokens = limits
+        self._requests, self._limit = limits
         self._starts: list[tuple[float, str]] = []
         """Of the last minute and those to come, in their order, each with its id."""
-        self._full_at = 0.0
-        """When a minute's tokens are there again."""
-        self._given_back = 0.0
+        self._placed: dict[str, tuple[float, int]] = {}
+        """The start of each, and the tokens that are held for it."""
+        self._tokens = Counter[int]()
+        """The tokens of the calls that start in each second."""
         self._paused_until = 0.0
         self._clock = clock
         self._lock = threading.Lock()
 
     def reserve(self, tokens: int, most: float | None) -> Reservation | None:
-        """A start, after the seconds that it has to wait; None where that would be more than `most`."""
+        """Return a start, after the seconds that it has to wait; None where that would be more than `most`."""
         with self._lock:
             now = self._clock()
+            self._forget(now - _WINDOW)
             at = max(now, self._paused_until)
-            full = now
-            del self._starts[: bisect.bisect(self._starts, (now - _MINUTE, ""))]
             if self._requests and len(self._starts) >= self._requests:
-                at = max(at, self._starts[-self._requests][0] + _MINUTE)
+                at = max(at, self._starts[-self._requests][0] + _WINDOW)
             not_before = at
-            if self._tokens is not None:
-                full = max(self._full_at, now) + min(tokens, self._tokens) * _MINUTE / self._tokens
-                at = max(at, full - _MINUTE)
+            if self._limit is not None:
+                at = earliest_start(self._tokens, at, min(tokens, self._limit), self._limit)
             if most is not None and at - now > most:
                 return None
-            reservation = Reservation(at - now, tokens, new_id(), at, not_before, self._given_back)
-            if self._requests:
-                bisect.insort(self._starts, (at, reservation.id))
-            self._full_at = full
+            reservation = Reservation(at - now, tokens, new_id(), at, not_before)
+            self._place(reservation, at)
             return reservation
 
     def remaining(self, reservation: Reservation) -> float:
         """Return the seconds that a start still has to wait: fewer than planned where others took less."""
         with self._lock:
-            at = min(
-                reservation.at,
-                max(reservation.not_before, reservation.at - (self._given_back - reservation.given_back)),
-            )
-            if at < reservation.at and self._requests:
-                self._starts = sorted((at if name == reservation.id else start, name) for start, name in self._starts)
-            return max(0.0, at - self._clock())
+            now = self._clock()
+            at, tokens = self._placed.get(reservation.id, (reservation.at, 0))
+            if self._limit is not None and tokens:
+                self._remove(reservation)
+                ahead = self._tokens_ahead((at, reservation.id), int(now))
+                at = min(at, earliest_start(ahead, max(now, reservation.not_before), tokens, self._limit))
+                self._place(reservation, at)
+            return max(0.0, at - now)
 
     def settle(self, reservation: Reservation, tokens: int) -> None:
         """Count what a call has used in place of what was reserved for it."""
         with self._lock:
-            if self._tokens is not None and (change := _change(reservation.tokens, tokens, self._tokens)):
-                begin = self._full_at if change < 0 else max(self._full_at, self._clock())
-                self._full_at = begin + change * _MINUTE / self._tokens
-                self._given_back += max(0, -change) * _MINUTE / self._tokens
+            self._settle(reservation, tokens)
 
     def cancel(self, reservation: Reservation) -> None:
         """Give back all that was reserved for a call which the vendor never saw."""
-        self.settle(reservation, 0)
         with self._lock:
+            self._settle(reservation, 0)
             self._starts = [start for start in self._starts if start[1] != reservation.id]
+            self._placed.pop(reservation.id, None)
 
     def pause(self, seconds: float) -> None:
         """Let nothing start for so long."""
         with self._lock:
             self._paused_until = max(self._paused_until, self._clock() + seconds)
+
+    def _settle(self, reservation: Reservation, tokens: int) -> None:
+        if self._limit is None:
+            return
+        change = _change(reservation.tokens, tokens, self._limit)
+        if change > 0:
+            self._tokens[int(self._clock())] += change
+        elif reservation.id in self._placed:
+            at, _ = self._placed[reservation.id]
+            self._tokens[int(at)] += change
+
+    def _place(self, reservation: Reservation, at: float) -> None:
+        tokens = 0 if self._limit is None else min(reservation.tokens, self._limit)
+        bisect.insort(self._starts, (at, reservation.id))
+        self._placed[reservation.id] = (at, tokens)
+        self._tokens[int(at)] += tokens
+
+    def _remove(self, reservation: Reservation) -> None:
+        at, tokens = self._placed.pop(reservation.id)
+        self._starts.remove((at, reservation.id))
+        self._tokens[int(at)] -= tokens
+
+    def _tokens_ahead(self, start: tuple[float, str], second: int) -> Counter[int]:
+        """Return the tokens of all calls that have started by the end of a second, or are to start before this one."""
+        ahead = Counter({each: count for each, count in self._tokens.items() if each <= second})
+        first = bisect.bisect_left(self._starts, (second + 1, ""))
+        for _, name in self._starts[first : bisect.bisect_left(self._starts, start)]:
+            at, tokens = self._placed[name]
+            ahead[int(at)] += tokens
+        return ahead
+
+    def _forget(self, until: float) -> None:
+        """Forget the starts that no longer count."""
+        count = bisect.bisect(self._starts, (until, ""))
+        for _, name in self._starts[:count]:
+            del self._placed[name]
+        del self._starts[:count]
+        for second in [each for each in self._tokens if each <= until]:
+            del self._tokens[second]
+
+
+def earliest_start(tokens_by_second: Mapping[int, int], at: float, tokens: int, limit: int) -> float:
+    """Return when a call with so many tokens may start, not before `at`; calls that start later count, too.
+
+    >>> earliest_start({100: 500, 130: 100}, 140.0, 300, 600)
+    162
+    """
+    used = sum([count for second, count in tokens_by_second.items() if second + _WINDOW > at])
+    for second in sorted(tokens_by_second):
+        if used + tokens <= limit:
+            break
+        if second + _WINDOW > at:
+            used -= tokens_by_second[second]
+            at = second + _WINDOW
+    return at
 
 
 def _change(reserved: int, used: int, limit: int) -> int:
@@ -150,64 +201,97 @@ def _change(reserved: int, used: int, limit: int) -> int:
 
 
 def new_id() -> str:
-    """What a start is found again by."""
-    return secrets.token_hex(8)
+    """Return a name for a start; names sort by the time at which they were made, so starts at one time are in order."""
+    return f"{time.time_ns():016x}{secrets.token_hex(4)}"
 
 
-_RESERVE = """
+_START = """
 local clock = redis.call('TIME')
-local now, minute = clock[1] * 1000000 + clock[2], 60000000
-local requests, limit, tokens, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local at, full = math.max(now, tonumber(redis.call('GET', KEYS[3]) or '0')), now
+local now, window = clock[1] * 1000000 + clock[2], tonumber(ARGV[1]) * 1000000
+local function second_of(at) return string.format('%.0f', math.floor(at / 1000000)) end
+local function started_by(last)
+  local counts, pairs = {}, redis.call('HGETALL', KEYS[2])
+  for i = 1, #pairs, 2 do
+    local second = tonumber(pairs[i]) * 1000000
+    if second + window <= now then
+      redis.call('HDEL', KEYS[2], pairs[i])
+    elseif second <= last then
+      counts[second] = tonumber(pairs[i + 1])
+    end
+  end
+  return counts
+end
+local function earliest_start(counts, at, tokens, limit)
+  local seconds, used = {}, 0
+  for second, count in pairs(counts) do
+    seconds[#seconds + 1] = second
+    if second + window > at then used = used + count end
+  end
+  table.sort(seconds)
+  for _, second in ipairs(seconds) do
+    if used + tokens <= limit then break end
+    if second + window > at then used, at = used - counts[second], second + window end
+  end
+  return at
+end
+local function keep(key, at)
+  local kept = math.ceil((math.max(at, now) - now + window) / 1000)
+  redis.call('PEXPIRE', key, math.max(kept, redis.call('PTTL', key)))
+end
+"""
+# What the scripts below share: `earliest_start` by the clock of Redis, in microseconds, so that machines need not agree
+# on the time.
+
+_RESERVE = f"""{_START}
+local requests, limit, tokens, most = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local at = math.max(now, tonumber(redis.call('GET', KEYS[3]) or '0'))
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - window))
 if requests > 0 then
-  redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - minute))
   local oldest = redis.call('ZREVRANGE', KEYS[1], requests - 1, requests - 1, 'WITHSCORES')[2]
-  if oldest then at = math.max(at, tonumber(oldest) + minute) end
+  if oldest then at = math.max(at, tonumber(oldest) + window) end
 end
 local not_before = at
+if limit > 0 then at = earliest_start(started_by(math.huge), at, tokens, limit) end
+if most >= 0 and at - now > most then return {{-1}} end
+redis.call('ZADD', KEYS[1], string.format('%.0f', at), ARGV[6])
+keep(KEYS[1], at)
 if limit > 0 then
-  full = math.max(tonumber(redis.call('GET', KEYS[2]) or '0'), now) + math.min(tokens, limit) * minute / limit
-  at = math.max(at, full - minute)
+  redis.call('HINCRBY', KEYS[2], second_of(at), tokens)
+  keep(KEYS[2], at)
 end
-if most >= 0 and at - now > most then return {-1} end
-local kept = math.ceil((math.max(at, full) - now + minute) / 1000)
-if requests > 0 then
-  redis.call('ZADD', KEYS[1], string.format('%.0f', at), ARGV[5])
-  redis.call('PEXPIRE', KEYS[1], math.max(kept, redis.call('PTTL', KEYS[1])))
-end
-if limit > 0 then redis.call('SET', KEYS[2], string.format('%.0f', full), 'PX', kept) end
-return {math.floor(at - now), at, not_before, tonumber(redis.call('GET', KEYS[4]) or '0')}
+return {{math.floor(at - now), at, not_before}}
 """
-# `LocalBudget.reserve` by the clock of Redis, in microseconds, so that machines need not agree on the time.
 
-_REMAINING = """
-local clock = redis.call('TIME')
-local now, old = clock[1] * 1000000 + clock[2], tonumber(ARGV[1])
-local sooner = tonumber(redis.call('GET', KEYS[2]) or '0') - tonumber(ARGV[3])
-local at = math.min(old, math.max(tonumber(ARGV[2]), old - sooner))
-if at < old then redis.call('ZADD', KEYS[1], 'XX', string.format('%.0f', at), ARGV[4]) end
+_REMAINING = f"""{_START}
+local limit, tokens, not_before = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local score = redis.call('ZSCORE', KEYS[1], ARGV[6])
+local at = tonumber(score or ARGV[5])
+if score and limit > 0 and at > now then
+  redis.call('HINCRBY', KEYS[2], second_of(at), -tokens)
+  local this_second = math.floor(now / 1000000) * 1000000
+  local ahead = started_by(this_second)
+  local starts = redis.call('ZRANGEBYSCORE', KEYS[1], this_second + 1000000, score, 'WITHSCORES')
+  for i = 1, #starts, 2 do
+    if starts[i] == ARGV[6] then break end
+    local second = math.floor(tonumber(starts[i + 1]) / 1000000) * 1000000
+    ahead[second] = (ahead[second] or 0) + tonumber(string.match(starts[i], '%d+$'))
+  end
+  at = math.min(at, earliest_start(ahead, math.max(now, not_before), tokens, limit))
+  redis.call('HINCRBY', KEYS[2], second_of(at), tokens)
+  redis.call('ZADD', KEYS[1], string.format('%.0f', at), ARGV[6])
+end
 return math.floor(math.max(0, at - now))
 """
 
-_SETTLE = """
-local clock = redis.call('TIME')
-local now, minute = clock[1] * 1000000 + clock[2], 60000000
-local limit, change = tonumber(ARGV[1]), tonumber(ARGV[2])
-if ARGV[3] ~= '' then redis.call('ZREM', KEYS[1], ARGV[3]) end
-if limit > 0 and change ~= 0 then
-  local full = tonumber(redis.call('GET', KEYS[2]) or '0')
-  if change > 0 then full = math.max(full, now) end
-  full = full + change * minute / limit
-  if full <= now then
-    redis.call('DEL', KEYS[2])
-  else
-    redis.call('SET', KEYS[2], string.format('%.0f', full), 'PX', math.ceil((full - now + minute) / 1000))
-  end
-  if change < 0 then
-    redis.call('INCRBY', KEYS[3], string.format('%.0f', -change * minute / limit))
-    redis.call('PEXPIRE', KEYS[3], 60 * minute / 1000)
-  end
+_SETTLE = f"""{_START}
+local change, start = tonumber(ARGV[2]), redis.call('ZSCORE', KEYS[1], ARGV[3])
+if change > 0 then
+  redis.call('HINCRBY', KEYS[2], second_of(now), change)
+  keep(KEYS[2], now)
+elseif change < 0 and start then
+  redis.call('HINCRBY', KEYS[2], second_of(tonumber(start)), change)
 end
+if ARGV[4] == '1' then redis.call('ZREM', KEYS[1], ARGV[3]) end
 return 0
 """
 
@@ -247,7 +331,7 @@ class SharedBudget:
     def __init__(self, url: str, prefix: str, name: str, limits: MinuteLimits) -> None:
         redis = redis_library()
         place = f"{prefix}vendor:{name}"
-        self._keys = [f"{place}:requests", f"{place}:tokens", f"{place}:pause", f"{place}:given_back"]
+        self._keys = [f"{place}:starts", f"{place}:seconds", f"{place}:pause"]
         self._limits = [limits.requests or 0, limits.tokens or 0]
         timeouts = {"socket_timeout": _CALL_SECONDS, "socket_connect_timeout": _CALL_SECONDS}
         try:
@@ -265,30 +349,31 @@ class SharedBudget:
         return time.monotonic() < self._away_until
 
     def reserve(self, tokens: int, most: float | None) -> Reservation | None:
-        """A start; None where it would have to wait more than `most`, or when Redis is `away` then."""
-        start = new_id()
-        arguments = [*self._limits, tokens, -1 if most is None else int(most * 1e6), start]
-        reply = self._call_redis(lambda: self._client.eval(_RESERVE, 4, *self._keys, *arguments))
+        """Return a start; None where it would have to wait more than `most`, or when Redis is `away` then."""
+        counted = min(tokens, self._limits[1])
+        start = f"{new_id()}:{counted}"
+        arguments = [_WINDOW, *self._limits, counted, -1 if most is None else int(most * 1e6), start]
+        reply = self._call_redis(lambda: self._client.eval(_RESERVE, 3, *self._keys, *arguments))
         if not isinstance(reply, list) or reply[0] < 0:
             return None
-        wait, at, not_before, given_back = reply
-        return Reservation(wait / 1e6, tokens, start, at, not_before, given_back, shared=True)
+        wait, at, not_before = reply
+        return Reservation(wait / 1e6, tokens, start, at, not_before, shared=True)
 
     def remaining(self, reservation: Reservation) -> float | None:
-        """The seconds that a start still has to wait, or that there are none to say while Redis is away."""
-        arguments = [reservation.at, reservation.not_before, reservation.given_back, reservation.id]
-        reply = self._call_redis(lambda: self._client.eval(_REMAINING, 2, self._keys[0], self._keys[3], *arguments))
+        """Return the seconds that a start still has to wait; None while Redis is away."""
+        counted = min(reservation.tokens, self._limits[1])
+        place = [counted, reservation.not_before, reservation.at, reservation.id]
+        arguments = [_WINDOW, self._limits[1], *place]
+        reply = self._call_redis(lambda: self._client.eval(_REMAINING, 2, *self._keys[:2], *arguments))
         return reply / 1e6 if isinstance(reply, int) else None
 
     def settle(self, reservation: Reservation, tokens: int, *, unsent: bool = False) -> None:
         """Count what a call has used in place of what was reserved; where it is `unsent`, nor is it a request."""
         limit = self._limits[1]
         change = _change(reservation.tokens, tokens, limit) if limit else 0
-        arguments = [limit, change, reservation.id if unsent else ""]
+        arguments = [_WINDOW, change, reservation.id, int(unsent)]
         if change or unsent:
-            self._writer.submit(
-                self._call_redis, lambda: self._client.eval(_SETTLE, 3, *self._keys[:2], self._keys[3], *arguments)
-            )
+            self._writer.submit(self._call_redis, lambda: self._client.eval(_SETTLE, 2, *self._keys[:2], *arguments))
 
     def pause(self, seconds: float) -> None:
         """Let nothing start anywhere for so long."""
