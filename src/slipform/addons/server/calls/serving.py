@@ -66,7 +66,8 @@ async def serve(
     scope, receive, send = asgi
     headers = dict(scope["headers"])
     row = None if located is None or located.row.kind == "enforced" else located.row
-    record = CallRecord(request_id(headers), api=api.name if row is None else row.name)
+    name = api.name if row is None else row.name
+    record = CallRecord(request_id(headers), name, b"x-request-id" not in headers)
     deployment = state.deployments.current
     deployment.users += 1
     record.generation = deployment.generation
