@@ -248,7 +248,9 @@ class EndpointForwarder:
         if spent is not None and target.streamed and row.usage and not _draws(row):
             rewrite = spent.meter_stream(row.usage, rewrite)
         result = await pass_through(forwarded, calls, send, record, AnswerChanges(_error_event, cost, change, rewrite))
-        record.status, record.outcome, record.usage = result
+        record.status = result.status
+        record.outcome = result.outcome
+        record.usage = result.usage
         if row.method == "DELETE" and result.status < 300 and self._store is not None:
             await self._store.remove(target.name, segments[row.resources[-1]])
 

@@ -9,6 +9,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
+
 from slipform.addons.server.admission.spending import CallSpending, Rewrite, metered
 from slipform.addons.server.calls.choices import (
     check_count,
@@ -183,14 +185,16 @@ async def forward(
         body = await spending.begin_forwarded(
             f"{provider.name}/{model}", call.api.name, forwarded.body, codec=provider.api, vendor_field=field
         )
-        forwarded = forwarded._replace(body=body)
+        forwarded = msgspec.structs.replace(forwarded, body=body)
     record = call.record
     span = None
     if tracing.is_tracing():
         span = tracing.start_call(call.served.request, record.provider, record.upstream_model)
     try:
         result = await _forward_response(call, forwarded, options, send, spending)
-        record.status, record.outcome, record.usage = result
+        record.status = result.status
+        record.outcome = result.outcome
+        record.usage = result.usage
     except UpstreamError as error:
         if spending is not None:
             spending.failed(error)

@@ -245,9 +245,8 @@ class CallRecord(msgspec.Struct):
     def lines(self) -> bytes:
         """Return `headers` as the lines of a response's head: no value of theirs can end its line."""
         request_id = self.request_id.encode()
-        parts = [
-            _shared_lines(*self._verdict()), b"\r\nx-request-id: ", request_id, b"\r\nx-slipform-request-id: ", request_id
-        ]  # fmt: skip
+        shared = _shared_lines(*self._verdict())
+        parts = [shared, b"\r\nx-request-id: ", request_id, b"\r\nx-slipform-request-id: ", request_id]
         for name, value in self._own_headers():
             parts += (b"\r\n", name, b": ", value)
         return b"".join(parts)
@@ -275,7 +274,7 @@ class CallRecord(msgspec.Struct):
         if self.calls is not None and not self.stream:
             now = time.monotonic() if self.ended is None else self.ended
             overhead = now - self.started - self.calls.waited_seconds
-            headers.append((b"x-slipform-overhead-ms", orjson.dumps(milliseconds(overhead) if overhead > 0 else 0.0)))
+            headers.append((b"x-slipform-overhead-ms", orjson.dumps(milliseconds(max(overhead, 0.0)))))
         return headers
 
     def fields(self) -> dict[str, Any]:
