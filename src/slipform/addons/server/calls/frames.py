@@ -210,6 +210,6 @@ class KnownBodies:
         after = split.after
         key = (api.name, limits_models, split.before, after[-_TAIL:] if len(after) >= _TAIL else b"")
         others = [each for each in self.entries.get(key) or () if each[0] != after]
-        kept = ((after, frame), *others[: _ALIKE - 1])
-        size = sum([_FRAME_BYTES + _TIMES_TEXT * (len(split.before) + len(each)) for each, _ in kept])
-        self.entries.put(key, kept, size)
+        entry = ((after, frame), *others[: _ALIKE - 1])
+        size = sum([_FRAME_BYTES + _TIMES_TEXT * (len(split.before) + len(each)) for each, _ in entry])
+        self.entries.put(key, entry, size)

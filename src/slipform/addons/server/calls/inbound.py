@@ -161,10 +161,10 @@ def read_known(
     """Read a call whose fields, but for its conversation, are those of an earlier one that its caller may make."""
     if caller.budget is not None and caller.is_limited:
         return None
-    known = gate.known_bodies.find(api, body, limits_models=caller.models is not None)
-    if known is None:
+    match = gate.known_bodies.find(api, body, limits_models=caller.models is not None)
+    if match is None:
         return None
-    frame, split = known
+    frame, split = match
     models = frame.models
     if caller.models is not None:
         record.model = models[0] if models else ""

@@ -152,10 +152,10 @@ def _figures_text(record: CallRecord) -> str:
     values = [usage.input, usage.output, record.cost, milliseconds(seconds)]
     if overhead is not None:
         values.append(milliseconds(overhead))
-    spent, sent, cost, latency, *added = orjson.dumps(values)[1:-1].decode().split(",")
+    prompt, answer, cost, latency, *added = orjson.dumps(values)[1:-1].decode().split(",")
     priced = "" if record.cost is None else f"cost={cost} "
     first_latency = latency if first == seconds else orjson.dumps(milliseconds(first)).decode()
-    text = f"input_tokens={spent} output_tokens={sent} {priced}latency_ms={latency} first_byte_ms={first_latency}"
+    text = f"input_tokens={prompt} output_tokens={answer} {priced}latency_ms={latency} first_byte_ms={first_latency}"
     return f"{text} overhead_ms={added[0]}" if added else text
 
 
