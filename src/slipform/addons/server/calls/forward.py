@@ -374,10 +374,22 @@ async def _pass_whole(
             changes.cost(spent)
     elif call.api:
         usage = find_usage(partial(usage_in, call.api, data), len(data))
-    if not (isinstance(send, RecordingSend) and send.answer(status, head, data, record.lines())):
+    if not (isinstance(send, RecordingSend) and _answer_at_once(send, status, head, data)):
         length = (b"content-length", b"%d" % len(data))
         await send_whole(send, status, [*head, length, *record.headers()], data)
     return ForwardResult(status, "ok", usage)
+
+
+def _answer_at_once(send: RecordingSend, status: int, head: list[Header], data: bytes) -> bool:
+    lines = send.record.lines()
+    if head == _PLAIN_HEAD:
+        return send.answer(status, (), data, _PLAIN_LINES + lines)
+    return send.answer(status, head, data, lines)
+
+
+_PLAIN_HEAD = [(b"content-type", b"application/json")]
+"""The only header of most answers that is passed on."""
+_PLAIN_LINES = b"\r\ncontent-type: application/json"
 
 
 def _forwarded_headers(response_headers: Mapping[str, str]) -> list[Header]:

@@ -81,8 +81,8 @@ async def serve(
     own = authenticated_caller is not None
     record.trace = console.trace(record, headers, deployment.settings.server, own=own)
     entry = console.history.begin(record)
-    out = RecordingSend(send, record, cycle=cycle, capture=record.trace is not None)
-    out.extra = (*cors_headers, (b"x-slipform-call", entry.encode())) if own else cors_headers
+    extra = (*cors_headers, (b"x-slipform-call", entry.encode())) if own else cors_headers
+    out = RecordingSend(send, record, cycle, extra, None if record.trace is None else bytearray())
     call = Call(api, scope, headers, asgi.receive, cycle, located, deployment, record, entry, out, authenticated_caller)
     span = None
     if tracing.is_tracing():
