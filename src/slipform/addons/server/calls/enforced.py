@@ -209,18 +209,18 @@ async def forward(
 def _forward_response(
     call: Inbound, forwarded: ForwardedCall, options: Options, send: RecordingSend, spending: CallSpending | None
 ) -> Coroutine[Any, Any, ForwardResult]:
-    """Send a call on and its answer back, with what is added to the answer and changed in it."""
-    record = call.record
+    """Send a call on and its answer back, with what is changed in it."""
     calls = CallCount(options.budget.calls)
+    if spending is None and call.id_markers is None and not call.served.stream:
+        return pass_through(forwarded, calls, send, call.record)
     fail = call.api.encode_stream(call.served).fail if call.served.stream else None
-    cost = None if forwarded.price is None else partial(record.add_cost, forwarded.price)
     change = None
     if call.id_markers is not None:
         change = partial(_rewrite_ids, call.id_markers)
     rewrite: Rewrite | None = None if call.id_markers is None else call.id_markers.feed
     if spending is not None:
         rewrite = spending.meter_stream(forwarded.api, rewrite)
-    return pass_through(forwarded, calls, send, record, AnswerChanges(fail, cost, change, rewrite))
+    return pass_through(forwarded, calls, send, call.record, AnswerChanges(fail, change, rewrite))
 
 
 async def _rewrite_ids(id_markers: AnswerMarks, _status: int, data: bytes) -> bytes:

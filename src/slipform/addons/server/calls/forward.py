@@ -304,27 +304,27 @@ Change: TypeAlias = Callable[[int, bytes], Awaitable[bytes]]
 
 
 class AnswerChanges(msgspec.Struct, frozen=True):
-    """What is added to an answer that is passed on, and changed in it."""
+    """What is changed in an answer that is passed on."""
 
-    fail: Callable[[SlipformError], bytes] | None
+    fail: Callable[[SlipformError], bytes] | None = None
     """Encodes an error in the middle of a stream."""
-    cost: Callable[[Usage], float | None] | None = None
-    """Says what tokens cost, for a header or for the usage of a stream."""
     change: Change | None = None
     """For whole answers."""
     rewrite: Callable[[bytes], bytes] | None = None
     """For the pieces of a stream, with nothing at its end."""
 
 
+UNCHANGED = AnswerChanges()
+
+
 async def pass_through(
-    call: ForwardedCall, calls: CallCount, send: Send, record: CallRecord, changes: AnswerChanges
+    call: ForwardedCall, calls: CallCount, send: Send, record: CallRecord, changes: AnswerChanges = UNCHANGED
 ) -> ForwardResult:
     """Send the call on and its answer back; what that takes is counted in `calls`.
 
     An error before the answer's first byte is raised.
     """
     rewrite = changes.rewrite
-    cost = changes.cost
     answer = await call.provider.forward_async(call.route, call.body, call.headers, calls)
     try:
         status = answer.status
@@ -345,8 +345,8 @@ async def pass_through(
         await send({"type": "http.response.start", "status": status, "headers": head})
         events = "text/event-stream" in response_headers.get("content-type", "")
         annotate = None
-        if cost is not None and events and call.api:
-            annotate = partial(_with_cost, call.api, cost)
+        if call.price is not None and events and call.api:
+            annotate = partial(_with_cost, call.api, partial(record.add_cost, call.price))
         relay = ByteRelay(send, known_length, annotate, rewrite)
         outcome = await relay.run(answer, data, changes.fail if events else None)
         usage = None
@@ -368,10 +368,10 @@ async def _pass_whole(
         data = await changes.change(status, data)
     head = _forwarded_headers(answer.headers)
     usage: Usage | Callable[[], Usage | None] | None = None
-    if changes.cost is not None and call.api:
+    if call.price is not None and call.api:
         usage = spent = usage_in(call.api, data)
         if spent is not None:
-            changes.cost(spent)
+            record.add_cost(call.price, spent)
     elif call.api:
         usage = find_usage(partial(usage_in, call.api, data), len(data))
     if not (isinstance(send, RecordingSend) and _answer_at_once(send, status, head, data)):

@@ -383,7 +383,7 @@ def cost_text(cost: float) -> bytes:
     (b'0.00002', b'0')
     """
     text = orjson.dumps(cost)  # in a third of the time of formatting
-    if len(text) > _SHORT_COST or b"e" in text:
+    if len(text) > _SHORT_COST or text.find(b"e") >= 0:
         return (b"%.9f" % cost).rstrip(b"0").removesuffix(b".")
     return text.removesuffix(b".0")
 
