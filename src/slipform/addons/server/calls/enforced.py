@@ -129,7 +129,8 @@ async def answer_bound(call: Inbound, bound: BoundCall, options: Options, send: 
     call.record.calls = request.calls
     _record_route(call.record, bound.route, 0)
     try:
-        await _whole(call, request, bound.route, bound.model, options, send)
+        plan = bound.route.find_plan(request, options) or await bound.route.plan_async(request, options)
+        await _write_outcome(call, await run_async(request, plan, bound.model), send)
     except Exception as error:
         incomplete = _incomplete_answer(call, error, options)
         if incomplete is None:
@@ -242,19 +243,33 @@ async def _whole(
     call: Inbound, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options, send: RecordingSend
 ) -> None:
     record = call.record
-    extra: Mapping[str, Any] | None = None
     if record.enforced:
         plan = route.find_plan(request, options) or await route.plan_async(request, options)
-        response, extra = _record_outcome(call, await run_async(request, plan, model))
-    else:
-        response = await _complete(request, model)
-        record.usage = response.usage
-        left_out = call.api.left_out(response)
-        record.warnings += len(response.warnings) + len(left_out)
-        log_warnings(left_out)
-        if (price := route.price(options.prices)) is not None:
-            cost = record.add_cost(price, response.usage)
-            response = response.replace(usage=response.usage.replace(cost=cost))
+        await _write_outcome(call, await run_async(request, plan, model), send)
+        return
+    response = await _complete(request, model)
+    record.usage = response.usage
+    left_out = call.api.left_out(response)
+    record.warnings += len(response.warnings) + len(left_out)
+    log_warnings(left_out)
+    if (price := route.price(options.prices)) is not None:
+        cost = record.add_cost(price, response.usage)
+        response = response.replace(usage=response.usage.replace(cost=cost))
+    await _keep_and_write(call, response, send)
+
+
+def _write_outcome(call: Inbound, outcome: Outcome, send: RecordingSend) -> Coroutine[Any, Any, None]:
+    """Record the outcome of an enforced call, and write its answer."""
+    response, extra = _record_outcome(call, outcome)
+    if response.tool_calls:
+        return _keep_and_write(call, response, send, extra)
+    return _write_whole(call, response, send, extra)
+
+
+async def _keep_and_write(
+    call: Inbound, response: ModelResponse, send: RecordingSend, extra: Mapping[str, Any] | None = None
+) -> None:
+    """Write a whole answer, of which what the vendor signed is kept for the next turn."""
     if call.turns is not None and response.tool_calls:
         await call.turns.keep(response)
     await _write_whole(call, response, send, extra)
