@@ -277,8 +277,8 @@ class Metrics:
             labels = (record.api, provider, _OTHER, strategy, record.outcome)
             series = self._series.get(labels)
         if series is None:
-            timed = (self._seconds, self._first, self._overhead)
-            series = _Series(labels, *(each.of_api(record.api) for each in timed))
+            api = record.api
+            series = _Series(labels, self._seconds.of_api(api), self._first.of_api(api), self._overhead.of_api(api))
             self._series[labels] = series
         return series
 
