@@ -218,9 +218,11 @@ async def test_frames_are_bounded() -> None:
     shared = gate()
     for seed in range(300):
         await read(shared, "openai-chat", {**fields, **first, "seed": seed})
-    (cache,) = [each for each in live_caches() if each is shared.frames]
-    assert len(cache) <= 256
-    assert cache.held_bytes <= cache.max_bytes
+    caches = [each for each in live_caches() if each in (shared.frames, shared.known_bodies.entries)]
+    assert len(caches) == 2
+    for cache in caches:
+        assert 0 < len(cache) <= 256
+        assert cache.held_bytes <= cache.max_bytes
 
 
 REST = f'"model":"up/m","response_format":{json.dumps(FORMAT)},"seed":7'
@@ -248,6 +250,14 @@ ODD_BODIES = [
     f"{{{REST}}}",
     f'{{{REST},"messages":{HI}}} and more',
     f'{{{REST},"model":"up/other","messages":{HI}}}',
+    f'{{{REST},"metadata":{{"messages":{HI}}},"messages":{HI}}}',
+    f'{{{REST},"metadata":{{"messages":{HI.replace("Hi", "No")}}},"messages":{HI}}}',
+    f'{{{REST},"messages":{HI},"metadata":{{"messages":{HI}}}}}',
+    f'{{{REST},"messages":{HI},"metadata":{HI}}}',
+    f'{{{REST},"messages":{HI.replace("Hi", "No")},"metadata":{HI}}}',
+    f'{{{REST},"messages":{HI},"mess\\u0061ges":{HI}}}',
+    f'{{"messages":{HI},{REST},"user":"[]"}}',
+    f'{{"messages":{HI},"user":"[]",{REST}}}',
 ]
 
 
@@ -302,6 +312,10 @@ FORWARDED_BODIES = [
     f'{{"model":"up/m","seed":7,"messages":{HI}}}',
     f'{{"model":"up/m","messages":[],"messages":{HI}}}',
     f'{{"model":"up/m","metadata":{{"a":{HI}}},"messages":{HI}}}',
+    f'{{"model":"up/m","metadata":{{"messages":{HI.replace("Hi", "No")}}},"messages":{HI}}}',
+    f'{{"model":"up/m","messages":{HI},"metadata":{{"messages":{HI}}}}}',
+    f'{{"model":"up/m","messages":{HI},"metadata":{HI}}}',
+    f'{{"model":"up/m","messages":{HI.replace("Hi", "No")},"metadata":{HI}}}',
     f'{{"model":"up/other","messages":{HI}}}',
     f'{{"model":"up/m","stream":true,"messages":{HI}}}',
 ]

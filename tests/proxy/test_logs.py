@@ -152,7 +152,8 @@ def test_the_line_is_the_same_for_our_own_handler_alone_and_beside_others(
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 1_700_000_000.125)
     stream = logging_to(style)
-    call = CallRecord(identity or "0" * 32, api="openai-chat", model=model, provider="fake", usage=Usage(7, 5))
+    call = CallRecord(identity or "0" * 32, "openai-chat", not identity, model=model, provider="fake")
+    call.usage = Usage(7, 5)
     call.ended, call.first_byte, call.status = call.started + 0.5, call.started + 0.25, 200
     log_request(call)
     other = logging.NullHandler()

@@ -38,7 +38,7 @@ def outgoing(exchange: Any) -> tuple[RecordingSend, CallRecord, list[Any]]:
         sent.append(message)
 
     record = CallRecord("r")
-    out = RecordingSend(send, record, cycle=exchange, capture=True)
+    out = RecordingSend(send, record, cycle=exchange, captured=bytearray())
     out.extra = [MARK]
     return out, record, sent
 

@@ -187,6 +187,7 @@ def usage_place(api: str, piece: bytes) -> int:
     return -1
 
 
+@lru_cache(maxsize=32)
 def _codec(api: str) -> Codec:
     return find_codec(SPOKEN_BY.get(api, api))
 
@@ -208,6 +209,13 @@ def _usage_of_line(codec: Codec, body: bytes) -> Usage | None:
 
 def _object_at(body: bytes, at: int) -> Any:
     """The object that follows a name; None when something else does."""
+    if body.startswith(
+        (b":{", b": {"), at
+    ):  # most have no objects in them
+        try:
+            return orjson.loads(body[body.index(b"{", at) : body.index(b"}", at) + 1])
+        except ValueError:
+            pass
     match = _OBJECT.match(body, at)
     if match is None:
         return None

@@ -158,18 +158,16 @@ class RunawayStop:
     (True, 'runaway')
     """
 
-    __slots__ = ("_calls", "_document", "_exempt", "_reasoning", "_tail", "_text", "error")
+    __slots__ = ("_calls", "_exempt", "_pieces", "_reasoning", "_schema", "_text", "error")
 
     def __init__(self, schema: Schema[Any] | None) -> None:
         self.error: RunawayError | None = None
         self._text = None if schema is None else RunawayDetector()
         self._reasoning = RunawayDetector(prose=True)
         self._calls: dict[int | None, RunawayDetector] = {}
-        self._document: Mapping[str, Any] | None = None
-        if schema is not None and any(word in to_text(schema.document) for word in _ENCODED):
-            self._document = schema.document
-        self._tail: list[str] = []
-        """The text so far, where the schema has strings that may repeat."""
+        self._schema = schema
+        self._pieces: list[str] = []
+        """The text so far."""
         self._exempt = False
 
     def feed(self, chunk: CompletionChunk) -> bool:
@@ -197,17 +195,17 @@ class RunawayStop:
         """Take the next piece of text; whether to stop here."""
         if self._text is None:
             return False
-        if self._document is not None:
-            self._tail.append(text)
+        self._pieces.append(text)
         runaway = self._text.feed(text)
         if runaway is not None and not (runaway.kind == "string" and self._may_repeat()):
             self._end(runaway, "text")
         return self.error is not None
 
     def _may_repeat(self) -> bool:
-        if self._document is not None and not self._exempt:
-            path = Parser(lenient=True).feed("".join(self._tail)).open_path or ()
-            self._exempt = any(_is_bounded_or_encoded(node) for node in _nodes_at(self._document, path))
+        document = None if self._schema is None else self._schema.document
+        if document is not None and not self._exempt and any(word in to_text(document) for word in _ENCODED):
+            path = Parser(lenient=True).feed("".join(self._pieces)).open_path or ()
+            self._exempt = any(_is_bounded_or_encoded(node) for node in _nodes_at(document, path))
         return self._exempt
 
     def _end(self, runaway: Runaway | None, where: str) -> None:

@@ -139,8 +139,10 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def tokens(self) -> Usage:
         """Tokens over all attempts."""
-        if len(self.attempts) == 1 and not self.samples and self.attempts[0].usage.total is not None:
-            return self.attempts[0].usage
+        if len(self.attempts) == 1 and not self.samples:
+            usage = self.attempts[0].usage
+            if usage.total is not None or (usage.input is None and usage.output is None):
+                return usage
         total = _NOTHING
         for attempt in (*self.attempts, *self.samples):
             total += attempt.usage

@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeVar
 
+import orjson
+
 from slipform.enforce import Outcome, Plan, Report, Steps
 from slipform.errors import SlipformError
 from slipform.ir import ModelRequest, ModelResponse, Usage
@@ -42,7 +44,9 @@ def pairs(fields: Mapping[str, Any], longest: int = LONGEST_FIELD) -> str:
 
 
 def _clipped_text(value: Any, longest: int) -> str:
-    if value is None or isinstance(value, bool | int | float):
+    if isinstance(value, float):
+        return orjson.dumps(value).decode()
+    if value is None or isinstance(value, bool | int):
         return str(value)
     text = cut(str(value), longest)
     if text.isprintable() and _PLAIN.fullmatch(text):

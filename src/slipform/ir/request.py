@@ -181,7 +181,7 @@ NO_SAMPLING: Final = Sampling()
 """Everything left to the vendor."""
 
 
-class CallCount:
+class CallCount(msgspec.Struct, eq=False):
     """The upstream calls of one request, over all its models, attempts and transport retries, and their limit.
 
     Retries, attempts and fallbacks each have a separate budget; without this limit their product could be spent.
@@ -191,35 +191,32 @@ class CallCount:
     (None, None, True)
     """
 
-    __slots__ = ("_by_model", "limit", "model", "price_list", "waited_seconds")
-
-    def __init__(self, limit: int) -> None:
-        self.limit: Final = limit
-        self.model = ""
-        """Where the last call went, as `provider/model`."""
-        self.price_list = ""
-        """The vendor's id in the list of prices that ships with slipform; empty where that has none."""
-        self.waited_seconds = 0.0
-        """How long whole answers, failures and pauses between attempts were waited for."""
-        self._by_model: Final[dict[str, int]] = {}
+    limit: int
+    model: str = ""
+    """Where the last call went, as `provider/model`."""
+    price_list: str = ""
+    """The vendor's id in the list of prices that ships with slipform; empty where that has none."""
+    waited_seconds: float = 0.0
+    """How long whole answers, failures and pauses between attempts were waited for."""
+    by_model: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, model: str) -> None:
         """Count one more call."""
-        self._by_model[model] = self._by_model.get(model, 0) + 1
+        self.by_model[model] = self.by_model.get(model, 0) + 1
 
     @property
     def is_spent(self) -> bool:
         """Whether the limit is reached."""
-        return sum(self._by_model.values()) >= self.limit
+        return sum(self.by_model.values()) >= self.limit
 
     def explain_limit(self, error: SlipformError) -> None:
         """Add to an error that the limit is reached, and by which calls."""
         if "calls" in error.details:
             return
-        calls = ", ".join(f"{count} to {model}" for model, count in self._by_model.items())
+        calls = ", ".join(f"{count} to {model}" for model, count in self.by_model.items())
         reason = f"The limit of {self.limit} calls for one request is reached ({calls}); see `enforcement.max_calls`."
         error.hint = f"{reason} {error.hint or ''}".strip()
-        error.details["calls"] = {"limit": self.limit, **self._by_model}
+        error.details["calls"] = {"limit": self.limit, **self.by_model}
 
 
 class RequestFrame:

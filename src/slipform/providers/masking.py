@@ -29,7 +29,8 @@ class Masker:
     __slots__ = ("_pending", "_words")
 
     def __init__(self, words: tuple[bytes, ...]) -> None:
-        self._words = words
+        self._words = tuple([(word, word[:1], 1 - len(word)) for word in words])
+        """With each word its first letter, and where its beginning may be in the end of a piece."""
         self._pending = b""
 
     def feed(self, data: bytes) -> bytes:
@@ -38,12 +39,11 @@ class Masker:
             data = self._pending + data
             self._pending = b""
         partial_size = 0
-        size = len(data)  # a mask is as long as its word
-        for word in self._words:
+        for word, _, _ in self._words:
             if data.find(word) >= 0:
                 data = data.replace(word, mask_of(word))
-        for word in self._words:  # every event of a stream passes here, and hardly any has a word's first letter
-            start = data.find(word[:1], max(0, size - len(word) + 1))
+        for word, letter, tail in self._words:  # every event of a stream passes here; hardly any has a word's letter
+            start = data.find(letter, tail)
             if start >= 0:
                 partial_size = max(partial_size, _partial_size(data, word, start))
         if partial_size:

@@ -61,7 +61,8 @@ class RunawayDetector:
         self._tail = ""
         self._unread: list[str] = []
         """Text that the detector of strings has still to read."""
-        self._fence = JsonFenceDetector(_UNLIMITED, stop_after_json=False, loose=True)
+        self._fence: JsonFenceDetector | None = None
+        """What reads the text, once its end repeats itself."""
 
     def feed(self, text: str) -> Runaway | None:
         """Take the next piece of the text."""
@@ -98,17 +99,23 @@ class RunawayDetector:
             if _END_OF_STRING.search(tail[-MAX_PERIODIC:]):
                 return ""
             return "string"
-        is_prose = self._fence.phase is not FencePhase.TRACKING_DEPTH
+        is_prose = self._reader().phase is not FencePhase.TRACKING_DEPTH
         if is_prose and is_periodic(tail, MAX_PERIODIC_PROSE):
             return "text"
         return ""
 
+    def _reader(self) -> JsonFenceDetector:
+        if self._fence is None:
+            self._fence = JsonFenceDetector(_UNLIMITED, stop_after_json=False, loose=True)
+        return self._fence
+
     def _in_string(self) -> bool:
+        reader = self._reader()
         if self._unread:
-            self._fence.add_chunk("".join(self._unread))
+            reader.add_chunk("".join(self._unread))
             self._unread.clear()
-            self._fence.process()
-        return self._fence.in_string
+            reader.process()
+        return reader.in_string
 
 
 def _ends_in_digits(text: str) -> bool:

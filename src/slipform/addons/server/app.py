@@ -154,7 +154,7 @@ class App:
             await asyncio.to_thread(load_price_list)
 
     def _http(self, asgi: Asgi, cors_headers: Sequence[Header] = ()) -> Coroutine[Any, Any, None]:
-        scope, receive, send = asgi
+        scope = asgi.scope
         method = scope["method"]
         path = scope["path"]
         if method == "POST" and (api := api_at(path)) is not None:
@@ -165,7 +165,9 @@ class App:
             api = find_api(located.row.api) if located.row.api else error_api(path, headers, located)
             return serve(self._state, api, asgi, cors_headers, located)
         return serve_page(
-            PageRequest(self._state, method, located, scope, headers, receive, with_headers(send, cors_headers))
+            PageRequest(
+                self._state, method, located, scope, headers, asgi.receive, with_headers(asgi.send, cors_headers)
+            )
         )
 
     def _serve_for_console(

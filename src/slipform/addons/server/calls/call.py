@@ -9,7 +9,6 @@ import msgspec
 from slipform.addons.server.admission.admission import ANYBODY, Caller
 from slipform.addons.server.admission.refusals import error_headers, log_refusal
 from slipform.addons.server.calls.endpoints import Located
-from slipform.addons.server.calls.inbound import WarmReading
 from slipform.addons.server.calls.request_switches import FIELD
 from slipform.addons.server.deployment import Deployment
 from slipform.addons.server.http_server.asgi import Receive, RecordingSend, Scope, client_address, send_bytes
@@ -45,8 +44,6 @@ class Call(msgspec.Struct):
     """Who calls, where the console has found that out already."""
     caller: Caller = ANYBODY
     body: bytes = b""
-    warm: WarmReading | None = None
-    """What came of reading it as an earlier one with the same fields was read, where that was tried."""
 
     async def refuse(self, error: SlipformError) -> None:
         """Write an error, without names of models that the caller may not know; drop what its traceback holds."""

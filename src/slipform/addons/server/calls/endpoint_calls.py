@@ -233,13 +233,11 @@ class EndpointForwarder:
             await self._list(call, target, segments, send)
             return
         route = self._route(call, target, segments, call.query)
-        forwarded = ForwardedCall(row.usage, target.provider, route, target.body, self._request_headers(call, target))
+        price = model_price(self._prices, target.provider, target.model) if row.usage else None
+        headers = self._request_headers(call, target)
+        forwarded = ForwardedCall(row.usage, target.provider, route, target.body, headers, price)
         calls = CallCount(self._max_calls)
         change = partial(self._changed, call, target) if _has_ids(row) else None
-        price = None
-        if row.usage:
-            price = model_price(self._prices, target.provider, target.model)
-        cost = None if price is None else partial(record.add_cost, price)
         rewrite: Rewrite | None = None
         if row.owner_kind() == "response" and target.streamed:
             rewrite = ResponseMarks(target.name, {}, self._store, call.caller.id).feed
@@ -247,8 +245,10 @@ class EndpointForwarder:
             rewrite = await self._enforced_results(target.name, segments[row.resources[-1]], row.family)
         if spent is not None and target.streamed and row.usage and not _draws(row):
             rewrite = spent.meter_stream(row.usage, rewrite)
-        result = await pass_through(forwarded, calls, send, record, AnswerChanges(_error_event, cost, change, rewrite))
-        record.status, record.outcome, record.usage = result
+        result = await pass_through(forwarded, calls, send, record, AnswerChanges(_error_event, change, rewrite))
+        record.status = result.status
+        record.outcome = result.outcome
+        record.usage = result.usage
         if row.method == "DELETE" and result.status < 300 and self._store is not None:
             await self._store.remove(target.name, segments[row.resources[-1]])
 

@@ -9,6 +9,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
+
 from slipform.addons.server.admission.spending import CallSpending, Rewrite, metered
 from slipform.addons.server.calls.choices import (
     check_count,
@@ -127,7 +129,8 @@ async def answer_bound(call: Inbound, bound: BoundCall, options: Options, send: 
     call.record.calls = request.calls
     _record_route(call.record, bound.route, 0)
     try:
-        await _whole(call, request, bound.route, bound.model, options, send)
+        plan = bound.route.find_plan(request, options) or await bound.route.plan_async(request, options)
+        await _write_outcome(call, await run_async(request, plan, bound.model), send)
     except Exception as error:
         incomplete = _incomplete_answer(call, error, options)
         if incomplete is None:
@@ -183,14 +186,16 @@ async def forward(
         body = await spending.begin_forwarded(
             f"{provider.name}/{model}", call.api.name, forwarded.body, codec=provider.api, vendor_field=field
         )
-        forwarded = forwarded._replace(body=body)
+        forwarded = msgspec.structs.replace(forwarded, body=body)
     record = call.record
     span = None
     if tracing.is_tracing():
         span = tracing.start_call(call.served.request, record.provider, record.upstream_model)
     try:
         result = await _forward_response(call, forwarded, options, send, spending)
-        record.status, record.outcome, record.usage = result
+        record.status = result.status
+        record.outcome = result.outcome
+        record.usage = result.usage
     except UpstreamError as error:
         if spending is not None:
             spending.failed(error)
@@ -205,18 +210,18 @@ async def forward(
 def _forward_response(
     call: Inbound, forwarded: ForwardedCall, options: Options, send: RecordingSend, spending: CallSpending | None
 ) -> Coroutine[Any, Any, ForwardResult]:
-    """Send a call on and its answer back, with what is added to the answer and changed in it."""
-    record = call.record
+    """Send a call on and its answer back, with what is changed in it."""
     calls = CallCount(options.budget.calls)
+    if spending is None and call.id_markers is None and not call.served.stream:
+        return pass_through(forwarded, calls, send, call.record)
     fail = call.api.encode_stream(call.served).fail if call.served.stream else None
-    cost = None if forwarded.price is None else partial(record.add_cost, forwarded.price)
     change = None
     if call.id_markers is not None:
         change = partial(_rewrite_ids, call.id_markers)
     rewrite: Rewrite | None = None if call.id_markers is None else call.id_markers.feed
     if spending is not None:
         rewrite = spending.meter_stream(forwarded.api, rewrite)
-    return pass_through(forwarded, calls, send, record, AnswerChanges(fail, cost, change, rewrite))
+    return pass_through(forwarded, calls, send, call.record, AnswerChanges(fail, change, rewrite))
 
 
 async def _rewrite_ids(id_markers: AnswerMarks, _status: int, data: bytes) -> bytes:
@@ -238,19 +243,33 @@ async def _whole(
     call: Inbound, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options, send: RecordingSend
 ) -> None:
     record = call.record
-    extra: Mapping[str, Any] | None = None
     if record.enforced:
         plan = route.find_plan(request, options) or await route.plan_async(request, options)
-        response, extra = _record_outcome(call, await run_async(request, plan, model))
-    else:
-        response = await _complete(request, model)
-        record.usage = response.usage
-        left_out = call.api.left_out(response)
-        record.warnings += len(response.warnings) + len(left_out)
-        log_warnings(left_out)
-        if (price := route.price(options.prices)) is not None:
-            cost = record.add_cost(price, response.usage)
-            response = response.replace(usage=response.usage.replace(cost=cost))
+        await _write_outcome(call, await run_async(request, plan, model), send)
+        return
+    response = await _complete(request, model)
+    record.usage = response.usage
+    left_out = call.api.left_out(response)
+    record.warnings += len(response.warnings) + len(left_out)
+    log_warnings(left_out)
+    if (price := route.price(options.prices)) is not None:
+        cost = record.add_cost(price, response.usage)
+        response = response.replace(usage=response.usage.replace(cost=cost))
+    await _keep_and_write(call, response, send)
+
+
+def _write_outcome(call: Inbound, outcome: Outcome, send: RecordingSend) -> Coroutine[Any, Any, None]:
+    """Record the outcome of an enforced call, and write its answer."""
+    response, extra = _record_outcome(call, outcome)
+    if response.tool_calls:
+        return _keep_and_write(call, response, send, extra)
+    return _write_whole(call, response, send, extra)
+
+
+async def _keep_and_write(
+    call: Inbound, response: ModelResponse, send: RecordingSend, extra: Mapping[str, Any] | None = None
+) -> None:
+    """Write a whole answer, of which what the vendor signed is kept for the next turn."""
     if call.turns is not None and response.tool_calls:
         await call.turns.keep(response)
     await _write_whole(call, response, send, extra)

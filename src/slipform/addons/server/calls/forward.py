@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 import orjson
 
 from slipform.addons.server.calls.parsed_body import write_body
@@ -156,7 +157,7 @@ _PATHS = {"openai-completions": "/completions", "ollama-generate": "/api/generat
 """Where the vendors of `SPOKEN_BY` have these APIs."""
 
 
-class ForwardedCall(NamedTuple):
+class ForwardedCall(msgspec.Struct, frozen=True):
     """A call that goes through: in which API, to whom, what is sent, and which of the caller's headers go along."""
 
     api: str
@@ -177,7 +178,7 @@ class ForwardTarget(NamedTuple):
     price: AnyPrice | None
 
 
-class ForwardResult(NamedTuple):
+class ForwardResult(msgspec.Struct, frozen=True):
     """How it went: the status, "ok" or the code of the error, and the tokens that the answer tells of.
 
     They are looked for on demand: in batches that is faster, and no caller waits for it.
@@ -259,10 +260,10 @@ def _model_and_stream(model: str, streamed: bool) -> ServedRequest:
 
 def vendor_headers(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
     """Return what a caller says to the vendor besides the body."""
-    names = _ASKED_HEADERS.intersection(headers)
-    if names:
-        return {name.decode(): headers[name].decode("latin-1") for name in sorted(names)}
-    return _NOTHING_SAID
+    if _ASKED_HEADERS.isdisjoint(headers):
+        return _NOTHING_SAID
+    names = sorted(_ASKED_HEADERS.intersection(headers))
+    return {name.decode(): headers[name].decode("latin-1") for name in names}
 
 
 def renamed(body: bytes, data: Mapping[str, Any], upstream: str, *, plainly: bool) -> bytes:
@@ -302,33 +303,34 @@ Change: TypeAlias = Callable[[int, bytes], Awaitable[bytes]]
 """What is done to the body of a whole answer, given its status."""
 
 
-class AnswerChanges(NamedTuple):
-    """What is added to an answer that is passed on, and changed in it."""
+class AnswerChanges(msgspec.Struct, frozen=True):
+    """What is changed in an answer that is passed on."""
 
-    fail: Callable[[SlipformError], bytes] | None
+    fail: Callable[[SlipformError], bytes] | None = None
     """Encodes an error in the middle of a stream."""
-    cost: Callable[[Usage], float | None] | None = None
-    """Says what tokens cost, for a header or for the usage of a stream."""
     change: Change | None = None
     """For whole answers."""
     rewrite: Callable[[bytes], bytes] | None = None
     """For the pieces of a stream, with nothing at its end."""
 
 
+UNCHANGED = AnswerChanges()
+
+
 async def pass_through(
-    call: ForwardedCall, calls: CallCount, send: Send, record: CallRecord, changes: AnswerChanges
+    call: ForwardedCall, calls: CallCount, send: Send, record: CallRecord, changes: AnswerChanges = UNCHANGED
 ) -> ForwardResult:
     """Send the call on and its answer back; what that takes is counted in `calls`.
 
     An error before the answer's first byte is raised.
     """
-    fail, cost, change, rewrite = changes
+    rewrite = changes.rewrite
     answer = await call.provider.forward_async(call.route, call.body, call.headers, calls)
     try:
         status = answer.status
         response_headers = answer.headers
         if status < 400 and not call.route.streamed:
-            return await _pass_whole(call, answer, send, record, cost, change)
+            return await _pass_whole(call, answer, send, record, changes)
         head = [*_forwarded_headers(response_headers), *record.headers()]
         if status >= 400:
             await _send_error_response(answer, status, send, head)
@@ -343,10 +345,10 @@ async def pass_through(
         await send({"type": "http.response.start", "status": status, "headers": head})
         events = "text/event-stream" in response_headers.get("content-type", "")
         annotate = None
-        if cost is not None and events and call.api:
-            annotate = partial(_with_cost, call.api, cost)
+        if call.price is not None and events and call.api:
+            annotate = partial(_with_cost, call.api, partial(record.add_cost, call.price))
         relay = ByteRelay(send, known_length, annotate, rewrite)
-        outcome = await relay.run(answer, data, fail if events else None)
+        outcome = await relay.run(answer, data, changes.fail if events else None)
         usage = None
         if call.api:
             usage = find_usage(partial(relay.tail.usage, call.api), relay.tail.size)
@@ -357,30 +359,37 @@ async def pass_through(
 
 
 async def _pass_whole(
-    call: ForwardedCall,
-    answer: Forwarded,
-    send: Send,
-    record: CallRecord,
-    cost: Callable[[Usage], float | None] | None,
-    change: Change | None,
+    call: ForwardedCall, answer: Forwarded, send: Send, record: CallRecord, changes: AnswerChanges
 ) -> ForwardResult:
     """Send a whole answer on; it is read to its end before its status, so that none is sent that breaks on the way."""
     status = answer.status
     data = answer.take_whole() or await answer.read_whole()
-    if change is not None:
-        data = await change(status, data)
+    if changes.change is not None:
+        data = await changes.change(status, data)
     head = _forwarded_headers(answer.headers)
     usage: Usage | Callable[[], Usage | None] | None = None
-    if cost is not None and call.api:
+    if call.price is not None and call.api:
         usage = spent = usage_in(call.api, data)
         if spent is not None:
-            cost(spent)
+            record.add_cost(call.price, spent)
     elif call.api:
         usage = find_usage(partial(usage_in, call.api, data), len(data))
-    if not (isinstance(send, RecordingSend) and send.answer(status, head, data, record.lines())):
+    if not (isinstance(send, RecordingSend) and _answer_at_once(send, status, head, data)):
         length = (b"content-length", b"%d" % len(data))
         await send_whole(send, status, [*head, length, *record.headers()], data)
     return ForwardResult(status, "ok", usage)
+
+
+def _answer_at_once(send: RecordingSend, status: int, head: list[Header], data: bytes) -> bool:
+    lines = send.record.lines()
+    if head == _PLAIN_HEAD:
+        return send.answer(status, (), data, _PLAIN_LINES + lines)
+    return send.answer(status, head, data, lines)
+
+
+_PLAIN_HEAD = [(b"content-type", b"application/json")]
+"""The only header of most answers that is passed on."""
+_PLAIN_LINES = b"\r\ncontent-type: application/json"
 
 
 def _forwarded_headers(response_headers: Mapping[str, str]) -> list[Header]:

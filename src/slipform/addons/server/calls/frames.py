@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from slipform.addons.server.calls.forward import ForwardedCall, vendor_headers
-from slipform.addons.server.calls.model_names import is_named_plainly
+from slipform.addons.server.calls.model_names import is_named_plainly, is_unescaped
 from slipform.addons.server.calls.parsed_body import write_body
 from slipform.addons.server.calls.request_switches import StreamMode
 from slipform.bounded import BoundedCache
@@ -24,8 +24,11 @@ from slipform.providers.http import HttpProvider
 from slipform.schema.limits import LARGE_BYTES
 
 _RAW_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_SEARCHED: Final = 64
-"""Bytes of a conversation by which it is looked for in its body."""
+_MESSAGES: Final = b'"messages"'
+_ZERO: Final = msgspec.Raw(b"0")
+_TAIL: Final = 64
+_ALIKE: Final = 8
+"""Bodies that begin and end alike; with more of them, the next are parsed."""
 _FRAME_BYTES: Final = 2_000
 _TIMES_TEXT: Final = 20
 """Bytes that a frame keeps alive, at least, and for each byte of its fields: with it stay the validators of its tools
@@ -119,47 +122,94 @@ def split_fields(api: ServedApi, data: Mapping[str, Any], path: str) -> SplitFie
 
 
 class SplitBody(msgspec.Struct, frozen=True):
-    """A body that is not parsed yet: the key of its frame, its conversation of nothing but words, and that as JSON."""
+    """A body that is not parsed: its conversation of nothing but words, as it is written, and what surrounds that."""
 
-    key: FrameKey
+    before: bytes
+    after: bytes
     messages: PlainTurns
     text: bytes
 
     @property
     def has_unique_keys(self) -> bool:
-        """Whether no turn has a key twice: `split_body` takes none that is spelled with escapes."""
+        """Whether no turn has a key twice, or one that is spelled with escapes."""
         turns = len(self.messages.turns)
-        return self.text.count(b'"role"') == turns and self.text.count(b'"content"') == turns
+        text = self.text
+        return text.count(b'"role"') == turns and text.count(b'"content"') == turns and is_unescaped(text)
 
 
-def split_body(api: ServedApi, body: bytes, *, limits_models: bool) -> SplitBody | None:
-    """Split a body without parsing more than its conversation; None where that is more than words.
-
-    The other fields stay in their caller's bytes: the first call that has them is parsed and checked, and the next ones
-    are known by them. Callers whose keys are limited to certain models have frames of their own, whose fields were
-    checked for that.
-    """
+def split_body(api: ServedApi, body: bytes) -> SplitBody | None:
+    """Split a body by parsing its conversation alone; None where that is more than words, or is not found at once."""
     if api.plain_turns is None or len(body) >= LARGE_BYTES or not is_named_plainly(body):
         return None
     try:
-        turns = bytes(_RAW_FIELDS.decode(body)["messages"])
-        messages = api.plain_turns(turns)
+        text = bytes(_RAW_FIELDS.decode(body)["messages"])
+        messages = api.plain_turns(text)
+        start = _conversation_start(body)
+        before = body[:start]
+        after = body[start + len(text) :]
+        # What is found may be the same text in another field.
+        is_conversation = _RAW_FIELDS.decode(b"%b0%b" % (before, after))["messages"] == _ZERO
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, RecursionError):
         return None  # the parser says what is wrong
-    if not messages.turns:
-        return None
-    around = split_around(body, turns)
-    return None if around is None else SplitBody((api.name, limits_models, *around), messages, turns)
+    return SplitBody(before, after, messages, text) if messages.turns and is_conversation else None
 
 
-def split_around(body: bytes, text: bytes) -> tuple[bytes, bytes] | None:
-    """Return what is before and after a part of a body; None where it is not found at once.
+def _conversation_start(body: bytes) -> int:
+    return body.find(b"[", body.find(_MESSAGES))
 
-    >>> split_around(b'{"a":[1],"b":2}', b"[1]")
-    (b'{"a":', b',"b":2}')
+
+def around_conversation(body: bytes, text: bytes) -> tuple[bytes, bytes] | None:
+    """Return what is before and after a conversation in its body; None where it is not found at once.
+
+    >>> around_conversation(b'{"messages":[1],"b":2}', b"[1]")
+    (b'{"messages":', b',"b":2}')
     """
-    start = body.find(text[:_SEARCHED])
-    end = start + len(text)
-    if start < 0 or body[start:end] != text:
+    start = _conversation_start(body)
+    if not body.startswith(text, start):
         return None
-    return body[:start], body[end:]
+    return body[:start], body[start + len(text) :]
+
+
+class KnownBodies:
+    """Finds the frame of a body that is not parsed, by the bytes around its conversation.
+
+    They are those of an earlier body, which was parsed and checked: what is between them is the value of the same
+    field, and nothing else, if it is one JSON value. Callers whose keys are limited to certain models have entries of
+    their own, whose fields were checked for that.
+    """
+
+    __slots__ = ("entries",)
+
+    def __init__(self) -> None:
+        self.entries = BoundedCache[Hashable, tuple[tuple[bytes, CallFrame], ...]](
+            "bodies", entries=256, max_bytes=16_000_000
+        )
+        """By what is before the conversation and by the last bytes of what is after it, if that is long enough."""
+
+    def find(self, api: ServedApi, body: bytes, *, limits_models: bool) -> tuple[CallFrame, SplitBody] | None:
+        """Return the frame of a body, and its conversation; None where it is not known."""
+        start = _conversation_start(body)
+        if start < 0 or api.plain_turns is None or len(body) >= LARGE_BYTES:
+            return None
+        before = body[:start]
+        key = (api.name, limits_models, before)
+        get = self.entries.get
+        for after, frame in get((*key, body[-_TAIL:])) or get((*key, b"")) or ():
+            if not body.endswith(after):
+                continue
+            text = body[start : len(body) - len(after)]
+            try:
+                messages = api.plain_turns(text)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue  # its own end begins earlier, or the parser says what is wrong
+            return (frame, SplitBody(before, after, messages, text)) if messages.turns else None
+        return None
+
+    def keep(self, api: ServedApi, split: SplitBody, frame: CallFrame, *, limits_models: bool) -> None:
+        """Keep the frame of a body for the next one with the same bytes around its conversation."""
+        after = split.after
+        key = (api.name, limits_models, split.before, after[-_TAIL:] if len(after) >= _TAIL else b"")
+        others = [each for each in self.entries.get(key) or () if each[0] != after]
+        entry = ((after, frame), *others[: _ALIKE - 1])
+        size = sum([_FRAME_BYTES + _TIMES_TEXT * (len(split.before) + len(each)) for each, _ in entry])
+        self.entries.put(key, entry, size)

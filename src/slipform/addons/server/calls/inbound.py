@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -19,8 +19,8 @@ from slipform.addons.server.calls.frames import (
     CallFrame,
     ForwardTemplate,
     SplitBody,
+    around_conversation,
     keep_frame,
-    split_around,
     split_body,
     split_fields,
 )
@@ -150,26 +150,21 @@ class NamedSchemas:
         return cached_format(name, dict(schema.document), strict=False)
 
 
-WarmReading: TypeAlias = tuple[Inbound | None, SplitBody | None]
-"""A call that was read by the frame of an earlier one, or its body, split for the frame that it may leave."""
-_NOT_WARM: WarmReading = (None, None)
-
-
-def read_warm(
+def read_known(
     api: ServedApi,
     body: bytes,
     record: CallRecord,
     headers: Mapping[bytes, bytes],
     caller: Caller,
     gate: CallRouter,
-) -> WarmReading:
+) -> Inbound | None:
     """Read a call whose fields, but for its conversation, are those of an earlier one that its caller may make."""
-    if (caller.budget is not None and caller.is_limited) or has_switches(headers):
-        return _NOT_WARM
-    split = split_body(api, body, limits_models=caller.models is not None)
-    frame = None if split is None else gate.frames.get(split.key)
-    if split is None or frame is None:
-        return None, split
+    if caller.budget is not None and caller.is_limited:
+        return None
+    match = gate.known_bodies.find(api, body, limits_models=caller.models is not None)
+    if match is None:
+        return None
+    frame, split = match
     models = frame.models
     if caller.models is not None:
         record.model = models[0] if models else ""
@@ -181,32 +176,32 @@ def read_warm(
     template = frame.forward
     if template is not None:
         if caller.budget is not None or not split.has_unique_keys:
-            return None, split
+            return None
         forwarded = template.call(api.name, split, headers)
         record.provider = forwarded.provider.name
         record.upstream_model = forwarded.route.model
-        return Inbound(api, served, record, models, NOTHING, frame.stream_mode, (), forwarded), split
+        return Inbound(api, served, record, models, NOTHING, frame.stream_mode, (), forwarded)
     record.enforced = frame.enforced
     record.schema = frame.schema
     served = frame.with_turns(split.messages)
     turns = CallerTurns(gate.turns, caller.id)
     bound = frame.bound
-    call = Inbound(api, served, record, models, NOTHING, frame.stream_mode, (), None, None, None, turns, None, bound)
-    return call, split
+    return Inbound(api, served, record, models, NOTHING, frame.stream_mode, (), None, None, None, turns, None, bound)
 
 
-async def read_call(
-    api: ServedApi, body: bytes, record: CallRecord, context: CallContext, warm: WarmReading | None = None
-) -> Inbound:
+async def read_call(api: ServedApi, body: bytes, record: CallRecord, context: CallContext) -> Inbound:
     """The call, checked; a large one is read, and large schemas are looked at, off the event loop.
 
-    Nothing is looked up or kept for a name before it is known that the caller may use it. `warm` is what `read_warm`
-    has made of it, where it was asked before.
+    Nothing is looked up or kept for a name before it is known that the caller may use it.
     """
-    if warm is None and not (context.model or context.provider):
-        warm = read_warm(api, body, record, context.headers, context.caller, context.gate)
-    call, split = warm or _NOT_WARM
-    return call or await _read_parsed(api, body, record, context, split)
+    is_plain = not (context.model or context.provider or has_switches(context.headers))
+    if is_plain:
+        call = read_known(api, body, record, context.headers, context.caller, context.gate)
+        if call is not None:
+            return call
+    may_be_known = is_plain and not (context.caller.budget is not None and context.caller.is_limited)
+    split = split_body(api, body) if may_be_known else None
+    return await _read_parsed(api, body, record, context, split)
 
 
 async def _read_parsed(
@@ -263,7 +258,7 @@ async def _read_owned(
     if switches is not NOTHING or len(body) >= LARGE_BYTES or not _may_have_frame(api, data, context):
         call = await _read_anew(api, parsed, record, models, switches, context)
         if split is not None and (frame := _forward_frame(call, split, context)) is not None:
-            keep_frame(context.gate.frames, split.key, len(body), frame)
+            context.gate.known_bodies.keep(api, split, frame, limits_models=context.caller.models is not None)
         return call
     fields = split_fields(api, data, context.path)
     frame = context.gate.frames.get(fields.key)
@@ -278,7 +273,7 @@ async def _read_owned(
         if frame is not None:
             keep_frame(context.gate.frames, fields.key, fields.text_bytes, frame)
     if frame is not None and split is not None and split.messages == call.served.request.messages:
-        keep_frame(context.gate.frames, split.key, len(body), frame)
+        context.gate.known_bodies.keep(api, split, frame, limits_models=context.caller.models is not None)
         if frame.bound is not None:
             call = msgspec.structs.replace(call, served=frame.with_turns(split.messages), bound=frame.bound)
     return call
@@ -470,7 +465,7 @@ def _forward_frame(call: Inbound, split: SplitBody, context: CallContext) -> Cal
     is_decided_by_fields = call.switches is NOTHING and not call.record.warnings and context.caller.budget is None
     if not is_decided_by_fields or context.gate.settings.enforcement.adopt_schemas == "all":
         return None
-    around = split_around(forwarded.body, split.text)
+    around = around_conversation(forwarded.body, split.text)
     if around is None:
         return None
     template = ForwardTemplate(forwarded.provider, forwarded.route, forwarded.price, *around)

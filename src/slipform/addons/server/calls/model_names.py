@@ -103,7 +103,12 @@ def is_named_plainly(body: bytes) -> bool:
     >>> is_named_plainly(b'{"model": "a"}'), is_named_plainly(b'{"model": "a", "metadata": {"model": "b"}}')
     (True, False)
     """
-    return body.count(_KEY) == 1 and body.find(_ESCAPED) < 0
+    return body.count(_KEY) == 1 and is_unescaped(body)
+
+
+def is_unescaped(body: bytes) -> bool:
+    """Whether no name in a body is spelled with escapes for the letters that most names have."""
+    return body.find(_ESCAPED) < 0
 
 
 def check_named_once(body: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeAlias, cast
 
@@ -50,9 +50,9 @@ class RequestSwitches:
 NOTHING = RequestSwitches()
 
 
-def has_switches(headers: Mapping[bytes, bytes]) -> bool:
+def has_switches(header_names: Iterable[bytes]) -> bool:
     """Whether a request has headers that may be switches."""
-    return b"\n".join(headers).find(_PREFIX) >= 0
+    return b"\n".join(header_names).find(_PREFIX) >= 0
 
 
 def switches_of(own_field: Any, headers: Mapping[bytes, bytes], most_attempts: int) -> RequestSwitches:

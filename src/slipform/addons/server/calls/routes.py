@@ -26,7 +26,7 @@ from slipform.addons.server.calls.endpoints import Located, family_of
 from slipform.addons.server.calls.enforced import answer, answer_bound, forward
 from slipform.addons.server.calls.fetched_media import MediaFetcher
 from slipform.addons.server.calls.forward import ForwardRoutes
-from slipform.addons.server.calls.frames import BoundCall, new_frames
+from slipform.addons.server.calls.frames import BoundCall, KnownBodies, new_frames
 from slipform.addons.server.calls.inbound import CallContext, Inbound, NamedSchemas
 from slipform.addons.server.calls.replaced_ids import ReplacedIds
 from slipform.addons.server.calls.resources import ResourceStore
@@ -162,6 +162,7 @@ class CallRouter:
         self._vendor_models = VendorModels(router) if settings.server.vendor_models else None
         self.schemas = NamedSchemas(settings)
         self.frames = new_frames()
+        self.known_bodies = KnownBodies()
         path = ledger_path(settings, os.environ)
         ledger = None if path is None else SpendLedger(path, settings.ledger.keep_days)
         self.spending: Spending | None = None

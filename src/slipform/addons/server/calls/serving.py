@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import lru_cache
+
+import msgspec
 
 from slipform.addons.server.admission.admission import Admission, Caller
 from slipform.addons.server.admission.refusals import WrongKey
 from slipform.addons.server.calls.call import Call
 from slipform.addons.server.calls.endpoint_calls import EndpointCall
 from slipform.addons.server.calls.endpoints import Located
-from slipform.addons.server.calls.inbound import Inbound, read_call, read_warm
+from slipform.addons.server.calls.inbound import Inbound, read_call, read_known
+from slipform.addons.server.calls.request_switches import has_switches
 from slipform.addons.server.calls.routes import route_of
 from slipform.addons.server.console.history import CallHistory
 from slipform.addons.server.http_server.asgi import (
@@ -39,7 +42,7 @@ _UNUSUAL_HEADERS = frozenset({b"content-encoding", b"x-slipform-provider"})
 """Headers of calls whose body alone does not say what they are."""
 
 
-class Asgi(NamedTuple):
+class Asgi(msgspec.Struct, frozen=True):
     """One request as ASGI gives it to an application."""
 
     scope: Scope
@@ -63,10 +66,12 @@ async def serve(
     authenticated_caller: Caller | None = None,
 ) -> None:
     """Serve one call from its first byte to its last; errors are written in the shape of the API."""
-    scope, receive, send = asgi
+    scope = asgi.scope
+    send = asgi.send
     headers = dict(scope["headers"])
     row = None if located is None or located.row.kind == "enforced" else located.row
-    record = CallRecord(request_id(headers), api=api.name if row is None else row.name)
+    name = api.name if row is None else row.name
+    record = CallRecord(request_id(headers), name, b"x-request-id" not in headers)
     deployment = state.deployments.current
     deployment.users += 1
     record.generation = deployment.generation
@@ -76,9 +81,9 @@ async def serve(
     own = authenticated_caller is not None
     record.trace = console.trace(record, headers, deployment.settings.server, own=own)
     entry = console.history.begin(record)
-    out = RecordingSend(send, record, cycle=cycle, capture=record.trace is not None)
-    out.extra = (*cors_headers, (b"x-slipform-call", entry.encode())) if own else cors_headers
-    call = Call(api, scope, headers, receive, cycle, located, deployment, record, entry, out, authenticated_caller)
+    extra = (*cors_headers, (b"x-slipform-call", entry.encode())) if own else cors_headers
+    out = RecordingSend(send, record, cycle, extra, None if record.trace is None else bytearray())
+    call = Call(api, scope, headers, asgi.receive, cycle, located, deployment, record, entry, out, authenticated_caller)
     span = None
     if tracing.is_tracing():
         route = route_of(scope["path"]) if located is None else located.row.path
@@ -128,7 +133,7 @@ async def _answer(call: Call, history: CallHistory) -> None:
             await _answer_endpoint(call, call.located, admission)
             return
         body = None if cycle is None else cycle.take()
-        inbound = None if body is None else _read_warm(call, body, admission)
+        inbound = None if body is None else _read_known(call, body, admission)
         if inbound is None:
             inbound = await _read_call(call, body, admission)
         if call.record.trace is not None or history.subscribers:
@@ -153,16 +158,21 @@ async def _answer_endpoint(call: Call, located: Located, admission: Admission) -
     await (work if call.cycle is None else run_until_disconnected(work, call.receive, call.out))
 
 
-def _read_warm(call: Call, body: bytes, admission: Admission) -> Inbound | None:
+def _read_known(call: Call, body: bytes, admission: Admission) -> Inbound | None:
     """Read a call that has arrived whole, by what was read of an earlier one with the same fields."""
     headers = call.headers
-    most = call.deployment.settings.server.max_body_bytes
-    if len(body) > most or call.located is not None or not _UNUSUAL_HEADERS.isdisjoint(headers):
+    gate = call.deployment.gate
+    if len(body) > gate.settings.server.max_body_bytes or call.located is not None or not _are_plain(tuple(headers)):
         return None
     admission.body_read()
     call.body = body
-    call.warm = read_warm(call.api, body, call.record, headers, call.caller, call.deployment.gate)
-    return call.warm[0]
+    return read_known(call.api, body, call.record, headers, call.caller, gate)
+
+
+@lru_cache(maxsize=64)
+def _are_plain(names: tuple[bytes, ...]) -> bool:
+    """Whether the body of a call with these headers says alone what it is."""
+    return _UNUSUAL_HEADERS.isdisjoint(names) and not has_switches(names)
 
 
 async def _read_call(call: Call, body: bytes | None, admission: Admission) -> Inbound:
@@ -178,7 +188,7 @@ async def _read_call(call: Call, body: bytes | None, admission: Admission) -> In
         body = await decompressed(body, headers[b"content-encoding"], most)
     call.body = body
     context = gate.context(call.scope["path"], headers, call.caller, call.located)
-    return await read_call(call.api, body, call.record, context, call.warm)
+    return await read_call(call.api, body, call.record, context)
 
 
 def _origin(scope: Scope, headers: dict[bytes, bytes]) -> str:

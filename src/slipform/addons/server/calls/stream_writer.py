@@ -85,7 +85,12 @@ class StreamWriter:
         if not self.started or cycle is None or not cycle.can_push:
             return plain_chunks(texts, call)
         feed = self._encoder.feed_text
-        self._write_stream(feed(texts[0], call) if len(texts) == 1 else b"".join([feed(text, call) for text in texts]))
+        data = feed(texts[0], call) if len(texts) == 1 else b"".join([feed(text, call) for text in texts])
+        if self._id_markers is not None or not data:
+            self._write_stream(data)
+        else:
+            self._last = self._loop.time()
+            self._send.push(data)
         return None
 
     def _with_cost(self, chunks: Sequence[CompletionChunk], price: AnyPrice) -> list[CompletionChunk]:

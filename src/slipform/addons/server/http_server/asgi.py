@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, M
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
+import msgspec
 import orjson
 
 from slipform.addons.server.http_server.request_cycle import RequestCycle
@@ -16,6 +17,9 @@ from slipform.errors import RequestError, TooLargeError
 from slipform.providers.network.content_encoding import decoder_for
 from slipform.providers.network.transport import ProtocolError
 
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _MAX_CAPTURED = 64 * 1024
 JSON_LINES = b"\r\ncontent-type: application/json\r\ncache-control: no-store"
 """The lines of a head that says what `send_bytes` does."""
@@ -31,43 +35,37 @@ class UnknownEncodingError(RequestError):
     http_status = 415
 
 
-class RecordingSend:
-    """An ASGI `send` that records status, first byte and end; with `capture`, also the first 64 KB of the body.
+class RecordingSend(msgspec.Struct):
+    """An ASGI `send` that records status, first byte and end."""
 
-    `cycle` is set where the server is ours and no middleware is in between: it writes without waiting.
-    """
-
-    __slots__ = ("_record", "_send", "captured", "complete", "cycle", "extra", "head_sent")
-
-    def __init__(
-        self, send: Send, record: CallRecord, *, cycle: RequestCycle | None = None, capture: bool = False
-    ) -> None:
-        self.cycle = cycle
-        self._send = send
-        self._record = record
-        self.head_sent = False
-        """Whether the head has been sent."""
-        self.extra: Sequence[Header] = ()
-        """Headers added to any response."""
-        self.complete = False
-        """Whether the last byte has been sent."""
-        self.captured = bytearray() if capture else None
+    send: Send
+    record: CallRecord
+    cycle: RequestCycle | None = None
+    """Set where the server is ours and no middleware is in between: it writes without waiting."""
+    extra: Sequence[Header] = ()
+    """Headers added to any response."""
+    captured: bytearray | None = None
+    """The first 64 KB of the body, where they are wanted."""
+    head_sent: bool = False
+    """Whether the head has been sent."""
+    complete: bool = False
+    """Whether the last byte has been sent."""
 
     def __call__(self, message: MutableMapping[str, Any]) -> Awaitable[None]:
         """Send a message and record it."""
         if message["type"] == "http.response.body":
-            if self._record.first_byte is None:
-                self._record.first_byte = time.monotonic()
+            if self.record.first_byte is None:
+                self.record.first_byte = time.monotonic()
             if not message.get("more_body"):
                 self.complete = True
-                self._record.ended = time.monotonic()
+                self.record.ended = time.monotonic()
             self._capture(message.get("body", b""))
         else:
             self.head_sent = True
             if self.extra:
                 message = {**message, "headers": [*message["headers"], *self.extra]}
-            self._record.status = message["status"]
-        return self._send(message)
+            self.record.status = message["status"]
+        return self.send(message)
 
     def answer(self, status: int, headers: Sequence[Header], body: bytes, lines: bytes = b"") -> bool:
         """Write a whole response at once; return False when nothing was written, as with `push`.
@@ -77,7 +75,7 @@ class RecordingSend:
         cycle = self.cycle
         if cycle is None or not cycle.answer(status, [*headers, *self.extra] if self.extra else headers, body, lines):
             return False
-        record = self._record
+        record = self.record
         self.head_sent = self.complete = True
         record.status = status
         record.first_byte = record.ended = time.monotonic()
@@ -93,8 +91,8 @@ class RecordingSend:
         """
         if self.cycle is None or not self.cycle.push(data):
             return False
-        if self._record.first_byte is None:
-            self._record.first_byte = time.monotonic()
+        if self.record.first_byte is None:
+            self.record.first_byte = time.monotonic()
         if self.captured is not None:
             self._capture(data)
         return True
@@ -104,10 +102,7 @@ class RecordingSend:
             self.captured += data
 
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _NO_EXTENSIONS: Mapping[str, Any] = {}
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def cycle_of(scope: Scope, send: Send) -> RequestCycle | None:

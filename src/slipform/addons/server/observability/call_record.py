@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+import orjson
 
 from slipform.enforce import Report
 from slipform.enforce.stream import StreamWatch
@@ -19,12 +20,14 @@ from slipform.ir.request import CallCount
 from slipform.prices import AnyPrice, cost_of
 
 Header = tuple[bytes, bytes]
-SharedFields = tuple[str, str, str, str, str, str, bool, str, bool, float | None, int, bool]
-EndingFields = tuple[int, str, int | None, int]
-VerdictFields = tuple[str, str, str, tuple[int, bool, bool, int] | None, bool, int]
+SharedFields = tuple[
+    str, str, str, str, str, str, bool, str, bool, float | None, int, bool, int, str, int | None, int
+]  # fmt: skip
+"""What many calls have in common: names, and how they ended."""
 
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
 _NO_USAGE = Usage()
+_SHORT_COST = len("0.123456789")
 _MAX_NAME = 200
 """Names are cut to this length in headers and log lines."""
 
@@ -40,7 +43,7 @@ def request_id(headers: Mapping[bytes, bytes]) -> str:
     caller_id = headers.get(b"x-request-id")
     if caller_id is not None and _PLAIN_ID.fullmatch(caller_id):
         return caller_id.decode()
-    return f"{random.getrandbits(128):032x}"
+    return random.getrandbits(128).to_bytes(16, "big").hex()
 
 
 MAX_TRACE_BYTES = 256 * 1024
@@ -95,6 +98,8 @@ class CallRecord(msgspec.Struct):
 
     request_id: str
     api: str = ""
+    has_own_id: bool = False
+    """Whether slipform made the id up; a caller's may hold a key."""
     caller: str = ""
     """The name of the caller's key."""
     model: str = ""
@@ -159,7 +164,9 @@ class CallRecord(msgspec.Struct):
         seconds = self.ended - self.started
         overhead = None
         if self.calls is not None and not self.stream:
-            overhead = max(0.0, seconds - self.calls.waited_seconds)
+            overhead = seconds - self.calls.waited_seconds
+            if overhead < 0:
+                overhead = 0.0
         tokens = self.tokens if self.report is None else self.report.tokens
         self.final_totals = (tokens, seconds, overhead)
 
@@ -233,26 +240,24 @@ class CallRecord(msgspec.Struct):
         """Return what slipform did, as response headers."""
         request_id = self.request_id.encode()
         names: list[Header] = [(b"x-request-id", request_id), (b"x-slipform-request-id", request_id)]
-        return [*names, *_shared_headers(*self._shared_fields()), *self._own_headers()]
+        return [*names, *_shared_headers(*self._verdict()), *self._own_headers()]
 
     def lines(self) -> bytes:
         """Return `headers` as the lines of a response's head: no value of theirs can end its line."""
         request_id = self.request_id.encode()
-        lines = b"%b\r\nx-request-id: %b\r\nx-slipform-request-id: %b" % (
-            _shared_lines(*self._shared_fields()), request_id, request_id,
-        )  # fmt: skip
-        for header in self._own_headers():
-            lines += b"\r\n%b: %b" % header
-        return lines
+        shared = _shared_lines(*self._verdict())
+        parts = [shared, b"\r\nx-request-id: ", request_id, b"\r\nx-slipform-request-id: ", request_id]
+        for name, value in self._own_headers():
+            parts += (b"\r\n", name, b": ", value)
+        return b"".join(parts)
 
-    def _shared_fields(self) -> VerdictFields:
+    def _verdict(self) -> tuple[str, str, str, tuple[int, bool, bool, int] | None, bool, int]:
         """Return what the headers depend on that many calls share."""
         report = self.report
         verdict = None
         if report is not None:
-            verdict = len(report.attempts), self.repaired, self.patched, len(report.warnings)
-        model = self.upstream_model or self.model
-        return self.provider, model[:_MAX_NAME], self.strategy, verdict, self.cached, self.fallbacks
+            verdict = (len(report.attempts), self.repaired, self.patched, len(report.warnings))
+        return self.provider, self.upstream_model or self.model, self.strategy, verdict, self.cached, self.fallbacks
 
     def _own_headers(self) -> list[Header]:
         headers: list[Header] = []
@@ -264,25 +269,30 @@ class CallRecord(msgspec.Struct):
             headers.append((b"x-slipform-warnings", b"%d" % self.warnings))
         if self.cost is not None:
             headers.append((b"x-slipform-cost", cost_text(self.cost)))
-        headers.extend(self.budget_headers)
+        if self.budget_headers:
+            headers += self.budget_headers
         if self.calls is not None and not self.stream:
             now = time.monotonic() if self.ended is None else self.ended
-            overhead = max(0.0, now - self.started - self.calls.waited_seconds)
-            headers.append((b"x-slipform-overhead-ms", b"%d.%02d" % divmod(hundredths(overhead), 100)))
+            overhead = now - self.started - self.calls.waited_seconds
+            headers.append((b"x-slipform-overhead-ms", orjson.dumps(milliseconds(max(overhead, 0.0)))))
         return headers
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of its log line: no prompt, no answer, no key."""
-        return {"id": self.request_id, **name_fields(self.names()), **self.figures(), **ending_fields(self.ending())}
+        shared = self.shared_fields()
+        return {"id": self.request_id, **name_fields(shared), **self.figures(), **ending_fields(shared)}
 
-    def names(self) -> SharedFields:
-        """Return the fields that many calls share and whose values callers and operators chose."""
+    def shared_fields(self) -> SharedFields:
+        """Return the fields that many calls share."""
         report = self.report
-        attempts = 0 if report is None else len(report.attempts)
-        is_repaired = report is not None and (self.repaired or self.patched)
-        return (self.api, self.caller[:_MAX_NAME], self.model[:_MAX_NAME], self.provider[:_MAX_NAME],
-                self.upstream_model[:_MAX_NAME], self.strategy, self.enforced,
-                self.schema[:64], self.stream, self.timeout, attempts, is_repaired)  # fmt: skip
+        attempts = 0
+        is_repaired = False
+        if report is not None:
+            attempts = len(report.attempts)
+            is_repaired = self.repaired or self.patched
+        return (self.api, self.caller, self.model, self.provider, self.upstream_model, self.strategy, self.enforced,
+                self.schema[:64], self.stream, self.timeout, attempts, is_repaired, self.status, self.outcome,
+                self.upstream_status, self.generation)  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
         """Return the fields that differ from call to call, except the id."""
@@ -302,30 +312,25 @@ class CallRecord(msgspec.Struct):
             figures["cached"] = True
         if self.fallbacks:
             figures["fallbacks"] = self.fallbacks
-        figures["latency_ms"] = hundredths(seconds) / 100
+        figures["latency_ms"] = milliseconds(seconds)
         if self.first_byte is not None:
-            figures["first_byte_ms"] = hundredths(self.first_byte - self.started) / 100
+            figures["first_byte_ms"] = milliseconds(self.first_byte - self.started)
         if overhead is not None:
-            figures["overhead_ms"] = hundredths(overhead) / 100
+            figures["overhead_ms"] = milliseconds(overhead)
         return figures
 
-    def ending(self) -> EndingFields:
-        """Return the fields of its end, whose values are all slipform's own."""
-        return self.status, self.outcome, self.upstream_status, self.generation
 
-
-@lru_cache(maxsize=512)
-def name_fields(names: SharedFields) -> Mapping[str, Any]:
-    """Return the shared fields by name, without empty ones."""
+def name_fields(shared: SharedFields) -> Mapping[str, Any]:
+    """Return the names that many calls share by their keys, without empty ones."""
     api, caller, model, provider, upstream_model, strategy, enforced, schema, stream, timeout, attempts, repaired = (
-        names
+        shared[:12]
     )
     fields = {
         "api": api,
-        "caller": caller or None,
-        "model": model,
-        "provider": provider or None,
-        "upstream_model": upstream_model or None,
+        "caller": caller[:_MAX_NAME] or None,
+        "model": model[:_MAX_NAME],
+        "provider": provider[:_MAX_NAME] or None,
+        "upstream_model": upstream_model[:_MAX_NAME] or None,
         "strategy": strategy or None,
         "require_json": enforced,
         "use_response_schema": bool(schema),
@@ -338,10 +343,9 @@ def name_fields(names: SharedFields) -> Mapping[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-@lru_cache(maxsize=512)
-def ending_fields(ending: EndingFields) -> Mapping[str, Any]:
-    """Return the fields of a call's end by name, without empty ones."""
-    status, outcome, upstream_status, generation = ending
+def ending_fields(shared: SharedFields) -> Mapping[str, Any]:
+    """Return how calls ended by the keys of their log line; these values are all slipform's own."""
+    status, outcome, upstream_status, generation = shared[12:]
     fields = {"status": status, "outcome": outcome, "upstream_status": upstream_status or None, "config": generation}
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -378,19 +382,19 @@ def cost_text(cost: float) -> bytes:
     >>> cost_text(0.00002), cost_text(0.0)
     (b'0.00002', b'0')
     """
-    whole, billionths = divmod(round(cost * 1_000_000_000), 1_000_000_000)
-    if not billionths:
-        return b"%d" % whole
-    return (b"%d.%09d" % (whole, billionths)).rstrip(b"0")
+    text = orjson.dumps(cost)  # in a third of the time of formatting
+    if len(text) > _SHORT_COST or text.find(b"e") >= 0:
+        return (b"%.9f" % cost).rstrip(b"0").removesuffix(b".")
+    return text.removesuffix(b".0")
 
 
-def hundredths(seconds: float) -> int:
-    """Return seconds as hundredths of milliseconds: integers are written in a fifth of the time of floats.
+def milliseconds(seconds: float) -> float:
+    """Return seconds as milliseconds with two decimals.
 
-    >>> hundredths(0.01234)
-    1234
+    >>> milliseconds(0.0123456)
+    12.35
     """
-    return int(seconds * 100_000 + 0.5)
+    return int(seconds * 100_000.0 + 0.5) / 100.0
 
 
 def _boolean(value: bool) -> bytes:

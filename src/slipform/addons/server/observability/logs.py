@@ -16,10 +16,9 @@ import orjson
 
 from slipform.addons.server.observability.call_record import (
     CallRecord,
-    EndingFields,
     SharedFields,
     ending_fields,
-    hundredths,
+    milliseconds,
     name_fields,
 )
 from slipform.engine.tracing import LONGEST_FIELD, cut, pairs, without_controls
@@ -36,7 +35,6 @@ _MAX_MESSAGE = 4_000
 _FLUSH_SECONDS = 0.05
 _MAX_PENDING = 500
 _REQUEST = "request"
-_OUR_ID = re.compile(r"[0-9a-f]{32}")
 _HINTS = (
     "authorization", "bearer", "api-key", "api_key", "apikey", "key=", "access", "secret", "password",
     "sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "xai", "hf_", "hf-", "aiza", "akia",
@@ -96,7 +94,7 @@ class LogFormatter(logging.Formatter):
         super().__init__()
         self._json = style == "json"
         self._secrets = tuple(sorted(secrets, key=len, reverse=True))
-        self._names_text = lru_cache(maxsize=512)(_names_text)
+        self._shared_texts = lru_cache(maxsize=512)(self._write_shared)
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
@@ -108,16 +106,16 @@ class LogFormatter(logging.Formatter):
 
     def request(self, record: CallRecord, at: float) -> str:
         """Return the line of a call, as `format` would write it, with the parts that calls share cached."""
-        names = self._names_text(record.names())
-        request_id = record.request_id
-        if self._json or names is None or not _OUR_ID.fullmatch(request_id):
+        names, ending = self._shared_texts(record.shared_fields())
+        if self._json or not names or not record.has_own_id:
             return self.format(as_record(record, at))
-        ending = _ending_text((record.status, record.outcome, record.upstream_status, record.generation))
-        line = f"{_time(at)} info {_REQUEST} id={request_id} {names} {_figures_text(record)} {ending}"
-        for secret in self._secrets:
-            if secret in line:
-                return redact(line, self._secrets)
-        return line
+        return f"{_time(at)} info {_REQUEST} id={record.request_id} {names} {_figures_text(record)} {ending}"
+
+    def _write_shared(self, shared: SharedFields) -> tuple[str, str]:
+        """Return the shared fields of a call as text; its names are empty where they may hold a key."""
+        names = pairs(name_fields(shared))
+        has_secret = _may_hold_key(names) or any(secret in names for secret in self._secrets)
+        return "" if has_secret else names, pairs(ending_fields(shared))
 
     def _line(
         self, at: float, level: str, name: str, message: str, fields: Mapping[str, Any], trace: str | None
@@ -143,44 +141,27 @@ class LogFormatter(logging.Formatter):
 
 def _figures_text(record: CallRecord) -> str:
     """Return the figures of a call as text; those that nearly every call has are written without a dict."""
-    has_warnings = record.report is not None and record.report.warnings
-    if has_warnings or record.schema_from or record.cached or record.fallbacks:
-        return pairs(record.figures())
     usage, seconds, overhead = record.final_totals or record.totals()
-    text = "" if usage.input is None else f"input_tokens={usage.input} "
-    if usage.output is not None:
-        text = f"{text}output_tokens={usage.output} "
-    if record.cost is not None:
-        text = f"{text}cost={record.cost} "
-    first = seconds if record.first_byte is None else record.first_byte - record.started
-    latency = _milliseconds(seconds)
-    text = f"{text}latency_ms={latency}"
-    if record.first_byte is not None:  # of most whole answers it is the last byte, too
-        text = f"{text} first_byte_ms={latency if first == seconds else _milliseconds(first)}"
-    if overhead is None:
-        return text
-    return f"{text} overhead_ms={_milliseconds(overhead)}"
-
-
-def _milliseconds(seconds: float) -> str:
-    """Return seconds as milliseconds, as JSON shows them."""
-    whole, rest = divmod(hundredths(seconds), 100)
-    return f"{whole}.{rest:02d}" if rest % 10 else f"{whole}.{rest // 10}"
+    report = record.report
+    is_usual = usage.input is not None and usage.output is not None and record.first_byte is not None
+    is_special = record.schema_from or record.cached or record.fallbacks or (report is not None and report.warnings)
+    if is_special or not is_usual or record.first_byte is None:
+        return pairs(record.figures())
+    first = record.first_byte - record.started
+    # orjson writes numbers in a fifth of the time of Python, and together in less.
+    values = [usage.input, usage.output, record.cost, milliseconds(seconds)]
+    if overhead is not None:
+        values.append(milliseconds(overhead))
+    prompt, answer, cost, latency, *added = orjson.dumps(values)[1:-1].decode().split(",")
+    priced = "" if record.cost is None else f"cost={cost} "
+    first_latency = latency if first == seconds else orjson.dumps(milliseconds(first)).decode()
+    text = f"input_tokens={prompt} output_tokens={answer} {priced}latency_ms={latency} first_byte_ms={first_latency}"
+    return f"{text} overhead_ms={added[0]}" if added else text
 
 
 def _time(at: float) -> str:
-    return f"{_second(int(at))}.{int(at % 1 * 1000):03d}+00:00"
-
-
-@lru_cache(maxsize=512)
-def _ending_text(ending: EndingFields) -> str:
-    return pairs(ending_fields(ending))
-
-
-def _names_text(names: SharedFields) -> str | None:
-    """Return the shared fields of a call as text; None when they may hold a key and must be redacted."""
-    text = pairs(name_fields(names))
-    return None if _may_hold_key(text) else text
+    second, thousandths = divmod(int(at * 1000), 1000)
+    return f"{_second(second)}.{str(1000 + thousandths)[1:]}+00:00"
 
 
 class Writer(logging.StreamHandler[IO[str]]):

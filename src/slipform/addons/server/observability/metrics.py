@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import HistogramMetricFamily, Metric
@@ -23,6 +24,7 @@ from slipform import __version__
 
 if TYPE_CHECKING:
     from slipform.addons.server.observability.call_record import CallRecord
+    from slipform.enforce import Report
     from slipform.ir import Usage
 
 _MAX_MODELS = 200
@@ -90,14 +92,22 @@ class _DurationMetric:
         yield family
 
 
-class _Series(NamedTuple):
-    """The metrics of calls with the same labels, kept because looking labels up takes longer than counting."""
+class _Series(msgspec.Struct):
+    """The metrics of calls with the same labels, kept because looking labels up takes longer than counting.
 
-    counter: tuple[str, ...]
-    """The key of its number of requests among those that are pending."""
+    The integers are what was counted since the last page was rendered.
+    """
+
+    labels: tuple[str, ...]
     seconds: _Durations
     first: _Durations
     overhead: _Durations
+    requests: int = 0
+    input_tokens: int = 0
+    """Of first answers, as the output tokens are."""
+    output_tokens: int = 0
+    first_tries: int = 0
+    """Calls whose only answer was valid as it came."""
 
 
 class Metrics:
@@ -193,7 +203,7 @@ class Metrics:
     def _count_call(self, record: CallRecord, *, caching: bool) -> None:
         series = self._series_of(record)
         usage, seconds, overhead = record.final_totals or record.totals()
-        self._pending[series.counter] += 1
+        series.requests += 1
         series.seconds.observe(seconds)
         if record.first_byte is not None:
             series.first.observe(record.first_byte - record.started)
@@ -206,14 +216,32 @@ class Metrics:
             self._hits.inc()
         elif caching and record.enforced and record.outcome == "ok":
             self._misses.inc()
-        if record.report is not None:
-            self._count_attempts(record)
-        else:
-            self._count_tokens(usage, "answer")
-
-    def _count_attempts(self, record: CallRecord) -> None:
         report = record.report
-        attempts = () if report is None else report.attempts
+        if report is not None:
+            if not _is_first_try(record, report):
+                self._count_attempts(report, record)
+                return
+            usage = report.attempts[0].usage
+            series.first_tries += 1
+        series.input_tokens += usage.input or 0
+        series.output_tokens += usage.output or 0
+
+    def _take_counted(self) -> dict[tuple[str, ...], float]:
+        """Return what was counted since the last time, by metric and labels."""
+        counted = self._pending
+        self._pending = defaultdict(float)
+        for series in self._series.values():
+            first_tries = series.first_tries
+            counted["requests", *series.labels] += series.requests
+            counted["tokens", "input", "answer"] += series.input_tokens
+            counted["tokens", "output", "answer"] += series.output_tokens
+            counted["attempts", "ok"] += first_tries
+            counted["valid", "first_try"] += first_tries
+            series.requests = series.input_tokens = series.output_tokens = series.first_tries = 0
+        return counted
+
+    def _count_attempts(self, report: Report, record: CallRecord) -> None:
+        attempts = report.attempts
         for number, attempt in enumerate(attempts):
             self._pending["attempts", attempt.outcome] += 1
             self._count_tokens(attempt.usage, "reask" if number else "answer")
@@ -249,8 +277,8 @@ class Metrics:
             labels = (record.api, provider, _OTHER, strategy, record.outcome)
             series = self._series.get(labels)
         if series is None:
-            timed = (self._seconds, self._first, self._overhead)
-            series = _Series(("requests", *labels), *(each.of_api(record.api) for each in timed))
+            api = record.api
+            series = _Series(labels, self._seconds.of_api(api), self._first.of_api(api), self._overhead.of_api(api))
             self._series[labels] = series
         return series
 
@@ -275,10 +303,9 @@ class Metrics:
     def render(self, accept: str = "", others: Iterable[tuple[str, str]] = (), worker: str = "") -> tuple[bytes, str]:
         """Return the page and its content type; with pages of `others` (workers by name), samples name their worker."""
         self.count_ended()
-        pending = self._pending
-        self._pending = defaultdict(float)
-        for (metric, *labels), count in pending.items():
-            self._labelled[metric].labels(*labels).inc(count)
+        for (metric, *labels), count in self._take_counted().items():
+            if count:
+                self._labelled[metric].labels(*labels).inc(count)
         encode, content_type = choose_encoder(accept)
         merged = _Merged()
         merged.add(self.registry.collect(), worker)
@@ -304,6 +331,13 @@ class _Merged:
 
     def collect(self) -> Iterable[Metric]:
         return self._families.values()
+
+
+def _is_first_try(record: CallRecord, report: Report) -> bool:
+    """Whether the only answer was valid as it came."""
+    if len(report.attempts) != 1 or report.attempts[0].outcome != "ok":
+        return False
+    return not record.repaired and not record.patched and record.outcome == "ok"
 
 
 def _status_label(status: int) -> str:
