@@ -309,6 +309,7 @@ QUIRKS: Final[Mapping[str, str]] = {
     "mid_system": "system messages may stand between other turns (some Claude models)",
     "schema_in_prompt": "the server holds the model to a schema without showing it; the prompt shows it, too",
     "list_keys": "a small model, whose prompt names the keys although the channel carries the schema",
+    "split_schema": "a schema that was refused as too large; it is asked for in parts",
     "guided": "it takes `guided_regex`, `guided_grammar` and grammars in `structured_outputs` (vLLM)",
     "gbnf": "it takes a `grammar` (llama.cpp)",
     "body_version": "`anthropic_version` goes in the body and the model in the path (Claude on Vertex and Bedrock)",

@@ -75,8 +75,10 @@ class _Turn(msgspec.Struct, frozen=True):
     wrong: Collection[str] = ()
 
 
-def enforce(request: ModelRequest, plan: Plan) -> Steps:
+def enforce(request: ModelRequest, plan: Plan, answered: ModelResponse | None = None) -> Steps:
     """Yield each request to be sent, take its response, and return the outcome or raise.
+
+    `answered` is the answer to the first request, where there is one already.
 
     >>> steps = enforce(ModelRequest("m", ()), Plan(Schema.of(int)))
     >>> request = next(steps)
@@ -86,8 +88,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     ...     stop.value.value
     36
     """
-    if request.calls is None or plan.prompt_cache == "on":
-        request = _counted_and_marked(request, plan)
+    request = counted(request, plan)
     warnings: tuple[ModelWarning, ...] = ()
     if request.extra or plan.strategy is OutputStrategy.PROMPTED:
         request, warnings = _with_guard(request, plan)
@@ -101,7 +102,8 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     while True:
         sent = plan.clock()
         try:
-            response = yield turn.request
+            response = answered or (yield turn.request)
+            answered = None
         except SlipformError as error:
             state.interrupted(error, turn, plan.clock() - sent)
             continue
@@ -128,7 +130,8 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             turn = _next(request, response, verdict, len(state.report.attempts), plan)
 
 
-def _counted_and_marked(request: ModelRequest, plan: Plan) -> ModelRequest:
+def counted(request: ModelRequest, plan: Plan) -> ModelRequest:
+    """Return the request with a count of its calls, and with the mark for the vendor's cache where that is wanted."""
     if request.calls is None:
         request = request.replace(calls=CallCount(plan.budget.calls))
     return request.replace(cache_prefix=True) if plan.prompt_cache == "on" else request

@@ -288,6 +288,11 @@ class Session(Generic[T]):
         else:
             self._observed.finish()
         yield
+        self.judge(response)
+        yield
+
+    def judge(self, response: ModelResponse) -> None:
+        """Judge an answer, or the answers to requests that were sent side by side."""
         try:
             self.call.answer(response)
         except SlipformError as error:
@@ -297,7 +302,6 @@ class Session(Generic[T]):
         else:
             self._show_whole_calls(self.call.outcome.answer.tool_calls)
             self._send(self.call.outcome)
-        yield
 
     def judges_quickly(self) -> bool:
         """Whether the finished answer, which is to be judged next, is judged in little time."""
