@@ -385,6 +385,7 @@ def _channel(
         options.descriptions,
         "schema_in_prompt" in quirks,
         options.schema_shown,
+        prefills=capabilities.takes_prefill and not options.guard.watches,
     )
     return chosen, stronger, wording
 

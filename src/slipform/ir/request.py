@@ -288,6 +288,8 @@ class ModelRequest(msgspec.Struct, frozen=True):
     """What is kept for requests like this one, where others are expected; not sent or compared."""
     cache_prefix: bool = False
     """Whether the part that other requests share is marked for vendors that cache what is marked."""
+    continues: Literal["rest", "prefill"] | None = None
+    """What follows an answer that was cut off: its rest is asked for, or its beginning is the last message."""
     can_split: bool = False
     """Whether the schema is asked for in parts where the vendor refuses it as too large; not sent or compared."""
     beside: tuple[ModelRequest, ...] = ()

@@ -214,7 +214,9 @@ class Session(Generic[T]):
             or request.response_format.json_schema is self._response_format.json_schema
         )
         self._restarted = self.attempt > 1
-        if self._restarted:
+        if request.continues == "prefill":
+            self._observed.feed(request.messages[-1].text)
+        if self._restarted and request.continues is None:
             self._events.append(Restart(self.attempt, self.step))
 
     @property
