@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from slipform.addons.records.numbered import LINES, RECORD, unwrapped
 from slipform.addons.records.prompts import messages_for
 from slipform.addons.records.segments import Question
 from slipform.addons.records.session import PieceAnswer
@@ -70,7 +71,7 @@ class PieceCaller:
         shape = self.shape
         request = ModelRequest(
             self.models if isinstance(self.models, str) else self.models[0],
-            messages_for(question.text, self.instructions, has_list=shape.item is not None),
+            messages_for(question.text, self.instructions, has_list=shape.item is not None, numbered=shape.is_numbered),
             response_format=ResponseFormat.strict(shape.question.spec),
             max_tokens=self.max_tokens,
         )
@@ -143,8 +144,12 @@ def _read_answer(value: Any, shape: RecordShape, *, truncated: bool) -> PieceAns
         return PieceAnswer((), truncated, rest=rest or None)
     valid: list[Any] = []
     invalid: list[Any] = []
-    for record in records:
+    for each in records:
+        lines, record = unwrapped(each) if shape.is_numbered else (None, each)
         fitting, is_valid = _fitting(record, shape.item)
+        if shape.is_numbered:
+            fitting = {LINES: lines, RECORD: fitting}
+            is_valid = is_valid and lines is not None
         (valid if is_valid else invalid).append(fitting)
     return PieceAnswer(tuple(valid), truncated, invalid=tuple(invalid), rest=rest or None)
 

@@ -47,6 +47,8 @@ class RecordCandidate:
     leaves: tuple[RecordLeaf, ...]
     question: int
     """The number of the question it answers."""
+    lines: tuple[int, int] | None = None
+    """The lines that the model named, where it was asked for them: the first, and that after the last."""
 
 
 class Placed(NamedTuple):

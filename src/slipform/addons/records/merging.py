@@ -17,6 +17,7 @@ from slipform.addons.evidence.source_index import LookupBudget, SourceIndex
 from slipform.addons.records.coverage import between
 from slipform.addons.records.learning import RecordCandidate
 from slipform.addons.records.lines import LineTable
+from slipform.addons.records.numbered import lines_span
 from slipform.addons.records.placing import Claim, RecordBlock, record_span, tight_span
 from slipform.addons.records.result import (
     Conflict,
@@ -87,12 +88,24 @@ def _with_value(record: Record, value: Any) -> Record:
 def _block_records(claim: Claim, block: RecordBlock, part: ExtractedPart, source: Document) -> list[Record]:
     """Return the records of a block: usually one, with the span of its lines, else each with that of its values."""
     candidates = part.session.candidates
+    table = part.session.table
+    if candidates[claim.candidate].lines is not None:
+        named = [candidates[each.candidate] for each in (claim, *claim.others)]
+        records = [_record(each, block, lines_span(table, each.lines or (0, 1)), part, source) for each in named]
+        return [_with_ground(record) for record in records]
     if not claim.others:
         candidate = candidates[claim.candidate]
-        return [_record(candidate, block, record_span(part.session.table, candidate, block), part, source)]
+        return [_record(candidate, block, record_span(table, candidate, block), part, source)]
     residents = [candidates[each.candidate] for each in (claim, *claim.others)]
     records = [_record(each, block, tight_span(each, block, part.session.model), part, source) for each in residents]
     return sorted(records, key=lambda record: record.start)
+
+
+def _with_ground(record: Record) -> Record:
+    """Return a record that has the lines which the model named: grounded where one of its values is in them."""
+    spans = [span for each in record.evidence.values() for span in each.spans]
+    inside = any(record.start <= span.start < record.end for span in spans)
+    return dataclasses.replace(record, grounded=inside)
 
 
 def _record(

@@ -141,8 +141,13 @@ class TextBuilder:
         return "".join(self._parts)
 
 
-def build_text(table: LineTable, context: Context, model: RecordModel, ranges: Iterable[LineRange]) -> TextBuilder:
-    """Return the text of a question about these lines: each stretch with what it depends on before it, once."""
+def build_text(
+    table: LineTable, context: Context, model: RecordModel, ranges: Iterable[LineRange], *, numbered: bool = False
+) -> TextBuilder:
+    """Return the text of a question about these lines: each stretch with what it depends on before it, once.
+
+    With `numbered`, each line of a stretch has its number, from 1, and `|` before it.
+    """
     builder = TextBuilder(table.text)
     shown: set[object] = set()
     last: int | None = None
@@ -162,10 +167,22 @@ def build_text(table: LineTable, context: Context, model: RecordModel, ranges: I
                 builder.add("\n")
         if last is not None and last != first:
             builder.add(_LEFT_OUT)
-        builder.add_source(table.lines[first].start, table.lines[stop - 1].end)
+        if numbered:
+            _add_numbered(builder, table, range(first, stop))
+        else:
+            builder.add_source(table.lines[first].start, table.lines[stop - 1].end)
         shown.update(range(first, stop))
         last = stop
     return builder
+
+
+def _add_numbered(builder: TextBuilder, table: LineTable, numbers: range) -> None:
+    for number in numbers:
+        line = table.lines[number]
+        builder.add(f"{number + 1}| ")
+        builder.add_source(line.start, line.end)
+        if not table.text[line.start : line.end].endswith(("\n", "\r")):
+            builder.add("\n")
 
 
 def cut_lines(table: LineTable, lines: LineRange, size: int, anchors: Sequence[int]) -> Iterator[LineRange]:

@@ -18,6 +18,13 @@ import msgspec
 from slipform.addons.records.coverage import FormCounter, Suspect, between, find_suspects, least_likeness
 from slipform.addons.records.learning import RecordCandidate, RecordModel, derive_model
 from slipform.addons.records.lines import LineTable
+from slipform.addons.records.numbered import (
+    RELIABLE_SHARE,
+    UNKNOWN_LINES,
+    locate_by_lines,
+    placed_by_lines,
+    placement_by_lines,
+)
 from slipform.addons.records.placing import (
     Claim,
     Locator,
@@ -108,6 +115,10 @@ class SessionOptions:
     piece: int = PIECE
     listed: frozenset[str] = frozenset()
     """Fields whose values the schema lists."""
+    numbered: bool = False
+    """Whether records are placed by the lines that the model names, and not by their values."""
+    ends_unplaced: bool = False
+    """Whether the session ends where the first records have too few literal values to be placed."""
 
 
 class ExtractionSession:
@@ -133,7 +144,7 @@ class ExtractionSession:
         self.rejected: list[tuple[RecordCandidate, str]] = []
         self._locator = Locator(self.options.listed)
         self._placer = Placer(self.table)
-        self._forms = FormCounter(self.table, self.model)
+        self._forms = self._form_counter()
         self._forced: set[int] = set()
         self._crossing: set[int] = set()
         self._piece = self.options.piece
@@ -154,6 +165,8 @@ class ExtractionSession:
             return
         yield from self._ask([_Group((scout,))])
         self._derive()
+        if self.is_unplaced and self.options.ends_unplaced:
+            return
         stop = scout[1]
         following = next(self._cut((stop, count)), None)
         if following is not None and self._covered_little(scout) is not None:
@@ -298,7 +311,7 @@ class ExtractionSession:
             groups = halves
 
     def _question(self, group: _Group) -> Question:
-        builder = build_text(self.table, self.context, self.model, group.ranges)
+        builder = build_text(self.table, self.context, self.model, group.ranges, numbered=self.options.numbered)
         text = builder.text
         repeat = self._repeats[text]
         self._repeats[text] += 1
@@ -336,9 +349,17 @@ class ExtractionSession:
             self.times_shown.update(range(first, stop))
         if answer.rest is not None:
             self.rests.append((question, answer.rest))
-        self.candidates += self._locator.locate(question, answer.values)
+        self.candidates += self._located(question, answer.values)
         if answer.invalid:
-            self._invalid += self._locator.locate(question, answer.invalid)
+            self._invalid += self._located(question, answer.invalid)
+
+    def _located(self, question: Question, values: Sequence[Any]) -> list[RecordCandidate]:
+        """Return the records of an answer with their places; those whose lines were not shown are rejected."""
+        if not self.options.numbered:
+            return self._locator.locate(question, values)
+        candidates, unknown = locate_by_lines(self._locator, question, values)
+        self.rejected += [(candidate, UNKNOWN_LINES) for candidate in unknown]
+        return candidates
 
     def _covered_little(self, lines: LineRange) -> int | None:
         """Return a better size for pieces where a token limit lets only a small part of an answer through.
@@ -361,16 +382,25 @@ class ExtractionSession:
 
     def _derive(self) -> None:
         """Derive from the records so far what a record looks like, and place them."""
-        placed = list(bootstrap(self.table, self.candidates))
+        locate = placed_by_lines if self.options.numbered else bootstrap
+        placed = list(locate(self.table, self.candidates))
         self.model = derive_model(self.table, placed, self.times_shown)
         self.context = Context(self.table, self.model)
-        self._forms = FormCounter(self.table, self.model)
+        self._forms = self._form_counter()
         self._forced = {each.line for each in placed} if len(placed) < 3 else set()
         literal = sum(_is_literal(candidate) for candidate in self.candidates)
-        self.is_unplaced = 2 * literal < len(self.candidates)
+        self.is_unplaced = not self.options.numbered and 2 * literal < len(self.candidates)
         self._assign()
 
+    def _form_counter(self) -> FormCounter:
+        if self.options.numbered:
+            return FormCounter(self.table, self.model, RELIABLE_SHARE)
+        return FormCounter(self.table, self.model)
+
     def _assign(self) -> None:
+        if self.options.numbered:
+            self.placement = placement_by_lines(self.table, self.candidates, self.model)
+            return
         blocks = build_blocks(self.table, self.model, self._forced, self._crossing)
         self.placement = self._placer.place(self.candidates, self.model, self.context, blocks)
 
@@ -378,6 +408,8 @@ class ExtractionSession:
         """Place all records; where two fit one block wholly, or one fits a stretch outside, begin another block."""
         self._assign()
         least_likeness(self.placement, self._forms)
+        if self.options.numbered:
+            return
         before = (len(self._forced), len(self._crossing))
         self._split_contested()
         self._split_shared()
@@ -470,6 +502,8 @@ class ExtractionSession:
         starts = [block.start for block in self.placement.blocks]
         for candidate in self._invalid:
             placed = tightest_place(self.table, candidate)
+            if candidate.lines is not None:
+                placed = next(placed_by_lines(self.table, [candidate]))
             if placed is None:
                 continue
             line = self.table.lines[placed.line]
