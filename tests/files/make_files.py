@@ -56,16 +56,17 @@ def scan() -> bytes:
     """Return a PDF whose only page is an image."""
     buffer = io.BytesIO()
     canvas = Canvas(buffer, pagesize=A4, invariant=True)
-    canvas.drawInlineImage(_grey_image(), 50, 50, 400, 600)
+    canvas.drawInlineImage(grey_image(), 50, 50, 400, 600)
     canvas.showPage()
     canvas.save()
     return buffer.getvalue()
 
 
-def _grey_image() -> Any:
+def grey_image(grey: int = 128) -> Any:
+    """Return an image without anything on it."""
     from PIL import Image
 
-    return Image.new("L", (40, 60), 128)
+    return Image.new("L", (40, 60), grey)
 
 
 def encrypted() -> bytes:

@@ -74,7 +74,9 @@ class ExtractedTable:
         by_file: dict[str, list[int]] = {}
         for name, page in self._pages if self.has_images else ():
             by_file.setdefault(name, []).append(page)
-        images = {name: render_pages(self._path(name), pages, _DOTS_PER_INCH) for name, pages in by_file.items()}
+        images = {
+            name: render_pages(self._path(name).read_bytes(), pages, _DOTS_PER_INCH) for name, pages in by_file.items()
+        }
         for name, page in self._pages if self.has_images else ():
             image = images[name][page]
             width, height = struct.unpack(">II", image[16:24])  # the header of a PNG file begins with its size

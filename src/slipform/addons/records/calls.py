@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from slipform.addons.records.numbered import LINES, RECORD, unwrapped
-from slipform.addons.records.prompts import messages_for
+from slipform.addons.records.prompts import messages_for, page_messages
 from slipform.addons.records.segments import Question
 from slipform.addons.records.session import PieceAnswer
 from slipform.addons.records.shapes import RecordShape
@@ -69,13 +69,18 @@ class PieceCaller:
     def planned(self, question: Question) -> tuple[ModelRequest, Options]:
         """Return what is asked, and how the answer is enforced."""
         shape = self.shape
+        has_list = shape.item is not None
+        messages = messages_for(question.text, self.instructions, has_list=has_list, numbered=shape.is_numbered)
+        budget = dataclasses.replace(self.options.budget, attempts=1, continuations=0)
+        if question.image:  # a page cannot be halved, so its answer is continued
+            messages = page_messages(question.image, self.instructions, has_list=has_list)
+            budget = dataclasses.replace(self.options.budget, attempts=1)
         request = ModelRequest(
             self.models if isinstance(self.models, str) else self.models[0],
-            messages_for(question.text, self.instructions, has_list=shape.item is not None, numbered=shape.is_numbered),
+            messages,
             response_format=ResponseFormat.strict(shape.question.spec),
             max_tokens=self.max_tokens,
         )
-        budget = dataclasses.replace(self.options.budget, attempts=1, continuations=0)
         options = dataclasses.replace(self.options, budget=budget, on_failure="raise", validators=(), evidence=None)
         return request, for_many(options)
 

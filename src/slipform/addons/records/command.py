@@ -56,7 +56,6 @@ def extract(
     locate: Annotated[
         LocateBy,
         typer.Option(
-            metavar="[auto|values|lines]",
             help="Place records by their values, by line numbers, or by lines where values do not.",
         ),
     ] = LocateBy.AUTO,

@@ -31,7 +31,7 @@ from slipform.addons.records.result import (
     Unread,
 )
 from slipform.addons.records.segments import Question
-from slipform.addons.records.session import ExtractionSession
+from slipform.addons.records.session import ExtractionSession, PieceAnswer
 from slipform.addons.records.shapes import RecordShape
 from slipform.errors import SchemaViolationError
 from slipform.files.document import Document
@@ -60,6 +60,8 @@ class ExtractedPart(NamedTuple):
 
     shape: RecordShape
     session: ExtractionSession
+    pages: Mapping[int, PieceAnswer] = {}
+    """What models read on the images of scanned pages."""
 
 
 def typed_value(item: Schema[Any] | None, value: Any) -> Any:
@@ -133,17 +135,19 @@ def merge(parts: Sequence[ExtractedPart], source: Document, options: MergeOption
     whole = parts[0].shape.whole
     records: list[Record] = []
     rejected: list[Rejected] = []
-    failures = list(_scanned_pages(source))
+    failures = list(_unread_pages(parts, source))
     fields: dict[str, Any] = {}
     conflicts: list[Conflict] = []
     for part in parts:
         own, own_rejected = _records_of(part, source, options)
+        own = sorted([*own, *_page_records(part, source)], key=lambda record: record.start)
         records += own
         rejected += own_rejected
         failures += _failures_of(part.session, source)
         if part.shape.list_name:
             fields[part.shape.list_name] = [record.value for record in own]
-        scalars, own_conflicts = merge_scalars(part.session.rests, source.text)
+        rests = [(Question(0, "", (), ()), answer.rest) for answer in part.pages.values() if answer.rest]
+        scalars, own_conflicts = merge_scalars([*part.session.rests, *rests], source.text)
         fields = {**scalars, **fields}
         conflicts += own_conflicts
     is_list = not parts[0].shape.list_name and parts[0].shape.item is not None
@@ -244,12 +248,33 @@ def _failures_of(session: ExtractionSession, source: Document) -> Iterator[Failu
         yield Failure(start, lines[each.lines[1] - 1].end, source.page_at(start), each.reason)
 
 
-def _scanned_pages(source: Document) -> Iterator[Failure]:
-    """Yield the pages that are images: their text is not known."""
+def _page_records(part: ExtractedPart, source: Document) -> Iterator[Record]:
+    """Yield the records of scanned pages, which have no place but their page."""
+    pointer = f"/{part.shape.list_name}" if part.shape.list_name else ""
+    for page, answer in part.pages.items():
+        start = source.page_starts[page - 1]
+        for value in answer.values:
+            yield Record(value, start, start, page, pointer=pointer, grounded=False)
+
+
+def _unread_pages(parts: Sequence[ExtractedPart], source: Document) -> Iterator[Failure]:
+    """Yield the pages that are images and that no model could read, or whose records do not fit the schema."""
     for page in source.scanned_pages:
         start = source.page_starts[page - 1]
         end = source.page_starts[page] if page < len(source.page_starts) else len(source.text)
-        yield Failure(start, end, page, "the page is an image without text")
+        for part in parts:
+            reason = _page_failure(part.pages.get(page))
+            if reason:
+                yield Failure(start, end, page, f"the page is an image without text{reason}")
+                break
+
+
+def _page_failure(answer: PieceAnswer | None) -> str:
+    if answer is None:
+        return ", and was not rendered"
+    if answer.failure:
+        return f": {answer.failure}"
+    return f": {len(answer.invalid):,} of its records do not fit the schema" if answer.invalid else ""
 
 
 def _distinct(rejected: Iterable[Rejected]) -> list[Rejected]:

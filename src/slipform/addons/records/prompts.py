@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slipform.ir import Message
+from slipform.library.messages import image
 
 _EXTRACT = (
     "Extract every record from the text that the user sends, in the order of the text. Leave nothing out, add nothing "
@@ -18,6 +19,15 @@ _LINES = (
     "Each line of the text begins with its number and `|`, which are not part of the text. Give the numbers of a "
     "record's first and last line under `lines`, and the record under `record`."
 )
+
+
+_PAGE = "The text is on a page that the user sends as an image."
+
+
+def page_messages(page: bytes, instructions: str | None, *, has_list: bool) -> tuple[Message, ...]:
+    """Return the messages of a question about a scanned page."""
+    system = messages_for("", instructions, has_list=has_list)[0].text
+    return (Message.system(f"{system} {_PAGE}"), Message("user", (image(page),)))
 
 
 def messages_for(text: str, instructions: str | None, *, has_list: bool, numbered: bool = False) -> tuple[Message, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -14,7 +14,7 @@ from slipform.addons.records.drive import Driver, QuestionFunction
 from slipform.addons.records.merging import ExtractedPart, MergeOptions, final_records, merge
 from slipform.addons.records.result import Extraction, Record
 from slipform.addons.records.segments import Question
-from slipform.addons.records.session import PIECE, ExtractionSession, SessionOptions
+from slipform.addons.records.session import PIECE, ExtractionSession, PieceAnswer, SessionOptions
 from slipform.addons.records.shapes import QuestionForm, RecordShape
 from slipform.addons.records.source import digest_of
 from slipform.engine.planning import named_price
@@ -85,7 +85,8 @@ class Extractor:
                 part = await self._run(index, trial, document, driver, stream)
                 if not part.session.is_unplaced and (part.session.candidates or trial.form == "parts"):
                     break
-            parts.append(part)
+            pages = await self._read_pages(index, part, document, driver)
+            parts.append(part._replace(pages=pages))
         extraction = merge(parts, document, self.merging)
         extraction = dataclasses.replace(extraction, report=driver.tally.report(), stopped=driver.tally.stopped)
         if stream is not None:
@@ -107,6 +108,20 @@ class Extractor:
         on_round = None if stream is None else stream.sender(part)
         await driver.run(part.session, caller, on_round, shape.list_name)
         return part
+
+    async def _read_pages(
+        self, index: int, part: ExtractedPart, document: Document, driver: Driver
+    ) -> Mapping[int, PieceAnswer]:
+        """Ask about the images of scanned pages, each by itself."""
+        if not document.images:
+            return {}
+        shape = self.shapes[index]
+        caller: QuestionFunction = self.caller(shape)
+        if self.remote_caller is not None:
+            caller = self.remote_caller(index, "parts")
+        questions = [Question(page, f"page {page}", (), (), image=data) for page, data in document.images.items()]
+        answers = await driver.answer_all(questions, caller, part.session, shape.list_name)
+        return dict(zip(document.images, answers, strict=True))
 
     def _trials(self, document: Document) -> tuple[_Trial, ...]:
         """Return in which forms the questions are asked, one after the other, until one of them places records.

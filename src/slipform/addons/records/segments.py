@@ -33,6 +33,8 @@ class Question(msgspec.Struct, frozen=True):
     """How many questions with the same text came before."""
     depth: int = 0
     """How often the piece was halved."""
+    image: bytes = b""
+    """The page that is shown in place of a text."""
 
     def in_source(self, start: int, end: int) -> tuple[int, int] | None:
         """Return the offset in the source of an offset in the text; None for text that is not from the source."""
