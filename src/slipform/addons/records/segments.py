@@ -12,11 +12,10 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from slipform.addons.records.learning import RecordModel
-from slipform.addons.records.lines import LineSignature, LineTable, cell_spans, cells_of, form_of
+from slipform.addons.records.lines import HEADING, LineSignature, LineTable, cell_spans, cells_of, form_of
 
 LineRange: TypeAlias = tuple[int, int]
 """The number of the first line, and that after the last."""
-_HEADING = re.compile(r"#{1,6} \S")
 _DIGIT = re.compile(r"\d")
 _LEFT_OUT = "[...]\n"
 
@@ -57,7 +56,7 @@ class Context:
     @cached_property
     def _heads(self) -> list[int]:
         """The lines that look like the head of a table: three or more cells without a digit."""
-        begins = self._model.beginnings.begins
+        begins = self._model.begins
         return [
             number
             for number, line in enumerate(self._table.lines)
@@ -65,12 +64,12 @@ class Context:
             and not _DIGIT.search(line.text)
             and line.text.strip("-=+| ")
             and len(cells_of(line.text)) >= 3
-            and not begins(line.features)
+            and not begins(number, line.features)
         ]
 
     @cached_property
     def _headings(self) -> list[int]:
-        return [number for number, line in enumerate(self._table.lines) if _HEADING.match(line.text)]
+        return [number for number, line in enumerate(self._table.lines) if HEADING.match(line.text)]
 
     @cached_property
     def _carrier_lines(self) -> dict[LineSignature, list[int]]:

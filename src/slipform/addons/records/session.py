@@ -70,6 +70,8 @@ _PATIENT_ROUNDS = 2
 _MOST_UNCHANGED = 3
 """Rounds without a change after which no more are asked."""
 _TRUNCATED_SHARE = 0.3
+_GROWTH = 1.2
+"""Growth of the records from which what they look like is derived again: another layout may be among them."""
 
 
 class PieceAnswer(msgspec.Struct, frozen=True):
@@ -149,6 +151,8 @@ class ExtractionSession:
         self._crossing: set[int] = set()
         self._piece = self.options.piece
         self._questions = 0
+        self._derived_from = 0
+        """How many records the model was derived from."""
         self._repeats: Counter[str] = Counter()
         self._truncated = 0
         self._answered = 0
@@ -217,7 +221,8 @@ class ExtractionSession:
             yield from self._ask([*self._suspect_groups(number), *retries])
             if self._truncated > _TRUNCATED_SHARE * self._answered:
                 self._piece = max(_LEAST_TRUNCATED, self._piece // 2)
-            if retries or not self.placement.claims:
+            has_grown = len(self.candidates) > _GROWTH * self._derived_from
+            if retries or has_grown or not self.placement.claims:
                 self._derive()
 
     def _suspect_groups(self, number: int) -> list[_Group]:
@@ -384,6 +389,7 @@ class ExtractionSession:
         """Derive from the records so far what a record looks like, and place them."""
         locate = placed_by_lines if self.options.numbered else bootstrap
         placed = list(locate(self.table, self.candidates))
+        self._derived_from = len(self.candidates)
         self.model = derive_model(self.table, placed, self.times_shown)
         self.context = Context(self.table, self.model)
         self._forms = self._form_counter()
@@ -428,7 +434,7 @@ class ExtractionSession:
                 self.candidates[number], block.start, block.end, lambda leaf: self.model.is_literal(leaf.field)
             )
             line = self.table.line_at(offset)
-            while line > block.line and self.model.beginnings.score(lines[line].features) <= 0:
+            while line > block.line and self.model.score(line, lines[line].features) <= 0:
                 line -= 1
             if line > block.line:
                 self._forced.add(line)
