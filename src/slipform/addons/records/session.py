@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
@@ -70,6 +70,7 @@ _PATIENT_ROUNDS = 2
 _MOST_UNCHANGED = 3
 """Rounds without a change after which no more are asked."""
 _TRUNCATED_SHARE = 0.3
+_FEW_RECORDS = 20
 _GROWTH = 1.2
 """Growth of the records from which what they look like is derived again: another layout may be among them."""
 
@@ -152,7 +153,7 @@ class ExtractionSession:
         self._piece = self.options.piece
         self._questions = 0
         self._derived_from = 0
-        """How many records the model was derived from."""
+        """How many distinct records there were when the model was derived."""
         self._repeats: Counter[str] = Counter()
         self._truncated = 0
         self._answered = 0
@@ -168,21 +169,21 @@ class ExtractionSession:
         if scout is None:
             return
         yield from self._ask([_Group((scout,))])
-        self._derive()
+        self._derive(self.candidates)
         if self.is_unplaced and self.options.ends_unplaced:
             return
         stop = scout[1]
         following = next(self._cut((stop, count)), None)
         if following is not None and self._covered_little(scout) is not None:
             yield from self._ask([_Group((following,))])
-            self._derive()
+            self._derive(self.candidates)
             stop = following[1]
             self._piece = self._covered_little(following) or self._piece
         rest = [_Group((lines,)) for lines in self._cut((stop, count))]
         self.pieces = self._questions + len(rest)
         if rest:
             yield from self._ask(rest)
-            self._derive()
+            self._derive(self.candidates)
         if self.is_unplaced:
             yield from self._ask_truncated()
         else:
@@ -221,9 +222,10 @@ class ExtractionSession:
             yield from self._ask([*self._suspect_groups(number), *retries])
             if self._truncated > _TRUNCATED_SHARE * self._answered:
                 self._piece = max(_LEAST_TRUNCATED, self._piece // 2)
-            has_grown = len(self.candidates) > _GROWTH * self._derived_from
-            if retries or has_grown or not self.placement.claims:
-                self._derive()
+            if retries or not self.placement.claims:
+                self._derive(self.candidates)
+            elif len(distinct := self._distinct()) > max(_FEW_RECORDS, _GROWTH * self._derived_from):
+                self._derive(distinct)
 
     def _suspect_groups(self, number: int) -> list[_Group]:
         """Return what is asked in a round: pieces of the whole size at first, then smaller ones."""
@@ -385,11 +387,15 @@ class ExtractionSession:
 
     # Placing
 
-    def _derive(self) -> None:
-        """Derive from the records so far what a record looks like, and place them."""
+    def _distinct(self) -> list[RecordCandidate]:
+        """Return the records so far, those that came again left out."""
+        return list({repr(candidate.value): candidate for candidate in reversed(self.candidates)}.values())[::-1]
+
+    def _derive(self, candidates: Sequence[RecordCandidate]) -> None:
+        """Derive from records what a record looks like, and place all that there are."""
         locate = placed_by_lines if self.options.numbered else bootstrap
-        placed = list(locate(self.table, self.candidates))
-        self._derived_from = len(self.candidates)
+        placed = list(locate(self.table, candidates))
+        self._derived_from = len(self._distinct())
         self.model = derive_model(self.table, placed, self.times_shown)
         self.context = Context(self.table, self.model)
         self._forms = self._form_counter()
@@ -581,17 +587,3 @@ def _is_literal(candidate: RecordCandidate) -> bool:
     """Whether half of a record's values or more are in the text of its question."""
     placed = sum(bool(leaf.places) for leaf in candidate.leaves)
     return placed > 0 and 2 * placed >= len(candidate.leaves)
-
-
-Ask: TypeAlias = Callable[[Question], PieceAnswer]
-
-
-def run_session(session: ExtractionSession, ask: Ask) -> None:
-    """Answer every question of a session with a function, one after the other."""
-    rounds = session.run()
-    try:
-        questions = next(rounds)
-        while True:
-            questions = rounds.send([ask(question) for question in questions])
-    except StopIteration:
-        return
