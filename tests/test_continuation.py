@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,15 +14,17 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from slipform.enforce import Budget
-from slipform.enforce.continuation import complete_part, continuation_of
+from slipform.enforce.continuation import complete_part, continuation_of, with_prefill
 from slipform.engine.setup import Options
 from slipform.errors import TruncatedError
-from slipform.ir import ModelResponse, Usage
+from slipform.ir import FinishReason, ModelResponse, Usage
 from slipform.library.client import Client
+from slipform.library.partial import so_far
+from slipform.library.stream import Restart
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, Schema
-from slipform.testing import Api, FakeModel, FakeVendor, Received, calling
+from slipform.testing import Api, FakeModel, FakeVendor, Received, calling, rejected
 from tests.proxy.agent_wire import APIS, Said, StreamReader, agent_request, read_whole
 from tests.proxy.wire import before, post
 
@@ -96,6 +99,99 @@ def test_every_item_of_a_long_list_arrives_from_every_vendor(api: Api, strategy:
     assert (result.value.title, result.value.total) == ("Bolts", COUNT)
     assert result.report.continuations == len(vendor.requests) - 1 > 0
     assert [attempt.outcome for attempt in result.report.attempts][-2:] == ["continued", "ok"]
+
+
+PREFILLS: dict[str, Api] = {
+    "mistral": "openai", "vllm": "openai", "sglang": "openai", "llamacpp": "openai", "ollama": "ollama"
+}  # fmt: skip
+"""Vendors that continue the answer whose beginning they are sent, by their names in the catalogue."""
+
+
+def prefilled(received: Received) -> str | None:
+    """Return the beginning that was sent along, where the vendor was told to continue it."""
+    body = received.json()
+    last = body["messages"][-1]
+    if last["role"] != "assistant":
+        return None
+    is_marked = last.get("prefix") is True or (
+        body.get("continue_final_message") is True and body.get("add_generation_prompt") is False
+    )
+    assert is_marked or "options" in body or received.path.endswith("/api/chat"), body
+    assert "response_format" not in body
+    assert "format" not in body
+    return str(last["content"])
+
+
+def continuing(whole: Any, share: float, *, repeats: bool = False) -> Callable[[Received], Any]:
+    """Return a vendor that writes at most this share of an answer in one call, after the beginning it was sent."""
+    text = json.dumps(whole, separators=(",", ":"))
+    limit = int(len(text) * share)
+
+    def step(received: Received) -> ModelResponse:
+        begun = prefilled(received) or ""
+        assert text.startswith(begun)
+        rest = text[len(begun) :]
+        piece = (begun if repeats else "") + rest[:limit]
+        finish: FinishReason = "length" if len(rest) > limit else "stop"
+        return ModelResponse(text=piece, finish=finish, usage=Usage(input=10, output=limit))
+
+    return step
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize("vendor_name", PREFILLS)
+def test_a_prompted_answer_is_continued_from_its_beginning(vendor_name: str, repeats: bool) -> None:
+    api = PREFILLS[vendor_name]
+    with (
+        FakeVendor(continuing(LISTING, 0.3, repeats=repeats), api=api) as vendor,
+        HttpProvider(vendor_name, name="v", base_url=vendor.base_url, api_key="k") as provider,
+    ):
+        client = Client(router=Router({"v": provider}, default="v/m"))
+        result = client.ask_full(Listing, "All bolts.", strategy=OutputStrategy.PROMPTED)
+    assert result.value.model_dump(exclude_none=True) == LISTING
+    assert len(vendor.requests) == 4
+    assert [attempt.outcome for attempt in result.report.attempts] == ["continued"] * 3 + ["ok"]
+
+
+@pytest.mark.parametrize("cut_at", range(2, 40))
+def test_a_beginning_is_continued_wherever_the_answer_was_cut(cut_at: int) -> None:
+    whole = {"a": [1, 22, 3], "b": {"c": "x,]", "d": 4.5}, "e": [True, None]}
+    schema = {"type": "object", "properties": {"a": {"items": {"type": "integer"}}, "b": {"type": "object"}, "e": {}}}
+    text = json.dumps(whole, separators=(",", ":"))
+    assert len(text) > 40
+    rest = continuation_of(text[:cut_at], schema)
+    if rest is not None:
+        assert text.startswith(rest.open_text)
+        assert json.loads(with_prefill(text[len(rest.open_text) :], rest)) == whole
+
+
+def test_a_model_that_gives_the_whole_anew_is_understood() -> None:
+    begun = '{"title": "Bolts", "items": [{"name": "a", "count": 1}, {"na'
+    with (
+        FakeVendor([cut(begun), json.dumps(LISTING)]) as vendor,
+        HttpProvider("vllm", name="v", base_url=vendor.base_url, api_key="k") as provider,
+    ):
+        client = Client(router=Router({"v": provider}, default="v/m"))
+        assert client.ask(Listing, "All.", strategy=OutputStrategy.PROMPTED).total == COUNT
+    assert prefilled(vendor.requests[1]) == '{"title":"Bolts","items":[{"name":"a","count":1}'
+
+
+def test_a_vendor_that_refuses_a_beginning_is_asked_for_the_rest() -> None:
+    def step(received: Received) -> Any:
+        if prefilled(received) is not None:
+            return rejected("The chat template has no open-ended last message")
+        if len(vendor.requests) == 1:
+            return cut('{"title": "Bolts", "items": [{"name": "a", "count": 1}, {"na')
+        return '{"items": [{"name": "b", "count": 2}], "total": 2}'
+
+    with (
+        FakeVendor(step) as vendor,
+        HttpProvider("vllm", name="v", base_url=vendor.base_url, api_key="k") as provider,
+    ):
+        client = Client(router=Router({"v": provider}, default="v/m"))
+        result = client.ask_full(Listing, "All.", strategy=OutputStrategy.PROMPTED)
+    assert [item.name for item in result.value.items] == ["a", "b"]
+    assert len(vendor.requests) == 3
 
 
 def ask(responses: Any, shape: Any, **options: Any) -> Any:
@@ -211,7 +307,36 @@ def streamed(address: str, api: str, schema: Any) -> Said:
     return StreamReader(api).read(reply.events())
 
 
-@pytest.mark.parametrize("vendor_api", ["openai", "anthropic", "gemini", "ollama"])
+@pytest.mark.parametrize("strategy", ["native", "prompted"])
+@pytest.mark.parametrize("api", VENDORS)
+def test_a_streams_reader_sees_every_item_and_no_restart(api: Api, strategy: str) -> None:
+    with (
+        FakeVendor(vendor_step(cut_answers(LISTING, 0.6)), api=api) as vendor,
+        HttpProvider(api, name="v", base_url=vendor.base_url, api_key="k") as provider,
+        Client(router=Router({"v": provider}, default="v/m")).stream(
+            Listing, "All bolts.", strategy=OutputStrategy(strategy)
+        ) as stream,
+    ):
+        events = list(stream.events())
+    assert [event for event in events if isinstance(event, Restart)] == []
+    assert stream.result.value.model_dump(exclude_none=True) == LISTING
+    assert stream.result.report.continuations == len(vendor.requests) - 1 > 0
+
+
+def test_the_partial_value_grows_on_where_the_vendor_continues_it() -> None:
+    with (
+        FakeVendor(continuing(LISTING, 0.3)) as vendor,
+        HttpProvider("vllm", name="v", base_url=vendor.base_url, api_key="k") as provider,
+        Client(router=Router({"v": provider}, default="v/m")).stream(
+            Listing, "All bolts.", strategy=OutputStrategy.PROMPTED
+        ) as stream,
+    ):
+        counts = [len(so_far(partial).get("items", [])) for partial in stream]
+    assert counts[-1] == COUNT
+    assert all(later >= earlier - 1 for earlier, later in pairwise(counts))  # the open item
+
+
+@pytest.mark.parametrize("vendor_api", VENDORS)
 def test_a_stream_goes_on_and_its_reader_sees_one_answer(vendor_api: Api) -> None:
     schema = Schema.of(Listing).document
     wrong: list[Any] = []

@@ -21,7 +21,7 @@ from slipform.runner import batch
 from slipform.testing import FakeModel
 from tests.cli.conftest import Cli, cli, folder
 from tests.conftest import PERSON
-from tests.files.make_files import statement
+from tests.files.make_files import grey_image, scan, statement
 from tests.records.test_extract_files import PAYMENT
 from tests.records.test_extract_files import client as payment_reader
 from tests.runner.conftest import fake_router
@@ -154,6 +154,18 @@ def test_the_table_of_an_extraction_is_reviewed_with_pages_and_boxes(cli: Cli, f
     cli("review", "rows.csv", "--no-images", "-o", "plain.html")
     assert rows_in(folder / "plain.html", "pages") == []
     assert page.stat().st_size > 1.5 * (folder / "plain.html").stat().st_size
+
+
+def test_a_record_of_a_scanned_page_is_shown_beside_the_page(cli: Cli, folder: Path) -> None:
+    (folder / "scan.pdf").write_bytes(scan())
+    grey_image().save(folder / "receipt.png")
+    place = {"page": 1, "_start": 0, "_end": 0, "payee": "Ada"}
+    write_table(folder / "rows.csv", [{"file": "scan.pdf", **place}, {"file": "receipt.png", **place}])
+    assert cli("review", "rows.csv").code == 0
+    rows = rows_in(folder / "rows.html")
+    assert [row["value"] for row in rows] == [{"payee": "Ada"}] * 2
+    assert [row.get("pages") for row in rows] == [[0], None]
+    assert [each["name"] for each in rows_in(folder / "rows.html", "pages")] == ["scan.pdf, page 1"]
 
 
 def test_a_file_that_is_gone_is_named(cli: Cli, folder: Path) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from slipform.addons.local.answer import fold_chunks
+from slipform.ir.reducer import fold_chunks
 from slipform.addons.local.call import prepare
 from slipform.addons.local.llama import AdmittedTokens
 from slipform.ir import Message, ModelRequest, Sampling

@@ -52,20 +52,98 @@ def _draw(canvas: Canvas, page: int, x: float, baseline: float, text: str) -> Dr
     return Drawn(text, page, x, x + stringWidth(text, FONT, SIZE), baseline)
 
 
+class _Drawing:
+    """A PDF that is drawn text by text."""
+
+    def __init__(self) -> None:
+        self._buffer = io.BytesIO()
+        self._canvas = Canvas(self._buffer, pagesize=A4, invariant=True)
+        self.page = 1
+        self.drawn: list[Drawn] = []
+
+    def text(self, x: float, baseline: float, text: str, font: tuple[str, float], *, to_right: bool = False) -> None:
+        width = stringWidth(text, *font)
+        x0 = x - width if to_right else x
+        self._canvas.setFont(*font)
+        self._canvas.drawString(x0, baseline, text)
+        self.drawn.append(Drawn(text, self.page, x0, x0 + width, baseline))
+
+    def next_page(self) -> None:
+        self._canvas.showPage()
+        self.page += 1
+
+    def finish(self) -> tuple[bytes, list[Drawn]]:
+        self._canvas.save()
+        return self._buffer.getvalue(), self.drawn
+
+
+def two_columns(pages: int = 5) -> tuple[bytes, list[Drawn]]:
+    """Return pages with two columns of lines."""
+    drawing = _Drawing()
+    for page in range(pages):
+        for column in (50, 310):
+            for row in range(45):
+                drawing.text(column, 790 - 16 * row, f"alpha bravo {page}-{column}-{row:02} charlie", ("Helvetica", 10))
+        drawing.next_page()
+    return drawing.finish()
+
+
+def invoice(pages: int = 5) -> tuple[bytes, list[Drawn]]:
+    """Return a heading and a table with numbers that end at the same place on each page."""
+    drawing = _Drawing()
+    for page in range(pages):
+        drawing.text(200, 800, f"INVOICE No. {page:04}", ("Times-Bold", 18))
+        for row in range(30):
+            number = 30 * page + row
+            baseline = 760 - 20 * row
+            drawing.text(50, baseline, f"{number:05} hinges", ("Times-Roman", 9))
+            drawing.text(450, baseline, f"{number * 1.37 + 1000:,.2f} EUR", ("Times-Roman", 9), to_right=True)
+            drawing.text(540, baseline, f"{number * 4.11 + 10000:,.2f}", ("Times-Bold", 9), to_right=True)
+        drawing.next_page()
+    return drawing.finish()
+
+
+def small_print(pages: int = 2) -> tuple[bytes, list[Drawn]]:
+    """Return four columns of small type that nearly touch."""
+    drawing = _Drawing()
+    for page in range(pages):
+        for row in range(110):
+            for column in range(4):
+                drawing.text(40 + column * 130, 810 - 7 * row, f"kilo-{page}{row:03}{column}", ("Courier", 5.5))
+        drawing.next_page()
+    return drawing.finish()
+
+
+def titles(pages: int = 5) -> tuple[bytes, list[Drawn]]:
+    """Return lines of two sizes with letters beyond ASCII."""
+    drawing = _Drawing()
+    for page in range(pages):
+        for row in range(20):
+            baseline = 780 - 36 * row
+            drawing.text(50, baseline, f"Title {page}-{row:02} end", ("Helvetica-Bold", 14))
+            drawing.text(70, baseline - 14, f"Zürich, Øster — {page}-{row:02}/é", ("Helvetica", 8))
+        drawing.next_page()
+    return drawing.finish()
+
+
+CORPUS = {"two columns": two_columns, "invoice": invoice, "small print": small_print, "titles": titles}
+
+
 def scan() -> bytes:
     """Return a PDF whose only page is an image."""
     buffer = io.BytesIO()
     canvas = Canvas(buffer, pagesize=A4, invariant=True)
-    canvas.drawInlineImage(_grey_image(), 50, 50, 400, 600)
+    canvas.drawInlineImage(grey_image(), 50, 50, 400, 600)
     canvas.showPage()
     canvas.save()
     return buffer.getvalue()
 
 
-def _grey_image() -> Any:
+def grey_image(grey: int = 128) -> Any:
+    """Return an image without anything on it."""
     from PIL import Image
 
-    return Image.new("L", (40, 60), 128)
+    return Image.new("L", (40, 60), grey)
 
 
 def encrypted() -> bytes:

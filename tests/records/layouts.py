@@ -108,6 +108,49 @@ def _two_tables_rows(text: str) -> Iterator[Row]:
             yield {"order": match[3], "customer": match[1], "net": int(match[2])}
 
 
+def four_layouts(count: int, seed: int = 0) -> Document:
+    """Sales in a table, a list, blocks of three lines and a table in another order, most of them in the first."""
+    chance = random.Random(seed)
+    page = Page()
+    page.write("# Domestic sales\n\nOrder      Customer              Net\n")
+    parts = {int(count * 0.55): "Exports", int(count * 0.8): "Returns", int(count * 0.93): "Late bookings"}
+    title = ""
+    for number in range(count):
+        row: Row = {"order": f"A{100_000 + 3 * number}", "customer": _person(chance), "net": chance.randrange(10, 9000)}
+        if number in parts:
+            title = parts[number]
+            page.write(f"\n# {title}\n\n")
+        if title == "Exports":
+            page.record(f"* {row['customer']} bought for EUR {row['net']} (order {row['order']})\n", row)
+        elif title == "Returns":
+            page.record(f"Order number: {row['order']}\n  sent back by {row['customer']}\n  amount {row['net']}\n", row)
+            page.write("\n")
+        elif title:
+            page.record(f"{row['net']} | {row['customer']} | {row['order']}\n", row)
+        else:
+            page.record(f"{row['order']:<11}{row['customer']:<20}{row['net']:>5}\n", row)
+    return page.document(item_schema(order=_TEXT, customer=_TEXT, net=_INTEGER), _read_four_layouts)
+
+
+_SALE = re.compile(
+    r"^(?P<a>A\d{6}) +(?P<b>\w+ \w+) +(?P<c>\d+)$|^\* (?P<d>\w+ \w+) bought for EUR (?P<e>\d+) \(order (?P<f>A\d{6})\)$"
+    r"|^Order number: (?P<g>A\d{6})\n  sent back by (?P<h>\w+ \w+)\n  amount (?P<i>\d+)$"
+    r"|^(?P<j>\d+) \| (?P<k>\w+ \w+) \| (?P<l>A\d{6})$",
+    re.MULTILINE,
+)
+
+
+def _read_four_layouts(text: str) -> list[Row]:
+    rows: list[Row] = []
+    for match in _SALE.finditer(text):
+        order = match["a"] or match["f"] or match["g"] or match["l"]
+        customer = match["b"] or match["d"] or match["h"] or match["k"]
+        rows.append(
+            {"order": order, "customer": customer, "net": int(match["c"] or match["e"] or match["i"] or match["j"])}
+        )
+    return rows
+
+
 def cut_by_pages(count: int, seed: int = 0) -> Document:
     """Invoice lines of three lines each, which page breaks cut anywhere."""
     chance = random.Random(seed)
@@ -272,6 +315,7 @@ LAYOUTS: dict[str, Callable[[int, int], Document]] = {
     "delimited": delimited,
     "grouped": grouped,
     "two_tables": two_tables,
+    "four_layouts": four_layouts,
     "cut_by_pages": cut_by_pages,
     "unspaced": unspaced,
     "scanned": scanned,

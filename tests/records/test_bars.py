@@ -26,6 +26,16 @@ def test_further_layouts_give_every_record_or_report_it() -> None:
     assert [line for each in figures for line in shortfalls(each)] == []
 
 
+def test_each_layout_of_a_document_has_its_own_beginnings() -> None:
+    make = LAYOUTS["four_layouts"]
+    figures = [measure(f"seed {seed}", make(500, seed), Faults(), seed) for seed in (1, 2, 3)]
+    figures += [measure(f"hidden, seed {seed}", make(500, seed), Faults(hidden=0.01), seed) for seed in (1, 2)]
+    assert [
+        f"{each.name}: {each.wrong} wrong, {each.silent} silent" for each in figures if each.wrong + each.silent
+    ] == []
+    assert [each.name for each in figures if each.false_gaps] == []
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("genre", GENRES)

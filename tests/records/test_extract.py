@@ -270,7 +270,7 @@ def test_the_same_call_resumes_from_its_journal(tmp_path: Path) -> None:
     document = statement(300, 5)
     journal = tmp_path / "rows.journal"
     whole = slipform.extract_full(
-        document.shape, document.text, client=client_of(UnreliableModel(document.read, seed=1)), journal=journal
+        document.shape, document.text, client=client_of(UnreliableModel(document.read, seed=2)), journal=journal
     )
     silent = FakeModel([ConnectionError("nobody may call")], name="unreliable")
     again = slipform.extract_full(document.shape, document.text, client=client_of(silent), journal=journal)

@@ -36,6 +36,7 @@ _VALUES = {
     "dialect": "NAME",
     "engine": "local|ray",
     "via": "live|batch",
+    "locate": "auto|values|lines",
     "deadline": "TIME",
     "fail_under": "SHARE",
     "format": "jsonl|parquet",

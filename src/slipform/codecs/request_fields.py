@@ -309,11 +309,18 @@ QUIRKS: Final[Mapping[str, str]] = {
     "mid_system": "system messages may stand between other turns (some Claude models)",
     "schema_in_prompt": "the server holds the model to a schema without showing it; the prompt shows it, too",
     "list_keys": "a small model, whose prompt names the keys although the channel carries the schema",
+    "split_schema": "a schema that was refused as too large; it is asked for in parts",
+    "prefix_message": "an assistant's last message with `prefix` is the beginning of the answer (Mistral)",
+    "continue_final_message": "`continue_final_message` makes an assistant's last message the beginning of the answer",
+    "continues_last_message": "an assistant's last message is the beginning of the answer (Ollama)",
     "guided": "it takes `guided_regex`, `guided_grammar` and grammars in `structured_outputs` (vLLM)",
     "gbnf": "it takes a `grammar` (llama.cpp)",
     "body_version": "`anthropic_version` goes in the body and the model in the path (Claude on Vertex and Bedrock)",
 }
 """What may be odd about a vendor or a model, for the codecs: `Capabilities.quirks` names some of these."""
+
+
+_PREFILLS: Final = frozenset({"prefix_message", "continue_final_message", "continues_last_message"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +353,11 @@ class Capabilities:
         if self.forced_tool:
             return OutputStrategy.TOOL
         return OutputStrategy.PROMPTED
+
+    @property
+    def takes_prefill(self) -> bool:
+        """Whether the model continues an answer whose beginning is the last message."""
+        return not _PREFILLS.isdisjoint(self.quirks)
 
 
 _EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")

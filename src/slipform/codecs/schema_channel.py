@@ -125,7 +125,8 @@ def _prompted_channel(
         OutputStrategy.PROMPTED,
         response_format.json_schema.name,
         response_format.json_schema.schema,
-        json_object=out.capabilities.json_mode and not request.tools,
+        # A JSON mode would begin the JSON anew behind a beginning that is sent along.
+        json_object=out.capabilities.json_mode and not request.tools and request.continues != "prefill",
         reasoning=reasoning,
         tools=tools,
         tool_choice=request.tool_choice,

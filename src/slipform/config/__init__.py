@@ -211,6 +211,8 @@ class Enforcement(SettingsBlock):
     prompt_cache: Annotated[Annotated[Literal["auto", "on", "off"], ON_OR_OFF], Into("prompt_cache")] = "auto"
     """Whether the part that requests share (system, tools, schema) is marked for Anthropic's cache: `auto` in `batch`
     and `extract` only."""
+    split_schemas: Annotated[Literal["auto", "never"], Into("split")] = "auto"
+    """Whether a schema that a vendor refuses as too large is asked for in parts, side by side."""
     open_objects: Literal["auto", "kept", "closed"] = "auto"
     """Whether objects whose schema does not mention other keys keep a place for them in a vendor's strict mode: `auto`
     where not all of their properties are required."""

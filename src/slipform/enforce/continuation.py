@@ -31,6 +31,8 @@ class AnswerContinuation:
     shown: str
     """The end of the complete part, for the model."""
     question: str
+    open_text: str
+    """The complete part as JSON, without the brackets that close it."""
 
     def merged(self, rest: Any) -> Any:
         """Return the complete part with the rest joined to it."""
@@ -43,11 +45,14 @@ class AnswerContinuation:
 
 
 def continuation_of(
-    text: str, document: Mapping[str, Any], before: AnswerContinuation | None = None
+    text: str,
+    document: Mapping[str, Any],
+    before: AnswerContinuation | None = None,
+    prefill: AnswerContinuation | None = None,
 ) -> AnswerContinuation | None:
     """Return how to continue after a text that was cut off; None where nothing is complete, or nothing was gained.
 
-    With `before`, the text is the answer to an earlier continuation.
+    With `before`, the text is the answer to an earlier continuation; with `prefill`, it begins with what that one had.
 
     >>> rest = continuation_of('{"a": [1, 2, 3', {"properties": {"a": {"items": {"type": "integer"}}}})
     >>> rest.value, rest.merged({"a": [3, 4]})
@@ -60,7 +65,8 @@ def continuation_of(
     if before is not None:
         value = _joined(before.value, value)
     size = len(compact_json(value))
-    if before is not None and size <= before.size:
+    earlier = before or prefill
+    if earlier is not None and size <= earlier.size:
         return None
     containers = [value]
     for name in names:
@@ -70,13 +76,40 @@ def continuation_of(
     if schema is None:
         return None
     schema = {**{name: root[name] for name in DEFINITIONS if name in root}, **schema}
-    return AnswerContinuation(value, schema, size, _shown(containers[-1]), _question(names, containers[-1]))
+    shown = _shown(containers[-1])
+    return AnswerContinuation(value, schema, size, shown, _question(names, containers[-1]), _open_text(containers))
 
 
 def continuation_request(base: ModelRequest, continuation: AnswerContinuation) -> ModelRequest:
     """Return the request for the rest, after the end of what is complete."""
     answer = Message.assistant(continuation.shown)
-    return base.replace(messages=(*base.messages, answer, Message.user(continuation.question)))
+    return base.replace(messages=(*base.messages, answer, Message.user(continuation.question)), continues="rest")
+
+
+def prefill_request(base: ModelRequest, continuation: AnswerContinuation) -> ModelRequest:
+    """Return the request for the same answer, of which the complete part is there already."""
+    return base.replace(messages=(*base.messages, Message.assistant(continuation.open_text)), continues="prefill")
+
+
+def with_prefill(text: str, continuation: AnswerContinuation) -> str:
+    """Return the whole text of an answer that was to continue this one.
+
+    Some vendors repeat the beginning in their answer, and some models give the whole anew.
+
+    >>> rest = continuation_of('[{"n": 1}, {"n"', {"items": {"type": "object"}})
+    >>> with_prefill(', {"n": 2}]', rest), with_prefill('[{"n": 1}, {"n": 2}]', rest)
+    ('[{"n":1}, {"n": 2}]', '[{"n": 1}, {"n": 2}]')
+    """
+    begins_anew = text.lstrip().startswith((continuation.open_text[0], "```"))
+    return text if begins_anew else continuation.open_text + text
+
+
+def _open_text(containers: Sequence[Any]) -> str:
+    """Return JSON of the outermost container, in which this one is the last of the next, up to where it goes on."""
+    text = compact_json(containers[0])[: -len(containers)]
+    last = list(containers[-1].values())[-1] if isinstance(containers[-1], Mapping) else containers[-1][-1]
+    # A number could go on with further digits; its comma has been read, or it would not be complete.
+    return f"{text}," if isinstance(last, int | float) and not isinstance(last, bool) else text
 
 
 def complete_part(text: str) -> tuple[Any, list[str]] | None:

@@ -9,7 +9,14 @@ from typing import Any
 
 import msgspec
 
-from slipform.enforce.continuation import AnswerContinuation, complete_part, continuation_of, continuation_request
+from slipform.enforce.continuation import (
+    AnswerContinuation,
+    complete_part,
+    continuation_of,
+    continuation_request,
+    prefill_request,
+    with_prefill,
+)
 from slipform.enforce.judging import Requirement, SchemaHint, Verdict, answer_text, judge, judge_value
 from slipform.enforce.kept_calls import with_kept_calls
 from slipform.enforce.options import Budget
@@ -73,10 +80,14 @@ class _Turn(msgspec.Struct, frozen=True):
     before: ModelResponse | None = None
     """The answer whose calls with these ids were `wrong`, where only those are retried."""
     wrong: Collection[str] = ()
+    prefill: AnswerContinuation | None = None
+    """The beginning that was sent along, which the answer continues."""
 
 
-def enforce(request: ModelRequest, plan: Plan) -> Steps:
+def enforce(request: ModelRequest, plan: Plan, answered: ModelResponse | None = None) -> Steps:
     """Yield each request to be sent, take its response, and return the outcome or raise.
+
+    `answered` is the answer to the first request, where there is one already.
 
     >>> steps = enforce(ModelRequest("m", ()), Plan(Schema.of(int)))
     >>> request = next(steps)
@@ -86,8 +97,7 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     ...     stop.value.value
     36
     """
-    if request.calls is None or plan.prompt_cache == "on":
-        request = _counted_and_marked(request, plan)
+    request = counted(request, plan)
     warnings: tuple[ModelWarning, ...] = ()
     if request.extra or plan.strategy is OutputStrategy.PROMPTED:
         request, warnings = _with_guard(request, plan)
@@ -101,9 +111,10 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
     while True:
         sent = plan.clock()
         try:
-            response = yield turn.request
+            response = answered or (yield turn.request)
+            answered = None
         except SlipformError as error:
-            state.interrupted(error, turn, plan.clock() - sent)
+            turn = state.interrupted(error, turn, plan.clock() - sent)
             continue
         response = _received(response, turn, plan, state.report)
         verdict = state.record_verdict(response, turn, plan.clock() - sent)
@@ -128,7 +139,8 @@ def enforce(request: ModelRequest, plan: Plan) -> Steps:
             turn = _next(request, response, verdict, len(state.report.attempts), plan)
 
 
-def _counted_and_marked(request: ModelRequest, plan: Plan) -> ModelRequest:
+def counted(request: ModelRequest, plan: Plan) -> ModelRequest:
+    """Return the request with a count of its calls, and with the mark for the vendor's cache where that is wanted."""
     if request.calls is None:
         request = request.replace(calls=CallCount(plan.budget.calls))
     return request.replace(cache_prefix=True) if plan.prompt_cache == "on" else request
@@ -187,7 +199,9 @@ class _Progress:
             return None
         text = _as_the_vendor_ended_it(response, plan).text
         before = turn.parts if isinstance(turn.parts, AnswerContinuation) else None
-        rest = continuation_of(text, plan.schema.document, before)
+        rest = continuation_of(text, plan.schema.document, before, turn.prefill)
+        prefills = rest is not None
+        rest = rest or turn.prefill  # where the beginning gained nothing, words may
         if rest is None:
             self._continues = before is None  # one that gained nothing will not gain more
             return None
@@ -195,7 +209,7 @@ class _Progress:
         self.report = self.report.replace(attempts=(*earlier, msgspec.structs.replace(last, outcome=CONTINUED)))
         if self._spent(self.report) is not None:
             return None
-        return _rest_turn(self._request.replace(max_tokens=tokens_left), rest, turn.strategy, plan)
+        return _rest_turn(self._request.replace(max_tokens=tokens_left), rest, turn.strategy, plan, prefills=prefills)
 
     def _output_tokens_left(self, response: ModelResponse) -> int | None:
         """Return what the caller's own limit leaves; None without one."""
@@ -217,8 +231,11 @@ class _Progress:
             self._calls.explain_limit(failure)
         return failure
 
-    def interrupted(self, error: SlipformError, turn: _Turn, seconds: float) -> None:
-        """Take note of an answer that broke off, so that the request can be retried; raises where it cannot be."""
+    def interrupted(self, error: SlipformError, turn: _Turn, seconds: float) -> _Turn:
+        """Take note of an answer that broke off, and return what is sent next; raises where nothing can be."""
+        if turn.prefill is not None and isinstance(error, UpstreamRequestError):
+            request = self._request.replace(max_tokens=turn.request.max_tokens)
+            return _rest_turn(request, turn.prefill, turn.strategy, self._plan, prefills=False)
         if broke_off(error) and not _is_out_of_time(error, self._plan, self._started):
             part = error.response or ModelResponse()
             broken = Verdict(candidate=answer_text(part, self._plan.answer_tool), error=EnforcementError(error.message))
@@ -226,7 +243,7 @@ class _Progress:
             attempt = msgspec.structs.replace(report.attempts[-1], outcome=error.code)
             self.report = report.replace(attempts=(*self.report.attempts, attempt))
             if self._spent(self.report) is None and not self._calls.is_spent:
-                return
+                return turn
         error.report = self.report
         if _is_out_of_time(error, self._plan, self._started):
             raise _out_of_time(error, self._verdict, self.report, self._plan, self._request) from error
@@ -274,6 +291,8 @@ def _received(response: ModelResponse, turn: _Turn, plan: Plan, report: Report) 
             error.report = report
             raise error
         response = response.replace(warnings=(*response.warnings, cut))
+    if turn.prefill is not None:
+        response = response.replace(text=with_prefill(response.text, turn.prefill), parts=())
     if turn.before is None:
         return response
     return with_kept_calls(_without_answer_call(turn.before, plan), turn.wrong, _without_answer_call(response, plan))
@@ -383,11 +402,18 @@ def _verdict(response: ModelResponse, turn: _Turn, standard: Requirement) -> Ver
     return msgspec.structs.replace(merged, repairs=answered.repairs)
 
 
-def _rest_turn(request: ModelRequest, rest: AnswerContinuation, strategy: OutputStrategy, plan: Plan) -> _Turn:
-    """Return the turn that asks for the rest of an answer."""
+def _rest_turn(
+    request: ModelRequest, rest: AnswerContinuation, strategy: OutputStrategy, plan: Plan, *, prefills: bool = True
+) -> _Turn:
+    """Return the turn that asks for the rest of an answer: where a schema does not constrain it, by its beginning."""
+    wording = plan.wording
+    is_free = strategy is OutputStrategy.PROMPTED and not wording.wraps_root and not request.tools
+    if is_free and prefills and wording.prefills:
+        base = first_request(request, strategy, wording).request
+        return _Turn(prefill_request(base, rest), strategy, prefill=rest)
     if request.response_format is not None:
         request = request.replace(response_format=rest.format(request.response_format))
-    base = first_request(request, strategy, plan.wording).request
+    base = first_request(request, strategy, wording).request
     return _Turn(continuation_request(base, rest), strategy, rest)
 
 

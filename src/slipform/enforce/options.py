@@ -161,6 +161,8 @@ class Options:
     prompt_cache: Literal["auto", "on", "off"] = "auto"
     """Whether the part that requests share (system, tools, schema) is marked for a vendor that caches what is marked.
     `auto`: in jobs of many requests."""
+    split: Literal["auto", "never"] = "auto"
+    """Whether a schema that the vendor refuses as too large is asked for in parts."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "validators", checked_validators(self.validators))

@@ -22,7 +22,8 @@ from slipform.ir.parts import with_content
 from slipform.ir.request import Guard
 from slipform.ir.response import StreamFigures
 from slipform.prices import AnyPrice, Price, cost_of
-from slipform.schema import OutputStrategy, Schema, Violation
+from slipform.schema import OutputStrategy, ResponseFormat, Schema, Violation
+from slipform.schema.splitting import SchemaPart
 from slipform.text.repair.tokens import RepairEdit
 
 _NOTHING = Usage()
@@ -219,6 +220,24 @@ class Formatter:
     wording: Wording = field(default_factory=Wording)
 
 
+class PartPlan(NamedTuple):
+    """A part of a wide schema: what is asked for, and how its answer is enforced."""
+
+    shape: SchemaPart
+    response_format: ResponseFormat
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """How a wide schema is asked for in parts."""
+
+    parts: tuple[PartPlan, ...]
+    """What is asked for at once; empty where the vendor may take the whole."""
+    halves: Callable[[], tuple[PartPlan, ...]]
+    """Returns what is asked for where the vendor refuses the whole as too large."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How one answer is to be enforced; without a schema only tool calls are looked at."""
@@ -265,6 +284,8 @@ class Plan:
     clock: Callable[[], float] = time.monotonic
     heavy: bool | None = None
     """Whether work on its schemas belongs off event loops; None where that is still to be found out."""
+    split: SplitPlan | None = None
+    """How the schema is asked for in parts, where it is so wide that the vendor may refuse it."""
     standard: Requirement = field(init=False, repr=False, compare=False)
     """What answers are validated against."""
 
@@ -301,7 +322,7 @@ class Plan:
         return EarlyStop(self.guard, schema, self.switches)
 
 
-_RESOLVED = frozenset({"tools", "formatter", "guard", "evidence"})
+_RESOLVED = frozenset({"tools", "formatter", "guard", "evidence", "split"})
 """Fields of a plan that depend on the request and the model, too."""
 _SHARED = tuple({each.name for each in fields(Options)} & {each.name for each in fields(Plan)} - _RESOLVED)
 

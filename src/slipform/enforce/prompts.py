@@ -272,6 +272,8 @@ class Wording:
     """Whether the caller's own messages show the schema, so that nothing is added to them."""
     wraps_root: bool = False
     """Whether a root that is not an object is asked for under the key `value`: JSON modes allow only objects."""
+    prefills: bool = False
+    """Whether an answer that was cut off is continued from its beginning, where the prompt alone asks for JSON."""
 
 
 class Worded:

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -18,14 +19,16 @@ import msgspec
 from slipform import seams
 from slipform.enforce.judging import SMALL_ANSWER, is_quickly_judged
 from slipform.enforce.live_calls import MOST_FOLLOWED
-from slipform.enforce.loop import enforce, unjudged
+from slipform.enforce.loop import unjudged
 from slipform.enforce.plan import Collector, Outcome, Plan
+from slipform.enforce.side_by_side import steps_of
 from slipform.enforce.stream import NOTHING_EARLY, EnforcedCall, EnforcedStream, OpenStream, Release
 from slipform.engine.tracing import is_observed, observed
 from slipform.errors import SlipformError, TruncatedError, UpstreamError, UpstreamTimeout
-from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.ir import CompletionChunk, ModelRequest, ModelResponse, Usage
+from slipform.ir.reducer import fold_chunks
 from slipform.ir.request import is_heavy
-from slipform.ir.response import ChunkSink
+from slipform.ir.response import ChunkSink, PassThroughSink
 from slipform.providers.concurrency import off_loop
 from slipform.schema import OutputStrategy
 from slipform.schema.limits import json_text
@@ -74,7 +77,7 @@ def start(
     if plan.evidence is not None and judged:
         steps = evidence_collector().collect(request, plan)
     else:
-        steps = enforce(request, plan) if judged else unjudged(request, plan)
+        steps = steps_of(request, plan) if judged else unjudged(request, plan)
     if plan.budget.seconds is not None or is_observed():
         steps = observed(steps, request, plan, streaming=streaming, limit=limit)
     return EnforcedCall(steps, plan, streaming=streaming, release=release, opened=opened)
@@ -84,6 +87,9 @@ def run(request: ModelRequest, plan: Plan, model: Model) -> Outcome:
     """The outcome of this request, blocking; raises what it failed with, with the report of the attempts."""
     call = start(request, plan)
     while call.outcome is None:
+        if call.asked.beside:
+            _answer_parts(call, model.complete)
+            continue
         try:
             if call.attempt > 1 and plan.backoff_seconds:
                 time.sleep(plan.backoff_seconds)
@@ -97,6 +103,69 @@ def run(request: ModelRequest, plan: Plan, model: Model) -> Outcome:
         else:
             call.answer(response)
     return call.outcome
+
+
+def _answer_parts(call: EnforcedCall, complete: Callable[[ModelRequest], ModelResponse]) -> None:
+    call.reader()
+    try:
+        response = answers(complete, call.asked)
+    except BaseException as error:  # noqa: BLE001 — as in `run`
+        call.fail(error)
+    else:
+        call.answer(response)
+
+
+async def _answer_parts_async(
+    call: EnforcedCall, complete: Callable[[ModelRequest], Coroutine[Any, Any, ModelResponse]], limit: float | None
+) -> None:
+    call.reader()
+    try:
+        async with contextlib.nullcontext() if limit is None else _time_limit(limit):
+            response = await answers_async(complete, call.asked)
+    except BaseException as error:  # noqa: BLE001 — as in `run`
+        call.fail(error)
+    else:
+        await off_loop(call.answer, response)
+
+
+def answers(complete: Callable[[ModelRequest], ModelResponse], request: ModelRequest) -> ModelResponse:
+    """Send the requests `beside` a request at the same time, blocking, and return their answers and errors as one."""
+
+    def answer(each: ModelRequest) -> ModelResponse | SlipformError:
+        try:
+            return answers(complete, each) if each.beside else complete(each)
+        except SlipformError as error:
+            return error
+
+    with ThreadPoolExecutor(len(request.beside)) as pool:
+        return _beside(tuple(pool.map(answer, request.beside)))
+
+
+async def answers_async(
+    complete: Callable[[ModelRequest], Coroutine[Any, Any, ModelResponse]], request: ModelRequest
+) -> ModelResponse:
+    """`answers`, for event loops."""
+
+    async def answer(each: ModelRequest) -> ModelResponse | SlipformError:
+        try:
+            return await (answers_async(complete, each) if each.beside else complete(each))
+        except SlipformError as error:
+            return error
+
+    return _beside(tuple(await asyncio.gather(*map(answer, request.beside))))
+
+
+def _beside(answers: tuple[ModelResponse | SlipformError, ...]) -> ModelResponse:
+    usage = sum((each.usage for each in answers if isinstance(each, ModelResponse)), Usage())
+    return ModelResponse(usage=usage, beside=answers)
+
+
+async def _read_whole_async(source: Batches, request: ModelRequest) -> ModelResponse:
+    batches = source(request, PassThroughSink())
+    try:
+        return fold_chunks([chunk async for batch in batches for chunk in batch])
+    finally:
+        await _close(batches)
 
 
 def _is_heavy(request: ModelRequest, plan: Plan) -> tuple[bool, bool]:
@@ -144,6 +213,10 @@ async def run_async(
     call = await off_loop(begin) if heavy_start else begin()
     while call.outcome is None:
         sent = time.monotonic()
+        if call.asked.beside:
+            await _answer_parts_async(call, model.complete, limit)
+            _count_wait(call, sent)
+            continue
         try:
             if call.attempt > 1 and plan.backoff_seconds:
                 await asyncio.sleep(plan.backoff_seconds)
@@ -192,6 +265,9 @@ async def run_stream(
     begin = functools.partial(start, request, plan, streaming=True, release=release, opened=opened)
     call = await off_loop(begin) if heavy_start else begin()
     while call.outcome is None:
+        if call.asked.beside:
+            await _answer_parts_async(call, functools.partial(_read_whole_async, source), None)
+            continue
         try:
             reader = await off_loop(call.read) if heavy else call.read()
             batches = source(call.asked, reader)
@@ -231,6 +307,9 @@ def run_stream_blocking(
     """`run_stream`, blocking and chunk by chunk."""
     call = start(request, plan, streaming=True, release=_release(request, plan, mode), opened=opened)
     while call.outcome is None:
+        if call.asked.beside:
+            _answer_parts(call, lambda each: fold_chunks(source(each)))
+            continue
         try:
             reader = call.read()
             chunks = source(call.asked)

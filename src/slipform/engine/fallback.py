@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -12,7 +12,7 @@ from slipform.codecs.request_fields import UNDELIVERABLE
 from slipform.codecs.vendor_errors import error_fields
 from slipform.enforce.plan import Outcome, Report
 from slipform.enforce.stream import OpenStream
-from slipform.engine.drive import Mode, run, run_async, run_stream, run_stream_blocking, start
+from slipform.engine.drive import Mode, answers, answers_async, run, run_async, run_stream, run_stream_blocking, start
 from slipform.engine.planning import ModelRoute, find_route
 from slipform.engine.setup import Options
 from slipform.errors import (
@@ -215,6 +215,14 @@ class FallbackCall:
     def stream_async(self) -> AsyncIterator[CompletionChunk]:
         """Send what is asked: the pieces of the answer."""
         return self._route.stream_async(self.asked)
+
+    def answers(self) -> ModelResponse:
+        """Send the requests that are asked side by side, blocking: their answers."""
+        return answers(self._route.complete, self.asked)
+
+    def answers_async(self) -> Coroutine[Any, Any, ModelResponse]:
+        """The same for event loops."""
+        return answers_async(self._route.complete_async, self.asked)
 
     def answer(self, response: ModelResponse) -> None:
         """Judge this answer; see `EnforcedCall.answer`."""

@@ -6,14 +6,16 @@ import dataclasses
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
 
 from slipform.bounded import BoundedCache
 from slipform.codecs import BoundCodec, Capabilities
 from slipform.codecs.schema_channel import refuse_reserved, wraps_root
 from slipform.enforce import Formatter, Guard, Plan, Wording
+from slipform.enforce.plan import SplitPlan
 from slipform.engine.drive import AsyncModel, Model, evidence_collector
+from slipform.engine.parts import split_plan
 from slipform.engine.setup import LOCAL, Options, local_models
 from slipform.errors import ConfigError, SlipformError
 from slipform.ir import RESERVED_TOOL, CompletionChunk, ModelRequest, ModelResponse, NamedTool
@@ -247,8 +249,9 @@ def _planned(
         stronger = tuple(each for each in stronger if each is not OutputStrategy.TOOL)
     if response_format is not None and wraps_root(capabilities, request):
         wording = dataclasses.replace(wording, wraps_root=True)
+    standard = schema or wanted_schema(request)
     return Plan(
-        schema=schema or wanted_schema(request),
+        schema=standard,
         strategy=chosen,
         stronger=stronger,
         wording=wording,
@@ -261,8 +264,23 @@ def _planned(
         guard=Guard.of(request.extra, _default_guard(options, provider_guard)),
         guarded_decoding=provider_guard is not None,
         heavy=is_heavy(request),
+        split=_split_plan(route, request, options),
         **Plan.shared(options),
     )
+
+
+def _split_plan(route: ModelRoute, request: ModelRequest, options: Options) -> SplitPlan | None:
+    """Plan how a wide schema is asked for in parts; None where the caller wants what belongs to one whole answer."""
+    is_one_answer = bool(request.tools) or options.on_failure == "raw" or Guard.of(request.extra, options.guard).watches
+    if options.split == "never" or is_one_answer or not isinstance(route.provider, HttpProvider):
+        return None
+    return split_plan(
+        request.replace(model=route.model), options, route.provider, partial(_plan_part, route, request.model)
+    )
+
+
+def _plan_part(route: ModelRoute, name: str, request: ModelRequest, options: Options) -> Plan:
+    return route.plan(request.replace(model=name), options)
 
 
 def _provider_guard(provider: Provider) -> Guard | None:
@@ -367,6 +385,7 @@ def _channel(
         options.descriptions,
         "schema_in_prompt" in quirks,
         options.schema_shown,
+        prefills=capabilities.takes_prefill and not options.guard.watches,
     )
     return chosen, stronger, wording
 

@@ -327,7 +327,7 @@ def _with_time_limit(steps: Steps, plan: Plan, seconds: float) -> Steps:
         next_request = next(steps)
         while True:
             try:
-                response = yield next_request.replace(timeout=max(end - plan.clock(), 0.001))
+                response = yield _within(next_request, max(end - plan.clock(), 0.001))
             except BaseException as error:  # noqa: BLE001 — whatever it is, it is the steps' to answer
                 next_request = steps.throw(error)
             else:
@@ -335,6 +335,12 @@ def _with_time_limit(steps: Steps, plan: Plan, seconds: float) -> Steps:
     except StopIteration as done:
         outcome: Outcome = done.value
         return outcome
+
+
+def _within(request: ModelRequest, seconds: float) -> ModelRequest:
+    """Return the request, and those that are sent beside it, with this time limit."""
+    beside = tuple([_within(each, seconds) for each in request.beside])
+    return request.replace(timeout=seconds, beside=beside)
 
 
 def _log_call(steps: Steps, request: ModelRequest, plan: Plan, streaming: bool) -> Steps:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -44,6 +44,8 @@ class Document(msgspec.Struct, frozen=True):
     """Where each cell of a spreadsheet begins in the text, and its name, such as `Sheet1!B17`."""
     scanned_pages: tuple[int, ...] = ()
     """The pages that hold an image and hardly any text."""
+    images: Mapping[int, bytes] = {}
+    """The images of such pages, where they were rendered."""
 
     def page_at(self, offset: int) -> int | None:
         """Return the page of a character, counted from 1; None for formats without pages."""

@@ -106,10 +106,10 @@ def decode_text(data: bytes) -> str:
     return text
 
 
-def render_pages(path: Path, numbers: Sequence[int], dots_per_inch: int = 100) -> Mapping[int, bytes]:
+def render_pages(data: bytes, numbers: Sequence[int], dots_per_inch: int = 100) -> Mapping[int, bytes]:
     """Return pages of a PDF, counted from 1, as PNG images; raises `ConfigError` for a file that cannot be read."""
     arguments = [str(dots_per_inch), *map(str, numbers)]
-    return _run_worker(path.read_bytes(), "pdf:render_pages", arguments).images
+    return _run_worker(data, "pdf:render_pages", arguments).images
 
 
 def _parse_apart(data: bytes, kind: FileFormat) -> Document:

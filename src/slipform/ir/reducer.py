@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -455,3 +455,13 @@ class Reducer:
             id=self._id,
             parts=choice.parts(calls),
         )
+
+
+def fold_chunks(chunks: Iterable[CompletionChunk], warnings: tuple[ModelWarning, ...] = ()) -> ModelResponse:
+    """Return the response of an answer's chunks."""
+    reducer = Reducer()
+    reducer.start(Snapshot())
+    reducer.push(CompletionChunk(warnings=warnings))
+    for chunk in chunks:
+        reducer.push(chunk)
+    return reducer.finish(check=False)

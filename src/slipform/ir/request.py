@@ -246,7 +246,7 @@ class RequestFrame:
 
 
 _MOST_KEPT: Final = 32
-_OUTSIDE_FRAME: Final = frozenset({"model", "messages", "calls", "timeout", "tells_schema", "frame"})
+_OUTSIDE_FRAME: Final = frozenset({"model", "messages", "calls", "timeout", "tells_schema", "frame", "can_split"})
 """The fields in which requests of one frame may differ."""
 
 
@@ -285,6 +285,12 @@ class ModelRequest(msgspec.Struct, frozen=True):
     """What is kept for requests like this one, where others are expected; not sent or compared."""
     cache_prefix: bool = False
     """Whether the part that other requests share is marked for vendors that cache what is marked."""
+    continues: Literal["rest", "prefill"] | None = None
+    """What follows an answer that was cut off: its rest is asked for, or its beginning is the last message."""
+    can_split: bool = False
+    """Whether the schema is asked for in parts where the vendor refuses it as too large; not sent or compared."""
+    beside: tuple[ModelRequest, ...] = ()
+    """Requests that are sent at the same time in place of this one; not compared."""
 
     def __post_init__(self) -> None:
         messages = self.messages
@@ -349,9 +355,8 @@ class RequestDefaults:
         )
 
 
-_COMPARED: Final = tuple(
-    name for name in ModelRequest.__struct_fields__ if name not in ("calls", "tells_schema", "frame")
-)
+_NOT_COMPARED: Final = ("calls", "tells_schema", "frame", "can_split", "beside")
+_COMPARED: Final = tuple(name for name in ModelRequest.__struct_fields__ if name not in _NOT_COMPARED)
 _compared_values: Final = attrgetter(*_COMPARED)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from slipform.errors import EnforcementError
+from slipform.errors import EnforcementError, SlipformError
 from slipform.ir.messages import UNRESOLVED, Media, Message, Opaque, Part, Reasoning, Text, ToolCall, record_repr
 from slipform.ir.request import ModelWarning
 from slipform.schema.lowering.lift_plan import LiftPlan
@@ -168,7 +168,8 @@ class ModelResponse(msgspec.Struct, frozen=True):
     schema. `lift` is set when the text still follows the lowered schema: it converts a parsed value to the caller's
     shape. `stopped` is the error of an answer that was not read to its end, `stop` where that was because it could no
     longer become valid. `stream` is what became of a streamed one's characters.
-    `continues` says whether an outcome continues what has been sent.
+    `continues` says whether an outcome continues what has been sent. `beside` has the answers to the requests that were
+    sent side by side in place of one, and the errors of those that failed.
     `extra["usage"]` is the vendor's own usage object.
 
     >>> ModelResponse(text="hi").message.text
@@ -194,6 +195,7 @@ class ModelResponse(msgspec.Struct, frozen=True):
     stream: StreamFigures | None = None
     stop: StopPoint | None = None
     continues: Callable[[Any], bool] | None = None
+    beside: tuple[ModelResponse | SlipformError, ...] = ()
 
     def replace(self, **changes: Any) -> ModelResponse:
         """Return a copy with these fields changed."""
@@ -223,7 +225,7 @@ class ModelResponse(msgspec.Struct, frozen=True):
         return self.content_resolved
 
 
-_NOT_COMPARED: Final = ("content_resolved", "lift", "stopped", "stream", "stop", "continues")
+_NOT_COMPARED: Final = ("content_resolved", "lift", "stopped", "stream", "stop", "continues", "beside")
 _COMPARED: Final = tuple(name for name in ModelResponse.__struct_fields__ if name not in _NOT_COMPARED)
 """The fields that are compared and shown; the others follow from them, or are slipform's own."""
 _compared_values: Final = attrgetter(*_COMPARED)

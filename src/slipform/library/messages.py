@@ -74,9 +74,9 @@ def attachment(source: str) -> Text | Media:
         return _media(_kind_of(guessed), source, None)
     path = Path(source)
     data = _bytes_of("file", path)
-    mime_type = _sniff(data) or guessed
+    mime_type = sniff(data) or guessed
     kind = _kind_of(mime_type)
-    if kind == "file" and _sniff(data) is None and b"\0" not in data:
+    if kind == "file" and sniff(data) is None and b"\0" not in data:
         try:
             return Text(f"{path.name}:\n\n{data.decode()}")
         except UnicodeDecodeError:
@@ -102,7 +102,7 @@ def _media(kind: _Kind, source: object, mime_type: str | None, name: str | None 
             f"{kind}() takes a path, bytes or an address, not {type(source).__name__}",
             hint=f"Write {kind}(Path(…)), {kind}(data) or {kind}('https://…').",
         )
-    mime_type = mime_type or _sniff(data) or (mimetypes.guess_type(name)[0] if name else None)
+    mime_type = mime_type or sniff(data) or (mimetypes.guess_type(name)[0] if name else None)
     if mime_type is None:
         raise RequestError(f"It is not clear what kind of {kind} this is", hint=f"Say it: {kind}(…, mime_type=…).")
     return Media(kind, mime_type, data, name=name if kind == "file" else None)
@@ -129,7 +129,8 @@ def _is_address(source: str) -> bool:
     return _ADDRESS.match(source) is not None and not is_drive
 
 
-def _sniff(data: bytes) -> str | None:
+def sniff(data: bytes) -> str | None:
+    """Return the kind of these bytes as a MIME type, by how they begin; None for an unknown kind."""
     if data[:4] == b"RIFF":
         return _IN_RIFF.get(data[8:12])
     return next((mime for magic, mime in _MAGIC if data.startswith(magic)), None)

@@ -203,6 +203,10 @@ def _pump(session: Session[Any]) -> Generator[None, None, None]:
                 session.ran(tools.run(session.pending))
                 yield
                 continue
+            if session.call.asked.beside:
+                session.judge(session.call.answers())
+                yield
+                continue
             chunks = session.call.stream()
             try:
                 try:
@@ -228,6 +232,10 @@ async def _pump_async(session: Session[Any]) -> AsyncGenerator[None, None]:
     while not session.over:
         if session.pending is not None:
             session.ran(await run_calls(session.toolbox, session.pending))
+            yield
+            continue
+        if session.call.asked.beside:
+            await off_loop(session.judge, await session.call.answers_async())
             yield
             continue
         chunks = session.call.stream_async()

@@ -214,7 +214,9 @@ class Session(Generic[T]):
             or request.response_format.json_schema is self._response_format.json_schema
         )
         self._restarted = self.attempt > 1
-        if self._restarted:
+        if request.continues == "prefill":
+            self._observed.feed(request.messages[-1].text)
+        if self._restarted and request.continues is None:
             self._events.append(Restart(self.attempt, self.step))
 
     @property
@@ -288,6 +290,11 @@ class Session(Generic[T]):
         else:
             self._observed.finish()
         yield
+        self.judge(response)
+        yield
+
+    def judge(self, response: ModelResponse) -> None:
+        """Judge an answer, or the answers to requests that were sent side by side."""
         try:
             self.call.answer(response)
         except SlipformError as error:
@@ -297,7 +304,6 @@ class Session(Generic[T]):
         else:
             self._show_whole_calls(self.call.outcome.answer.tool_calls)
             self._send(self.call.outcome)
-        yield
 
     def judges_quickly(self) -> bool:
         """Whether the finished answer, which is to be judged next, is judged in little time."""

@@ -15,6 +15,7 @@ from slipform.codecs import BoundCodec, Capabilities, EncodedRequest
 from slipform.codecs.codec import BodyTemplate
 from slipform.codecs.schema_channel import wraps_root
 from slipform.enforce.prompts import Wording, first_request
+from slipform.enforce.side_by_side import SCHEMA_SPLIT
 from slipform.errors import AuthenticationError, SchemaError, SlipformError, UpstreamError
 from slipform.ir import Message, ModelRequest, ModelWarning
 from slipform.providers import retry
@@ -285,7 +286,8 @@ class Endpoint:
         authorised = self.authorise(url + encoded.path, encoded.headers, encoded.body)
         warnings = (*encoded.warnings, *prompt_warnings) if prompt_warnings else encoded.warnings
         if downgrades:
-            reported = (name for name in sorted(downgrades) if "use_" not in name and name != retry.PER_SCHEMA)
+            unreported = (retry.PER_SCHEMA, "split_schema")
+            reported = (name for name in sorted(downgrades) if "use_" not in name and name not in unreported)
             used = None if encoded.context is None else encoded.context.strategy
             warnings = (*warnings, *(retry.downgrade_warning(name, request.model, used) for name in reported))
         limits = self.timeouts_for(request)
@@ -401,6 +403,9 @@ class Endpoint:
         self._record_downgrade(downgrade, request, about_schema=about_schema)
         about = " for this schema" if about_schema else ""
         logger.warning("%s/%s: request refused, downgrade=%s%s", self.name, request.model, downgrade, about)
+        if downgrade == "split_schema":  # the caller asks for the parts
+            error.details[SCHEMA_SPLIT] = True
+            return False
         return True
 
     def record_ignored_schema(self, request: ModelRequest, prepared: PreparedCall) -> None:

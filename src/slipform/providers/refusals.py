@@ -112,6 +112,12 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal("strict", (r"\bstrict\b",), unsupported=True),
 )
 """What vendors' words are about; the first that fits and teaches something counts."""
+_TOO_LARGE = re.compile(
+    r"too (?:complex|large)|too many|(?:at most|exceed\w*|limit)\b.{0,40}\b(?:propert|enum|optional|union|parameter)"
+    r"|(?:propert|enum|optional|union|parameter).{0,60}(?:at most|exceed|limit)",  # OpenAI, Anthropic, Gemini
+    re.IGNORECASE | re.DOTALL,
+)
+"""What a refusal says of a schema that would be taken in parts."""
 _UNSUPPORTED = re.compile(
     r"not? ?support|n't support|unsupported|unavailable|incompatible|unrecognized|deprecated for this model"
     r"|not (?:allowed|permitted|available|implemented|enabled|compatible)|unknown (?:field|name|parameter)"
@@ -145,8 +151,7 @@ def _downgrade_for(
 ) -> DowngradeName | None:
     channel = channel_of(request, capabilities)
     if about == "schema":
-        # A schema in the prompt is nothing that a vendor could refuse, and of the caller's own tools none is ours.
-        return _RUNGS.get(channel) if channel in ("native", "tool") and not _names_tool(message, request) else None
+        return _schema_downgrade(channel, message, request)
     if about == "tools_beside":
         return "no_native_with_tools" if channel == "native" and request.tools else None
     if about == "limit":
@@ -160,6 +165,13 @@ def _downgrade_for(
     if about == "format":
         return _RUNGS.get(channel)
     return None if "no_strict" in capabilities.quirks else "no_strict"
+
+
+def _schema_downgrade(channel: Channel, message: str, request: ModelRequest) -> DowngradeName | None:
+    if request.can_split and channel == "native" and _TOO_LARGE.search(message):
+        return "split_schema"
+    # A schema in the prompt is nothing that a vendor could refuse, and of the caller's own tools none is ours.
+    return _RUNGS.get(channel) if channel in ("native", "tool") and not _names_tool(message, request) else None
 
 
 def _names_tool(message: str, request: ModelRequest) -> bool:

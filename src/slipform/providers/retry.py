@@ -36,6 +36,7 @@ DowngradeName: TypeAlias = Literal[
     "no_strict",
     "no_logprobs",
     "schema_unseen",
+    "split_schema",
 ]
 DOWNGRADE_SECONDS = 24 * 3600.0
 """How long a downgrade counts, since vendors do improve."""
@@ -50,6 +51,7 @@ MEANING: Mapping[str, str] = {
     "no_strict": "does not take strict schemas",
     "no_logprobs": "gives no probabilities of its tokens",
     "schema_unseen": "ignores the schema on its native channel, so the prompt shows it",
+    "split_schema": "takes {a} schema only in parts",
 }
 PER_SCHEMA = "by_schema"
 """Kept with a model's downgrades: some of its schemas have their own. Their keys are expensive to build."""
@@ -234,6 +236,7 @@ _QUIRKS = {
     "no_logprobs": "no_logprobs",
     "no_native_with_tools": "no_native_with_tools",
     "schema_unseen": "schema_in_prompt",
+    "split_schema": "split_schema",
 }
 
 

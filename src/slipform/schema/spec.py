@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import orjson
 
 from slipform.errors import ConfigError
-from slipform.schema.limits import is_light_text
+from slipform.schema.limits import is_light_text, json_text
 from slipform.schema.strict import strict_preflight
 
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]+")
@@ -114,6 +114,16 @@ class JsonSchemaSpec:
         """Return a spec with a schema of its own; what is made of it may be kept by its text."""
         spec = cls(name, orjson.loads(text))
         object.__setattr__(spec, "text", text)
+        return spec
+
+    def part(self, number: int, schema: Mapping[str, Any]) -> JsonSchemaSpec:
+        """A spec with a part of this one's schema.
+
+        >>> JsonSchemaSpec("user", {}).part(2, {"type": "object"}).name
+        'user_part_2'
+        """
+        spec = self.from_text(f"{self.name[:54]}_part_{number}", json_text(schema))
+        object.__setattr__(spec, "is_typed", self.is_typed)
         return spec
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import mimetypes
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -64,7 +65,7 @@ class ExtractedTable:
                 span["end"] += start - first
         row = {"row": number, "key": _key(cells), "source": document.text[first:last], "value": value}
         row["evidence"] = evidence
-        if self.has_images and document.words:
+        if self.has_images and (document.words or document.scanned_pages):
             row["boxes"] = boxes
             row["pages"] = self._pages_between(name, document, start, end)
         return row
@@ -74,7 +75,9 @@ class ExtractedTable:
         by_file: dict[str, list[int]] = {}
         for name, page in self._pages if self.has_images else ():
             by_file.setdefault(name, []).append(page)
-        images = {name: render_pages(self._path(name), pages, _DOTS_PER_INCH) for name, pages in by_file.items()}
+        images = {
+            name: render_pages(self._path(name).read_bytes(), pages, _DOTS_PER_INCH) for name, pages in by_file.items()
+        }
         for name, page in self._pages if self.has_images else ():
             image = images[name][page]
             width, height = struct.unpack(">II", image[16:24])  # the header of a PNG file begins with its size
@@ -91,7 +94,8 @@ class ExtractedTable:
                     where=str(self.path),
                     hint="Run the command in the folder in which the extraction ran.",
                 )
-            self._documents[name] = read_file(self._path(name))
+            is_image = (mimetypes.guess_type(name)[0] or "").startswith("image/")
+            self._documents[name] = Document("", name) if is_image else read_file(self._path(name))
         return self._documents[name]
 
     def _path(self, name: str) -> Path:

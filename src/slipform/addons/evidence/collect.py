@@ -27,9 +27,10 @@ from slipform.addons.evidence.lifting import FieldPath, scalars
 from slipform.addons.evidence.source_index import SourceIndex
 from slipform.enforce.coercion import ABSENT, json_size
 from slipform.enforce.judging import Requirement, SchemaHint, answer_text, judge, lifted
-from slipform.enforce.loop import LOGPROBS_LEFT_OUT, enforce
+from slipform.enforce.loop import LOGPROBS_LEFT_OUT
 from slipform.enforce.plan import Attempt, Collector, Outcome, Plan, Report, Steps
 from slipform.enforce.prompts import Parts
+from slipform.enforce.side_by_side import steps_of
 from slipform.errors import SlipformError
 from slipform.ir import ModelRequest, ModelResponse, ModelWarning
 from slipform.ir.evidence import Evidence, FieldEvidence, Signal
@@ -116,7 +117,7 @@ def collected(request: ModelRequest, plan: Plan) -> Steps:
     """`enforce`, with the evidence in the report of the outcome."""
     options = plan.evidence or Evidence()
     is_own = options.confidence == "logprobs" and request.logprobs is None
-    outcome = yield from enforce(request.replace(logprobs=0) if is_own else request, plan)
+    outcome = yield from steps_of(request.replace(logprobs=0) if is_own else request, plan)
     if is_own:
         outcome = _without_logprobs(outcome)
     if not outcome.is_valid or outcome.value is None:
@@ -151,7 +152,7 @@ def _sampled(
             report = _with_warning(report, f"The limit of calls leaves {number} of {count} further answers.")
             break
         try:
-            other = yield from enforce(again, plan)
+            other = yield from steps_of(again, plan)
         except SlipformError as error:
             spent = error.report.attempts if isinstance(error.report, Report) else ()
             report = _with_warning(report, f"A further answer failed and is not counted: {error.message}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -30,7 +30,6 @@ from slipform.ir import (
     CompletionChunk,
     FinishReason,
     ModelRequest,
-    ModelResponse,
     ModelWarning,
     NamedTool,
     Tool,
@@ -39,7 +38,6 @@ from slipform.ir import (
     Usage,
 )
 from slipform.ir.logprobs import LOGPROBS, cut_logprobs
-from slipform.ir.reducer import Reducer, Snapshot
 from slipform.ir.request import Guard
 from slipform.text.runaway import RunawayDetector
 
@@ -253,16 +251,6 @@ def _logprobs(choice: Mapping[str, Any], raw: str, text: str) -> Mapping[str, An
     if at >= 0:
         remaining = cut_logprobs(logprobs, raw, at, at + len(text))
     return {} if remaining is None else {LOGPROBS: remaining}
-
-
-def fold_chunks(chunks: Iterable[CompletionChunk], warnings: tuple[ModelWarning, ...]) -> ModelResponse:
-    """Return the response of an answer's chunks."""
-    reducer = Reducer()
-    reducer.start(Snapshot())
-    reducer.push(CompletionChunk(warnings=warnings))
-    for chunk in chunks:
-        reducer.push(chunk)
-    return reducer.finish(check=False)
 
 
 def _usage(usage: Mapping[str, Any] | None) -> Usage | None:

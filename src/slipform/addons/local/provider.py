@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from slipform.addons.local.answer import EngineAnswerReader, fold_chunks
+from slipform.addons.local.answer import EngineAnswerReader
 from slipform.addons.local.engine import (
     Cancel,
     Engines,
@@ -30,6 +30,7 @@ from slipform.addons.local.worker import WorkerEngine, WorkerLostError
 from slipform.codecs import Capabilities
 from slipform.errors import LocalModelError, UpstreamTimeout
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
+from slipform.ir.reducer import fold_chunks
 from slipform.ir.request import Guard
 from slipform.ir.response import ChunkSink
 from slipform.providers.base import push_each

@@ -21,7 +21,7 @@ from slipform.addons.records.drive import CallJournal, Driver, ExtractionTally, 
 from slipform.addons.records.estimate import estimate
 from slipform.addons.records.merging import MergeOptions
 from slipform.addons.records.result import Estimate, Extraction, Progress, Record, incomplete
-from slipform.addons.records.running import Extractor
+from slipform.addons.records.running import Extractor, Locate
 from slipform.addons.records.shapes import shapes_of
 from slipform.addons.records.source import AnySource, document_of
 from slipform.errors import ConfigError
@@ -58,6 +58,9 @@ class ExtractOptions(TypedDict, total=False):
     on_gap: Literal["report", "raise"] | None
     unique_by: Sequence[str] | None
     """Fields that identify a record. Without them, two equal rows at two places are two records."""
+    locate: Locate | None
+    """How records are placed: by their values, by the `lines` that the model names, or (`auto`) by lines where too few
+    values are in the text."""
     ungrounded: Literal["reject", "keep"] | None
     """What becomes of records that are not in the source; `keep` marks them."""
     journal: Path | str | None
@@ -107,6 +110,7 @@ def _job(shape: Any, source: AnySource, options: ExtractOptions) -> _Job:
         options.get("max_answer_tokens"),
         MergeOptions(tuple(options.get("unique_by") or ()), options.get("ungrounded") == "keep"),
         via=options.get("via") or "live",
+        locate=options.get("locate") or "auto",
     )
     if extractor.via == "batch":
         if options.get("journal") is None:

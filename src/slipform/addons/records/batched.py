@@ -17,6 +17,7 @@ from slipform.addons.records.calls import FinishedCall, PieceCaller
 from slipform.addons.records.drive import CallJournal, question_key
 from slipform.addons.records.running import Extractor
 from slipform.addons.records.segments import Question
+from slipform.addons.records.shapes import QuestionForm
 from slipform.codecs import find_codec
 from slipform.enforce import Outcome, Plan
 from slipform.engine.drive import run_async
@@ -175,10 +176,10 @@ async def in_batches(
     calls = BatchedCalls(vendor, log, route, batched.policy)
     pool = QuestionPool(batched, route)
 
-    def caller(index: int, is_whole: bool) -> BatchedPieceCaller:
+    def caller(index: int, form: QuestionForm) -> BatchedPieceCaller:
         shape = extractor.shapes[index]
         single = replace(extractor, models=names[0])
-        return BatchedPieceCaller(pool, single.caller(shape.as_whole() if is_whole else shape))
+        return BatchedPieceCaller(pool, single.caller(shape.in_form(form)))
 
     serving = asyncio.create_task(pool.serve(calls))
     try:

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from slipform.addons.records.prompts import messages_for
+from slipform.addons.records.numbered import LINES, RECORD, unwrapped
+from slipform.addons.records.prompts import messages_for, page_messages
 from slipform.addons.records.segments import Question
 from slipform.addons.records.session import PieceAnswer
 from slipform.addons.records.shapes import RecordShape
@@ -68,13 +69,18 @@ class PieceCaller:
     def planned(self, question: Question) -> tuple[ModelRequest, Options]:
         """Return what is asked, and how the answer is enforced."""
         shape = self.shape
+        has_list = shape.item is not None
+        messages = messages_for(question.text, self.instructions, has_list=has_list, numbered=shape.is_numbered)
+        budget = dataclasses.replace(self.options.budget, attempts=1, continuations=0)
+        if question.image:  # a page cannot be halved, so its answer is continued
+            messages = page_messages(question.image, self.instructions, has_list=has_list)
+            budget = dataclasses.replace(self.options.budget, attempts=1)
         request = ModelRequest(
             self.models if isinstance(self.models, str) else self.models[0],
-            messages_for(question.text, self.instructions, has_list=shape.item is not None),
+            messages,
             response_format=ResponseFormat.strict(shape.question.spec),
             max_tokens=self.max_tokens,
         )
-        budget = dataclasses.replace(self.options.budget, attempts=1, continuations=0)
         options = dataclasses.replace(self.options, budget=budget, on_failure="raise", validators=(), evidence=None)
         return request, for_many(options)
 
@@ -143,8 +149,12 @@ def _read_answer(value: Any, shape: RecordShape, *, truncated: bool) -> PieceAns
         return PieceAnswer((), truncated, rest=rest or None)
     valid: list[Any] = []
     invalid: list[Any] = []
-    for record in records:
+    for each in records:
+        lines, record = unwrapped(each) if shape.is_numbered else (None, each)
         fitting, is_valid = _fitting(record, shape.item)
+        if shape.is_numbered:
+            fitting = {LINES: lines, RECORD: fitting}
+            is_valid = is_valid and lines is not None
         (valid if is_valid else invalid).append(fitting)
     return PieceAnswer(tuple(valid), truncated, invalid=tuple(invalid), rest=rest or None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,14 @@ if TYPE_CHECKING:  # a command imports what it needs when it runs: help and comp
     from slipform.addons.records.result import Progress
 
 _LINE_SECONDS = 10.0
+
+
+class LocateBy(StrEnum):
+    """How records are placed in the text."""
+
+    AUTO = "auto"
+    VALUES = "values"
+    LINES = "lines"
 
 
 def extract(
@@ -44,6 +53,12 @@ def extract(
     max_cost: Annotated[float | None, typer.Option(min=0, help="US dollars for all calls, at most.")] = None,
     max_calls: Annotated[int | None, typer.Option(min=1, help="Calls in all, at most.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of all calls, at most.")] = None,
+    locate: Annotated[
+        LocateBy,
+        typer.Option(
+            help="Place records by their values, by line numbers, or by lines where values do not.",
+        ),
+    ] = LocateBy.AUTO,
     rounds: Annotated[int, typer.Option(min=0, help="How often gaps are asked about again, at most.")] = 6,
     concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls, at most.")] = 8,
     engine: Annotated[BatchEngine, typer.Option(help="This machine, or a Ray cluster.")] = BatchEngine.LOCAL,
@@ -73,7 +88,7 @@ def extract(
         rounds,
         tuple(unique_by.split(",")) if unique_by else (),
     )
-    extractor = dataclasses.replace(spec.build(), via=via.value)
+    extractor = dataclasses.replace(spec.build(), via=via.value, locate=locate.value)
     policy = None
     if via is BatchVia.BATCH:
         if engine is BatchEngine.RAY:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from slipform.addons.records.learning import RecordCandidate, RecordModel
 from slipform.addons.records.lines import LineTable, form_of
@@ -17,7 +17,6 @@ _ENOUGH_VOTES = 2
 """Equal answers after which a value that is left out counts as not there."""
 _UNREACHABLE = 1_000_000
 _RELIABLE_SHARE = 0.7
-"""Where values have no regular form, an empty block is suspect if this share of all blocks has its record."""
 
 
 class Suspect(NamedTuple):
@@ -32,7 +31,9 @@ class Suspect(NamedTuple):
 class FormCounter:
     """Counts the values of regular form in stretches of the source."""
 
-    def __init__(self, table: LineTable, model: RecordModel) -> None:
+    def __init__(self, table: LineTable, model: RecordModel, reliable_share: float = _RELIABLE_SHARE) -> None:
+        self.reliable_share: Final = reliable_share
+        """Where values have no regular form, an empty block is suspect if this share of all blocks has its record."""
         self._table = table
         self._patterns = {name: _pattern(forms) for name, forms in model.forms.items() if forms}
         self._counts: dict[tuple[int, int], dict[str, int]] = {}
@@ -100,7 +101,7 @@ def least_likeness(placement: Placement, forms: FormCounter) -> int | None:
     if not fitting:
         return None
     if forms.is_empty:
-        return 0 if len(placement.claims) >= _RELIABLE_SHARE * len(placement.blocks) else None
+        return 0 if len(placement.claims) >= forms.reliable_share * len(placement.blocks) else None
     forms.measure(fitting)
     counts = sorted(forms.likeness(block.start, block.end) for block, _ in fitting)
     return counts[len(counts) // 100] or max(1, counts[len(counts) // 20])

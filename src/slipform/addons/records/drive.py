@@ -177,16 +177,17 @@ class Driver:
         try:
             questions = next(rounds)
             while True:
-                answers = await self._answer_all(questions, caller, session, name)
+                answers = await self.answer_all(questions, caller, session, name)
                 questions = rounds.send(answers)
                 if on_round is not None:
                     on_round()
         except StopIteration:
             return
 
-    async def _answer_all(
+    async def answer_all(
         self, questions: Sequence[Question], caller: QuestionFunction, session: ExtractionSession, name: str
     ) -> list[PieceAnswer]:
+        """Return the answers to these questions, in their order."""
         self._questions += len(questions)
         answers: list[PieceAnswer | None] = [None] * len(questions)
 
@@ -271,4 +272,4 @@ class Driver:
 def question_key(question: Question, name: str) -> str:
     """Return what a question is recognized by in a journal; `name` is that of its session."""
     text = f"{name}\0{question.repeat}\0{question.text}"
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return blake2b(text.encode("utf-8", "surrogatepass") + question.image, digest_size=16).hexdigest()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from slipform.addons.records.lines import Features, LineSignature, LineTable, form_of, resembles
+from slipform.addons.records.regions import Region, RegionIndex, find_regions
 
 _LEAST_EXAMPLES = 3
 """With fewer placed records nothing general is derived from them."""
@@ -47,6 +48,8 @@ class RecordCandidate:
     leaves: tuple[RecordLeaf, ...]
     question: int
     """The number of the question it answers."""
+    lines: tuple[int, int] | None = None
+    """The lines that the model named, where it was asked for them: the first, and that after the last."""
 
 
 class Placed(NamedTuple):
@@ -113,7 +116,9 @@ def _log_odds(first: Sequence[Features], other: Sequence[Features]) -> dict[str,
 class RecordModel:
     """What a record of this source looks like."""
 
-    beginnings: Beginnings = field(default_factory=lambda: Beginnings((), (), ()))
+    beginnings: Mapping[int, Beginnings] = field(default_factory=lambda: {0: Beginnings((), (), ())})
+    """By the layouts of regions."""
+    regions: RegionIndex = field(default_factory=lambda: RegionIndex.of([Region(0, 0, 0)]))
     height: int = DEFAULT_HEIGHT
     """Characters from the first line of a record to its last value, of 98 % of the records."""
     rates: dict[str, float] = field(default_factory=dict)
@@ -132,6 +137,14 @@ class RecordModel:
     misread: frozenset[str] = frozenset()
     """Fields whose values the source often has with some letters wrong, as scanned texts do."""
 
+    def begins(self, line: int, features: Features) -> bool:
+        """Whether the line with this number and these features begins a record."""
+        return self.beginnings[self.regions.layout_at(line)].begins(features)
+
+    def score(self, line: int, features: Features) -> float:
+        """Return the logarithm of the odds that a line begins a record."""
+        return self.beginnings[self.regions.layout_at(line)].score(features)
+
     def is_literal(self, name: str) -> bool:
         """Whether the values of a field are usually in the text of their record."""
         return self.rates.get(name, 1.0) >= _LITERAL_RATE
@@ -139,7 +152,8 @@ class RecordModel:
 
 def derive_model(table: LineTable, placed: Sequence[Placed], shown: Iterable[int]) -> RecordModel:
     """Return what the placed records have in common; `shown` are the lines that questions have had."""
-    model = RecordModel(_beginnings(table, placed, shown), _height(table, placed))
+    regions = RegionIndex.of(find_regions(table, [each.line for each in placed]))
+    model = RecordModel(_beginnings(table, placed, shown, regions), regions, _height(table, placed))
     totals: Counter[str] = Counter()
     inside: Counter[str] = Counter()
     forms: dict[str, Counter[str]] = defaultdict(Counter)
@@ -186,7 +200,23 @@ def _shared_fields(placed: Sequence[Placed]) -> frozenset[frozenset[str]]:
     return frozenset(pair for pair, count in pairs.items() if count > _SHARED_RATE * len(placed))
 
 
-def _beginnings(table: LineTable, placed: Sequence[Placed], shown: Iterable[int]) -> Beginnings:
+def _beginnings(
+    table: LineTable, placed: Sequence[Placed], shown: Iterable[int], regions: RegionIndex
+) -> dict[int, Beginnings]:
+    """Return what records begin with, by layout."""
+    layouts = {region.layout for region in regions.regions}
+    if len(layouts) == 1:
+        return {layout: _beginnings_of(table, placed, shown) for layout in layouts}
+    placed_in: dict[int, list[Placed]] = {layout: [] for layout in layouts}
+    for each in placed:
+        placed_in[regions.layout_at(each.line)].append(each)
+    shown_in: dict[int, list[int]] = {layout: [] for layout in layouts}
+    for line in shown:
+        shown_in[regions.layout_at(line)].append(line)
+    return {layout: _beginnings_of(table, placed_in[layout], shown_in[layout]) for layout in layouts}
+
+
+def _beginnings_of(table: LineTable, placed: Sequence[Placed], shown: Iterable[int]) -> Beginnings:
     firsts = {each.line for each in placed}
     inside: set[int] = set()
     for each in placed:

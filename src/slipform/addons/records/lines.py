@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 Features: TypeAlias = tuple[str, ...]
 LineSignature: TypeAlias = tuple[str, ...]
 
+HEADING = re.compile(r"#{1,6} \S")
 _LONGEST_LINE = 400
 """Longer lines are split into sentences: such a text is not made of lines."""
 _LONG_LINE = 150

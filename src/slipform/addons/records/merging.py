@@ -17,6 +17,7 @@ from slipform.addons.evidence.source_index import LookupBudget, SourceIndex
 from slipform.addons.records.coverage import between
 from slipform.addons.records.learning import RecordCandidate
 from slipform.addons.records.lines import LineTable
+from slipform.addons.records.numbered import lines_span
 from slipform.addons.records.placing import Claim, RecordBlock, record_span, tight_span
 from slipform.addons.records.result import (
     Conflict,
@@ -30,7 +31,7 @@ from slipform.addons.records.result import (
     Unread,
 )
 from slipform.addons.records.segments import Question
-from slipform.addons.records.session import ExtractionSession
+from slipform.addons.records.session import ExtractionSession, PieceAnswer
 from slipform.addons.records.shapes import RecordShape
 from slipform.errors import SchemaViolationError
 from slipform.files.document import Document
@@ -59,6 +60,8 @@ class ExtractedPart(NamedTuple):
 
     shape: RecordShape
     session: ExtractionSession
+    pages: Mapping[int, PieceAnswer] = {}
+    """What models read on the images of scanned pages."""
 
 
 def typed_value(item: Schema[Any] | None, value: Any) -> Any:
@@ -87,12 +90,24 @@ def _with_value(record: Record, value: Any) -> Record:
 def _block_records(claim: Claim, block: RecordBlock, part: ExtractedPart, source: Document) -> list[Record]:
     """Return the records of a block: usually one, with the span of its lines, else each with that of its values."""
     candidates = part.session.candidates
+    table = part.session.table
+    if candidates[claim.candidate].lines is not None:
+        named = [candidates[each.candidate] for each in (claim, *claim.others)]
+        records = [_record(each, block, lines_span(table, each.lines or (0, 1)), part, source) for each in named]
+        return [_with_ground(record) for record in records]
     if not claim.others:
         candidate = candidates[claim.candidate]
-        return [_record(candidate, block, record_span(part.session.table, candidate, block), part, source)]
+        return [_record(candidate, block, record_span(table, candidate, block), part, source)]
     residents = [candidates[each.candidate] for each in (claim, *claim.others)]
     records = [_record(each, block, tight_span(each, block, part.session.model), part, source) for each in residents]
     return sorted(records, key=lambda record: record.start)
+
+
+def _with_ground(record: Record) -> Record:
+    """Return a record that has the lines which the model named: grounded where one of its values is in them."""
+    spans = [span for each in record.evidence.values() for span in each.spans]
+    inside = any(record.start <= span.start < record.end for span in spans)
+    return dataclasses.replace(record, grounded=inside)
 
 
 def _record(
@@ -120,17 +135,19 @@ def merge(parts: Sequence[ExtractedPart], source: Document, options: MergeOption
     whole = parts[0].shape.whole
     records: list[Record] = []
     rejected: list[Rejected] = []
-    failures = list(_scanned_pages(source))
+    failures = list(_unread_pages(parts, source))
     fields: dict[str, Any] = {}
     conflicts: list[Conflict] = []
     for part in parts:
         own, own_rejected = _records_of(part, source, options)
+        own = sorted([*own, *_page_records(part, source)], key=lambda record: record.start)
         records += own
         rejected += own_rejected
         failures += _failures_of(part.session, source)
         if part.shape.list_name:
             fields[part.shape.list_name] = [record.value for record in own]
-        scalars, own_conflicts = merge_scalars(part.session.rests, source.text)
+        rests = [(Question(0, "", (), ()), answer.rest) for answer in part.pages.values() if answer.rest]
+        scalars, own_conflicts = merge_scalars([*part.session.rests, *rests], source.text)
         fields = {**scalars, **fields}
         conflicts += own_conflicts
     is_list = not parts[0].shape.list_name and parts[0].shape.item is not None
@@ -231,12 +248,33 @@ def _failures_of(session: ExtractionSession, source: Document) -> Iterator[Failu
         yield Failure(start, lines[each.lines[1] - 1].end, source.page_at(start), each.reason)
 
 
-def _scanned_pages(source: Document) -> Iterator[Failure]:
-    """Yield the pages that are images: their text is not known."""
+def _page_records(part: ExtractedPart, source: Document) -> Iterator[Record]:
+    """Yield the records of scanned pages, which have no place but their page."""
+    pointer = f"/{part.shape.list_name}" if part.shape.list_name else ""
+    for page, answer in part.pages.items():
+        start = source.page_starts[page - 1]
+        for value in answer.values:
+            yield Record(value, start, start, page, pointer=pointer, grounded=False)
+
+
+def _unread_pages(parts: Sequence[ExtractedPart], source: Document) -> Iterator[Failure]:
+    """Yield the pages that are images and that no model could read, or whose records do not fit the schema."""
     for page in source.scanned_pages:
         start = source.page_starts[page - 1]
         end = source.page_starts[page] if page < len(source.page_starts) else len(source.text)
-        yield Failure(start, end, page, "the page is an image without text")
+        for part in parts:
+            reason = _page_failure(part.pages.get(page))
+            if reason:
+                yield Failure(start, end, page, f"the page is an image without text{reason}")
+                break
+
+
+def _page_failure(answer: PieceAnswer | None) -> str:
+    if answer is None:
+        return ", and was not rendered"
+    if answer.failure:
+        return f": {answer.failure}"
+    return f": {len(answer.invalid):,} of its records do not fit the schema" if answer.invalid else ""
 
 
 def _distinct(rejected: Iterable[Rejected]) -> list[Rejected]:

@@ -42,8 +42,9 @@ def build_blocks(table: LineTable, model: RecordModel, forced: set[int], crossin
 
     `forced` are lines at which a block begins whatever they look like, `crossing` those whose block crosses pages.
     """
-    begins = model.beginnings.begins
-    anchors = [number for number, line in enumerate(table.lines) if number in forced or begins(line.features)]
+    anchors = [
+        number for number, line in enumerate(table.lines) if number in forced or model.begins(number, line.features)
+    ]
     blocks: list[RecordBlock] = []
     for index, anchor in enumerate(anchors):
         following = anchors[index + 1] if index + 1 < len(anchors) else len(table)

@@ -18,7 +18,7 @@ from slipform.addons.records.merging import MergeOptions
 from slipform.addons.records.result import Progress
 from slipform.addons.records.running import Extractor
 from slipform.addons.records.segments import Question
-from slipform.addons.records.shapes import rows_of, shapes_of
+from slipform.addons.records.shapes import QuestionForm, rows_of, shapes_of
 from slipform.config import Settings
 from slipform.engine.setup import options_of
 from slipform.errors import SlipformError
@@ -65,8 +65,7 @@ class PieceTask:
 
     question: Question
     shape: int
-    is_whole: bool
-    """Whether the shape is asked for as a whole."""
+    form: QuestionForm
 
 
 class PieceActor:
@@ -90,7 +89,7 @@ class PieceActor:
         """Return the answer to a question, or the error of the vendor."""
         shape = self._extractor.shapes[task.shape]
         try:
-            return await self._extractor.caller(shape.as_whole() if task.is_whole else shape).ask(task.question)
+            return await self._extractor.caller(shape.in_form(task.form)).ask(task.question)
         except SlipformError as error:
             error.report = None
             return error
@@ -102,11 +101,11 @@ class RemotePieceCaller:
 
     pool: ActorPool
     shape: int
-    is_whole: bool
+    form: QuestionForm
 
     async def ask(self, question: Question) -> FinishedCall:
         """Return the valid records of the answer; raises `UpstreamError` when the vendor fails."""
-        finished: FinishedCall = await self.pool.ask(PieceTask(question, self.shape, self.is_whole))
+        finished: FinishedCall = await self.pool.ask(PieceTask(question, self.shape, self.form))
         return finished
 
 

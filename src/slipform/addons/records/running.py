@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from slipform.addons.batch.call import resolved_models
 from slipform.addons.batch.jobs import Via
@@ -14,8 +14,8 @@ from slipform.addons.records.drive import Driver, QuestionFunction
 from slipform.addons.records.merging import ExtractedPart, MergeOptions, final_records, merge
 from slipform.addons.records.result import Extraction, Record
 from slipform.addons.records.segments import Question
-from slipform.addons.records.session import PIECE, ExtractionSession, SessionOptions
-from slipform.addons.records.shapes import RecordShape
+from slipform.addons.records.session import PIECE, ExtractionSession, PieceAnswer, SessionOptions
+from slipform.addons.records.shapes import QuestionForm, RecordShape
 from slipform.addons.records.source import digest_of
 from slipform.engine.planning import named_price
 from slipform.engine.setup import Options
@@ -24,6 +24,10 @@ from slipform.ir import Usage
 from slipform.ir.response import guess_tokens
 from slipform.prices import BATCH_TIER, cost_of
 from slipform.providers.router import Router
+
+Locate: TypeAlias = Literal["auto", "values", "lines"]
+_USUAL = ("live", "auto")
+"""What journals do not name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,10 @@ class Extractor:
     merging: MergeOptions = field(default_factory=MergeOptions)
     via: Via = "live"
     """Whether questions are asked live, or through the vendor's batch API."""
-    remote_caller: Callable[[int, bool], QuestionFunction] | None = None
-    """Returns what asks elsewhere about the shape with this index, as a whole or not; None asks from here."""
+    remote_caller: Callable[[int, QuestionForm], QuestionFunction] | None = None
+    """Returns what asks elsewhere about the shape with this index, in this form; None asks from here."""
+    locate: Locate = "auto"
+    """How records are placed: by their values, by the lines that the model names, or by lines where values do not."""
 
     def caller(self, shape: RecordShape) -> PieceCaller:
         """Return what asks about pieces of this shape."""
@@ -64,7 +70,7 @@ class Extractor:
             "instructions": self.instructions,
             "rounds": self.rounds,
             "max_answer_tokens": self.max_answer_tokens,
-        } | ({"via": self.via} if self.via != "live" else {})
+        } | {name: value for name, value in (("via", self.via), ("locate", self.locate)) if value not in _USUAL}
 
     async def extract(
         self, document: Document, driver: Driver, on_record: Callable[[Record], None] | None = None
@@ -74,34 +80,71 @@ class Extractor:
         stream = None
         if on_record is not None:
             stream = RecordStream(document, on_record, is_early=not self.merging.unique_by)
-        is_whole = self._is_asked_whole(document)
-        for index, shape in enumerate(self._shapes_for(document)):
-            session = ExtractionSession(document.text, SessionOptions(self.rounds, listed=shape.listed))
-            part = ExtractedPart(shape, session)
-            caller: QuestionFunction = self.caller(shape)
-            if self.remote_caller is not None:
-                caller = self.remote_caller(index, is_whole)
-            on_round = None if stream is None else stream.sender(part)
-            await driver.run(session, caller, on_round, shape.list_name)
-            parts.append(part)
+        for index in range(len(self.shapes)):
+            for trial in self._trials(document):
+                part = await self._run(index, trial, document, driver, stream)
+                if not part.session.is_unplaced and (part.session.candidates or trial.form == "parts"):
+                    break
+            pages = await self._read_pages(index, part, document, driver)
+            parts.append(part._replace(pages=pages))
         extraction = merge(parts, document, self.merging)
         extraction = dataclasses.replace(extraction, report=driver.tally.report(), stopped=driver.tally.stopped)
         if stream is not None:
             stream.send(extraction.records)
         return extraction
 
-    def _shapes_for(self, document: Document) -> tuple[RecordShape, ...]:
-        if self._is_asked_whole(document):
-            return (self.shapes[0].as_whole(),)
-        return self.shapes
+    async def _run(
+        self, index: int, trial: _Trial, document: Document, driver: Driver, stream: RecordStream | None
+    ) -> ExtractedPart:
+        """Run a session for the shape with this index."""
+        shape = self.shapes[index].in_form(trial.form)
+        options = SessionOptions(
+            self.rounds, listed=shape.listed, numbered=shape.is_numbered, ends_unplaced=trial.is_tentative
+        )
+        part = ExtractedPart(shape, ExtractionSession(document.text, options))
+        caller: QuestionFunction = self.caller(shape)
+        if self.remote_caller is not None:
+            caller = self.remote_caller(index, trial.form)
+        on_round = None if stream is None else stream.sender(part)
+        await driver.run(part.session, caller, on_round, shape.list_name)
+        return part
 
-    def _is_asked_whole(self, document: Document) -> bool:
-        """Whether one call is asked for everything: an object without lists, from a text that fits one piece."""
-        return self.shapes[0].item is None and len(document.text) <= PIECE
+    async def _read_pages(
+        self, index: int, part: ExtractedPart, document: Document, driver: Driver
+    ) -> Mapping[int, PieceAnswer]:
+        """Ask about the images of scanned pages, each by itself."""
+        if not document.images:
+            return {}
+        shape = self.shapes[index]
+        caller: QuestionFunction = self.caller(shape)
+        if self.remote_caller is not None:
+            caller = self.remote_caller(index, "parts")
+        questions = [Question(page, f"page {page}", (), (), image=data) for page, data in document.images.items()]
+        answers = await driver.answer_all(questions, caller, part.session, shape.list_name)
+        return dict(zip(document.images, answers, strict=True))
+
+    def _trials(self, document: Document) -> tuple[_Trial, ...]:
+        """Return in which forms the questions are asked, one after the other, until one of them places records.
+
+        An object without lists is one call where its text fits one piece. Records that are placed neither by their
+        values nor by lines have no place.
+        """
+        if self.shapes[0].item is None:
+            return (_Trial("whole" if len(document.text) <= PIECE else "parts"),)
+        if self.locate == "auto":
+            return (_Trial("parts", is_tentative=True), _Trial("lines"), _Trial("parts"))
+        return (_Trial("lines" if self.locate == "lines" else "parts"),)
 
     def source_identity(self, document: Document) -> dict[str, Any]:
         """Return what the journal of one document is recognized by."""
         return {**self.identity(), "source": digest_of(document)}
+
+
+class _Trial(NamedTuple):
+    """A form of the questions, and whether it is given up where the first records cannot be placed."""
+
+    form: QuestionForm
+    is_tentative: bool = False
 
 
 class RecordStream:

@@ -12,11 +12,10 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from slipform.addons.records.learning import RecordModel
-from slipform.addons.records.lines import LineSignature, LineTable, cell_spans, cells_of, form_of
+from slipform.addons.records.lines import HEADING, LineSignature, LineTable, cell_spans, cells_of, form_of
 
 LineRange: TypeAlias = tuple[int, int]
 """The number of the first line, and that after the last."""
-_HEADING = re.compile(r"#{1,6} \S")
 _DIGIT = re.compile(r"\d")
 _LEFT_OUT = "[...]\n"
 
@@ -33,6 +32,8 @@ class Question(msgspec.Struct, frozen=True):
     """How many questions with the same text came before."""
     depth: int = 0
     """How often the piece was halved."""
+    image: bytes = b""
+    """The page that is shown in place of a text."""
 
     def in_source(self, start: int, end: int) -> tuple[int, int] | None:
         """Return the offset in the source of an offset in the text; None for text that is not from the source."""
@@ -55,7 +56,7 @@ class Context:
     @cached_property
     def _heads(self) -> list[int]:
         """The lines that look like the head of a table: three or more cells without a digit."""
-        begins = self._model.beginnings.begins
+        begins = self._model.begins
         return [
             number
             for number, line in enumerate(self._table.lines)
@@ -63,12 +64,12 @@ class Context:
             and not _DIGIT.search(line.text)
             and line.text.strip("-=+| ")
             and len(cells_of(line.text)) >= 3
-            and not begins(line.features)
+            and not begins(number, line.features)
         ]
 
     @cached_property
     def _headings(self) -> list[int]:
-        return [number for number, line in enumerate(self._table.lines) if _HEADING.match(line.text)]
+        return [number for number, line in enumerate(self._table.lines) if HEADING.match(line.text)]
 
     @cached_property
     def _carrier_lines(self) -> dict[LineSignature, list[int]]:
@@ -141,8 +142,13 @@ class TextBuilder:
         return "".join(self._parts)
 
 
-def build_text(table: LineTable, context: Context, model: RecordModel, ranges: Iterable[LineRange]) -> TextBuilder:
-    """Return the text of a question about these lines: each stretch with what it depends on before it, once."""
+def build_text(
+    table: LineTable, context: Context, model: RecordModel, ranges: Iterable[LineRange], *, numbered: bool = False
+) -> TextBuilder:
+    """Return the text of a question about these lines: each stretch with what it depends on before it, once.
+
+    With `numbered`, each line of a stretch has its number, from 1, and `|` before it.
+    """
     builder = TextBuilder(table.text)
     shown: set[object] = set()
     last: int | None = None
@@ -162,10 +168,22 @@ def build_text(table: LineTable, context: Context, model: RecordModel, ranges: I
                 builder.add("\n")
         if last is not None and last != first:
             builder.add(_LEFT_OUT)
-        builder.add_source(table.lines[first].start, table.lines[stop - 1].end)
+        if numbered:
+            _add_numbered(builder, table, range(first, stop))
+        else:
+            builder.add_source(table.lines[first].start, table.lines[stop - 1].end)
         shown.update(range(first, stop))
         last = stop
     return builder
+
+
+def _add_numbered(builder: TextBuilder, table: LineTable, numbers: range) -> None:
+    for number in numbers:
+        line = table.lines[number]
+        builder.add(f"{number + 1}| ")
+        builder.add_source(line.start, line.end)
+        if not table.text[line.start : line.end].endswith(("\n", "\r")):
+            builder.add("\n")
 
 
 def cut_lines(table: LineTable, lines: LineRange, size: int, anchors: Sequence[int]) -> Iterator[LineRange]:

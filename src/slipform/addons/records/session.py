@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
@@ -18,6 +18,13 @@ import msgspec
 from slipform.addons.records.coverage import FormCounter, Suspect, between, find_suspects, least_likeness
 from slipform.addons.records.learning import RecordCandidate, RecordModel, derive_model
 from slipform.addons.records.lines import LineTable
+from slipform.addons.records.numbered import (
+    RELIABLE_SHARE,
+    UNKNOWN_LINES,
+    locate_by_lines,
+    placed_by_lines,
+    placement_by_lines,
+)
 from slipform.addons.records.placing import (
     Claim,
     Locator,
@@ -63,6 +70,9 @@ _PATIENT_ROUNDS = 2
 _MOST_UNCHANGED = 3
 """Rounds without a change after which no more are asked."""
 _TRUNCATED_SHARE = 0.3
+_FEW_RECORDS = 20
+_GROWTH = 1.2
+"""Growth of the records from which what they look like is derived again: another layout may be among them."""
 
 
 class PieceAnswer(msgspec.Struct, frozen=True):
@@ -108,6 +118,10 @@ class SessionOptions:
     piece: int = PIECE
     listed: frozenset[str] = frozenset()
     """Fields whose values the schema lists."""
+    numbered: bool = False
+    """Whether records are placed by the lines that the model names, and not by their values."""
+    ends_unplaced: bool = False
+    """Whether the session ends where the first records have too few literal values to be placed."""
 
 
 class ExtractionSession:
@@ -133,11 +147,13 @@ class ExtractionSession:
         self.rejected: list[tuple[RecordCandidate, str]] = []
         self._locator = Locator(self.options.listed)
         self._placer = Placer(self.table)
-        self._forms = FormCounter(self.table, self.model)
+        self._forms = self._form_counter()
         self._forced: set[int] = set()
         self._crossing: set[int] = set()
         self._piece = self.options.piece
         self._questions = 0
+        self._derived_from = 0
+        """How many distinct records there were when the model was derived."""
         self._repeats: Counter[str] = Counter()
         self._truncated = 0
         self._answered = 0
@@ -153,19 +169,21 @@ class ExtractionSession:
         if scout is None:
             return
         yield from self._ask([_Group((scout,))])
-        self._derive()
+        self._derive(self.candidates)
+        if self.is_unplaced and self.options.ends_unplaced:
+            return
         stop = scout[1]
         following = next(self._cut((stop, count)), None)
         if following is not None and self._covered_little(scout) is not None:
             yield from self._ask([_Group((following,))])
-            self._derive()
+            self._derive(self.candidates)
             stop = following[1]
             self._piece = self._covered_little(following) or self._piece
         rest = [_Group((lines,)) for lines in self._cut((stop, count))]
         self.pieces = self._questions + len(rest)
         if rest:
             yield from self._ask(rest)
-            self._derive()
+            self._derive(self.candidates)
         if self.is_unplaced:
             yield from self._ask_truncated()
         else:
@@ -205,7 +223,9 @@ class ExtractionSession:
             if self._truncated > _TRUNCATED_SHARE * self._answered:
                 self._piece = max(_LEAST_TRUNCATED, self._piece // 2)
             if retries or not self.placement.claims:
-                self._derive()
+                self._derive(self.candidates)
+            elif len(distinct := self._distinct()) > max(_FEW_RECORDS, _GROWTH * self._derived_from):
+                self._derive(distinct)
 
     def _suspect_groups(self, number: int) -> list[_Group]:
         """Return what is asked in a round: pieces of the whole size at first, then smaller ones."""
@@ -298,7 +318,7 @@ class ExtractionSession:
             groups = halves
 
     def _question(self, group: _Group) -> Question:
-        builder = build_text(self.table, self.context, self.model, group.ranges)
+        builder = build_text(self.table, self.context, self.model, group.ranges, numbered=self.options.numbered)
         text = builder.text
         repeat = self._repeats[text]
         self._repeats[text] += 1
@@ -336,9 +356,17 @@ class ExtractionSession:
             self.times_shown.update(range(first, stop))
         if answer.rest is not None:
             self.rests.append((question, answer.rest))
-        self.candidates += self._locator.locate(question, answer.values)
+        self.candidates += self._located(question, answer.values)
         if answer.invalid:
-            self._invalid += self._locator.locate(question, answer.invalid)
+            self._invalid += self._located(question, answer.invalid)
+
+    def _located(self, question: Question, values: Sequence[Any]) -> list[RecordCandidate]:
+        """Return the records of an answer with their places; those whose lines were not shown are rejected."""
+        if not self.options.numbered:
+            return self._locator.locate(question, values)
+        candidates, unknown = locate_by_lines(self._locator, question, values)
+        self.rejected += [(candidate, UNKNOWN_LINES) for candidate in unknown]
+        return candidates
 
     def _covered_little(self, lines: LineRange) -> int | None:
         """Return a better size for pieces where a token limit lets only a small part of an answer through.
@@ -359,18 +387,32 @@ class ExtractionSession:
 
     # Placing
 
-    def _derive(self) -> None:
-        """Derive from the records so far what a record looks like, and place them."""
-        placed = list(bootstrap(self.table, self.candidates))
+    def _distinct(self) -> list[RecordCandidate]:
+        """Return the records so far, those that came again left out."""
+        return list({repr(candidate.value): candidate for candidate in reversed(self.candidates)}.values())[::-1]
+
+    def _derive(self, candidates: Sequence[RecordCandidate]) -> None:
+        """Derive from records what a record looks like, and place all that there are."""
+        locate = placed_by_lines if self.options.numbered else bootstrap
+        placed = list(locate(self.table, candidates))
+        self._derived_from = len(self._distinct())
         self.model = derive_model(self.table, placed, self.times_shown)
         self.context = Context(self.table, self.model)
-        self._forms = FormCounter(self.table, self.model)
+        self._forms = self._form_counter()
         self._forced = {each.line for each in placed} if len(placed) < 3 else set()
         literal = sum(_is_literal(candidate) for candidate in self.candidates)
-        self.is_unplaced = 2 * literal < len(self.candidates)
+        self.is_unplaced = not self.options.numbered and 2 * literal < len(self.candidates)
         self._assign()
 
+    def _form_counter(self) -> FormCounter:
+        if self.options.numbered:
+            return FormCounter(self.table, self.model, RELIABLE_SHARE)
+        return FormCounter(self.table, self.model)
+
     def _assign(self) -> None:
+        if self.options.numbered:
+            self.placement = placement_by_lines(self.table, self.candidates, self.model)
+            return
         blocks = build_blocks(self.table, self.model, self._forced, self._crossing)
         self.placement = self._placer.place(self.candidates, self.model, self.context, blocks)
 
@@ -378,6 +420,8 @@ class ExtractionSession:
         """Place all records; where two fit one block wholly, or one fits a stretch outside, begin another block."""
         self._assign()
         least_likeness(self.placement, self._forms)
+        if self.options.numbered:
+            return
         before = (len(self._forced), len(self._crossing))
         self._split_contested()
         self._split_shared()
@@ -396,7 +440,7 @@ class ExtractionSession:
                 self.candidates[number], block.start, block.end, lambda leaf: self.model.is_literal(leaf.field)
             )
             line = self.table.line_at(offset)
-            while line > block.line and self.model.beginnings.score(lines[line].features) <= 0:
+            while line > block.line and self.model.score(line, lines[line].features) <= 0:
                 line -= 1
             if line > block.line:
                 self._forced.add(line)
@@ -470,6 +514,8 @@ class ExtractionSession:
         starts = [block.start for block in self.placement.blocks]
         for candidate in self._invalid:
             placed = tightest_place(self.table, candidate)
+            if candidate.lines is not None:
+                placed = next(placed_by_lines(self.table, [candidate]))
             if placed is None:
                 continue
             line = self.table.lines[placed.line]
@@ -541,17 +587,3 @@ def _is_literal(candidate: RecordCandidate) -> bool:
     """Whether half of a record's values or more are in the text of its question."""
     placed = sum(bool(leaf.places) for leaf in candidate.leaves)
     return placed > 0 and 2 * placed >= len(candidate.leaves)
-
-
-Ask: TypeAlias = Callable[[Question], PieceAnswer]
-
-
-def run_session(session: ExtractionSession, ask: Ask) -> None:
-    """Answer every question of a session with a function, one after the other."""
-    rounds = session.run()
-    try:
-        questions = next(rounds)
-        while True:
-            questions = rounds.send([ask(question) for question in questions])
-    except StopIteration:
-        return

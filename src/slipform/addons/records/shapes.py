@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
+from slipform.addons.records.numbered import RECORD, wrapped_item
 from slipform.errors import ConfigError
 from slipform.schema import Schema
 from slipform.schema.document import followed, join_pointer, moved, rewritten, with_plain_references
 
+QuestionForm: TypeAlias = Literal["parts", "whole", "lines"]
+"""Whether a question is for the records of a part, for the whole value, or for records with the numbers of lines."""
 RECORDS = "records"
 """The name of the list in what models are asked for."""
 _DEFINITIONS = ("$defs", "definitions")
@@ -32,6 +35,24 @@ class RecordShape:
     scalars: tuple[str, ...] = ()
     listed: frozenset[str] = frozenset()
     """Fields of a record whose values the schema lists."""
+    is_numbered: bool = False
+    """Whether each record is asked for with the numbers of its lines."""
+
+    def in_form(self, form: QuestionForm) -> RecordShape:
+        """Return the shape as it is asked for."""
+        if form == "whole":
+            return self.as_whole()
+        return self.as_numbered() if form == "lines" else self
+
+    def as_numbered(self) -> RecordShape:
+        """Return the shape in which records are asked for with the numbers of their lines."""
+        if self.item is None:
+            return self
+        document = with_plain_references(self.whole.document)
+        properties = followed(document, document).get("properties", {})
+        scalars = {name: properties[name] for name in self.scalars}
+        question = _question(self.answer_key, self.item.document, scalars, document, numbered=True)
+        return dataclasses.replace(self, question=question, is_numbered=True)
 
     def as_whole(self) -> RecordShape:
         """Return the shape of a source that fits one piece: everything is asked for at once."""
@@ -113,7 +134,12 @@ def _part(document: Mapping[str, Any], part: Any) -> dict[str, Any]:
 
 
 def _question(
-    key: str, item: Mapping[str, Any] | None, scalars: Mapping[str, Any], document: Mapping[str, Any]
+    key: str,
+    item: Mapping[str, Any] | None,
+    scalars: Mapping[str, Any],
+    document: Mapping[str, Any],
+    *,
+    numbered: bool = False,
 ) -> Schema[Any]:
     """Return the schema of an answer: a closed object with the list, and scalar fields that may be left out."""
     properties: dict[str, Any] = {}
@@ -121,7 +147,11 @@ def _question(
     required = []
     if item is not None:
         plain = with_plain_references(item)
-        properties[key] = {"type": "array", "items": moved(plain, "properties", key, "items")}
+        if numbered:
+            items = wrapped_item(moved(plain, "properties", key, "items", "properties", RECORD))
+        else:
+            items = moved(plain, "properties", key, "items")
+        properties[key] = {"type": "array", "items": items}
         required = [key]
     properties |= _optional(scalars)
     fields = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

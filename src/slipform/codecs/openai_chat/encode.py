@@ -50,6 +50,8 @@ def request_path(_model: str, _capabilities: Capabilities, _stream: bool) -> str
 def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:
     """The JSON body of the request."""
     body: dict[str, Any] = {"model": request.model, "messages": encode_messages(request.messages, out)}
+    if request.continues == "prefill":
+        _add_prefill(body, out)
     body.update(_sampling(request, out))
     if request.max_tokens is not None:
         body[out.capabilities.max_tokens_field or "max_tokens"] = request.max_tokens
@@ -72,6 +74,15 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
         body["provider"] = {"require_parameters": True}
     out.add_extra(body, request)
     return body
+
+
+def _add_prefill(body: dict[str, Any], out: Encoding) -> None:
+    """Say that the last message is the beginning of the answer."""
+    if "prefix_message" in out.quirks:
+        body["messages"][-1]["prefix"] = True
+    elif "continue_final_message" in out.quirks:
+        body["continue_final_message"] = True
+        body["add_generation_prompt"] = False
 
 
 def _sampling(request: ModelRequest, out: Encoding) -> dict[str, Any]:
