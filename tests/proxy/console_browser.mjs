@@ -474,6 +474,26 @@ const checks = {
     assert.equal((await bare(KEYED, '/v1/models', { authorization: `Bearer ${secret}` })).status, 401);
     await page.close();
   },
+  async '194 the calls of a conversation lead from one to the next, and the list says where each stands'() {
+    const messages = [{ role: 'user', content: 'once upon' }];
+    for (const said of ['a time', 'there was']) {
+      const answer = JSON.parse((await ask('fake/echo', '', { messages, response_format: undefined })).text).choices[0].message;
+      messages.push(answer, { role: 'user', content: said });
+    }
+    await ask('fake/echo', '', { messages, response_format: undefined });
+    const page = await open('traffic?q=model:fake/echo');
+    await until(page, () => [...document.querySelectorAll('.call')].slice(0, 3).map((each) => each.querySelector('.place')?.textContent).join() === '3/3,2/3,1/3');
+    const [last, middle] = await rows(page);
+    await page.goto(`${origin}/console/r/${middle}`, { waitUntil: 'load' });
+    await until(page, () => /Call 2 of 3/.test(document.querySelector('.conversation')?.textContent));
+    await page.$eval('.conversation summary', (summary) => summary.click());
+    assert.equal((await page.$$('.conversation tbody a')).length, 2);
+    await page.evaluate(axe);
+    assert.deepEqual(await page.evaluate(async () => (await window.axe.run(document, { resultTypes: ['violations'] })).violations.map((one) => `${one.id}: ${one.nodes[0].html.slice(0, 160)}`)), []);
+    await page.$eval('.conversation a[rel=next]', (each) => each.click());
+    await until(page, (id) => location.pathname === `/console/r/${id}` && /Call 3 of 3/.test(document.querySelector('.conversation')?.textContent) && !document.querySelector('.conversation a[rel=next]'), last);
+    await page.close();
+  },
   async '20 forty hostile words stay words, wherever they stand'() {
     const given = JSON.parse(HOSTILE);
     assert.ok(given.length >= 40);

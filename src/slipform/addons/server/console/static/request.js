@@ -1,6 +1,7 @@
 // One call: its answer being poured, its attempts side by side, what was repaired, patched and lost, and how to repeat it.
 import { get, del, listen, post, put } from './api.js';
 import { copiesOf } from './code.js';
+import { showConversation } from './conversation.js';
 import { clock, copy, count, download, h, icon, money, ms, none, replace, stage } from './dom.js';
 import { outcomeCard } from './outcome.js';
 import { attemptCalls, callsView, panels } from './panels.js';
@@ -144,9 +145,12 @@ function over(main, state, row) {
   const save = () => download('call.slipform.json', JSON.stringify({ slipform: 1, call: row }, null, 1));
   const file = state.imported === row;
   const nothing = total === 0 ? h('p.muted', {}, row.attempts ? '✓ One attempt, valid as it came.' : row.outcome === 'ok' ? 'Nothing was enforced: the call went through as it was.' : `The call ended before a model answered: ${row.outcome}.`) : null;
+  const conversation = h('div');
+  if (!file) showConversation(conversation, row).catch(() => {}); // the page is of use without it
   replace(main, header(state, row, copyMenu, body ? h('button', { onclick: () => { state.draft = view.draft(); state.go('/console/playground'); } }, icon('playground'), 'Playground') : null, file ? h('span.pill.note-c', 'from a file') : pin, h('button', { onclick: save }, icon('save'), 'Export')),
     h('dl.figures.small', {}, figure('total', ms(row.ms)), figure('first byte', ms(row.first_ms)), figure('overhead', ms(row.overhead_ms)), figure('tokens in / out', row.input === null && row.output === null ? none : `${count(row.input)} / ${count(row.output)}`), figure('cost', money(row.cost)), figure('attempts', row.attempts || none), figure('fallbacks', count(row.fallbacks))),
     row.absent ? h('p.note', {}, row.absent, ' ', row.words === 'off' ? recordFromNowOn() : null) : null,
+    conversation,
     outcomeCard(row, trace),
     play ? play.node : null,
     h('div', { class: evidence.size ? 'split even' : 'split' }, h('section.card', { 'aria-label': 'Answer by schema' }, h('h2', 'Answer'), treeBox), h('section', { 'aria-label': 'The pour' }, h('div.columns', {}, columns), nothing ? h('div.card', {}, nothing) : null, list.length || attempts.some((each) => each.stream) ? legend() : null)),
