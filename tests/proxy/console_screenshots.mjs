@@ -18,7 +18,25 @@ const find = async (query) => {
   await page.waitForSelector('.call');
   return page.$eval('.call', (node) => node.getAttribute('href').replace('/console/', ''));
 };
-const calls = { call: await find('stage:reasked stream:true'), repaired: await find('stage:repaired'), evidence: await find('schema:order model:openai* stream:false'), schema: 'schemas/order' };
+const calls = { call: await find('stage:reasked stream:true'), repaired: await find('stage:repaired'), evidence: await find('schema:order model:openai* stream:false'), schema: 'schemas/order',
+  failed: await find('model:cohere*'), refused: await find('model:gemini*'), fallback: await find('model:best'), waited: await find('model:together*'), limited: await find('model:busy*'), tools: await find('model:xai* stage:reasked'), conversation: await find('model:xai*') };
+const outcome = () => page.waitForSelector('.outcome');
+const openTools = async () => {
+  await page.waitForSelector('.conversation');
+  await page.evaluate(() => [...document.querySelectorAll('[role=tab]')].find((each) => each.textContent === 'Tools').click());
+};
+/** Pages that the docs do not show. */
+const further = {
+  failed: outcome, refused: outcome, fallback: outcome, waited: outcome, limited: outcome, tools: openTools,
+  async conversation() {
+    await page.waitForSelector('.conversation');
+    await page.click('.conversation summary');
+  },
+  async turns() {
+    await page.goto(`${origin}/console/traffic?q=model:xai*`, { waitUntil: 'load' });
+    await page.waitForSelector('.place');
+  },
+};
 const shots = {
   async traffic() { await page.waitForSelector('.call'); },
   async overview() { await page.waitForSelector('.chart'); },
@@ -54,10 +72,11 @@ const shots = {
   },
   async about() { await page.waitForSelector('table'); },
 };
+if (all) Object.assign(shots, further);
 const only = process.env.PAGES ? process.env.PAGES.split(',') : Object.keys(shots);
 for (const theme of all ? ['light', 'dark'] : ['light']) {
   await page.evaluate((each) => localStorage.setItem('theme', each), theme);
-  for (const width of all ? [1280, 390] : [1280]) {
+  for (const width of all ? [1440, 390] : [1280]) {
     await page.setViewport({ width, height: width > 1000 ? 800 : 844 });
     for (const name of only) {
       await page.goto('about:blank');

@@ -8,10 +8,10 @@ export async function showConversation(place, row) {
   const at = calls.findIndex((each) => each.id === row.id);
   if (at < 0) return;
   const link = (call, words, rel) => (call ? h('a.button', { href: `/console/r/${call.id}`, rel }, words) : null);
-  const listed = calls.map((call, index) => [`${index + 1}`, index === at ? h('b', 'this call') : h('a', { href: `/console/r/${call.id}` }, clock(call.at)), call.model || none, stage(call), ms(call.ms)]);
+  const listed = calls.map((call, index) => [[`${index + 1}. `, index === at ? h('b', 'this call') : h('a', { href: `/console/r/${call.id}` }, clock(call.at))], call.model || none, stage(call), ms(call.ms)]);
   replace(place, h('section.card.conversation', { 'aria-label': 'Conversation' },
     h('div.tools', {}, h('b', {}, `Call ${at + 1} of ${calls.length}`), h('span.label', 'of this conversation'), h('span.space'), link(calls[at - 1], '← Previous call', 'prev'), link(calls[at + 1], 'Next call →', 'next')),
-    h('details', {}, h('summary', 'All its calls'), table(['call', 'time', 'model', 'outcome', 'total'], listed, 'Calls of this conversation', [4]))));
+    h('details', {}, h('summary', 'All its calls'), table(['call', 'model', 'outcome', 'total'], listed, 'Calls of this conversation', [3]))));
 }
 
 /** Where calls stand in their conversations: read once now, and again when calls have ended. */

@@ -118,7 +118,7 @@ function over(main, state, row) {
     const fault = attempt.stream?.fault;
     if (shown) replace(boxes[index], ribbon(shown, ends.get(index + 1) === shown && fault ? unitsBefore(shown.received, fault.at) : null, ends.get(index + 1) !== shown));
     else if (shown === null) replace(boxes[index], h('p.muted', 'not yet'));
-    else replace(boxes[index], attempt.stream ? countsRibbon(attempt.stream) : null, trace?.texts[index] ? h('pre.pour', { tabindex: '0', 'aria-label': `What the model wrote in attempt ${index + 1}` }, trace.texts[index].slice(0, 65536)) : null);
+    else replace(boxes[index], attempt.stream ? countsRibbon(attempt.stream) : null, attempt.outcome === 'refusal' ? h('p.muted', 'Its refusal is above.') : null, trace?.texts[index] ? h('pre.pour', { tabindex: '0', 'aria-label': `What the model wrote in attempt ${index + 1}` }, trace.texts[index].slice(0, 65536)) : null);
   };
   const view = panels({ row, trace, body, schema, attempts, answer });
   let play = null;
@@ -172,6 +172,6 @@ function column(attempt, index, box, total, hasCalls) {
   return h('section.card.attempt', { 'aria-label': `Attempt ${index + 1}` },
     h('div.who', h('h3', {}, total > 1 ? `Attempt ${index + 1}` : 'The model wrote'), attempt.outcome ? h('span', { class: `pill ${isGood ? 'good' : 'bad'}` }, isGood ? '✓ valid' : `✗ ${attempt.outcome.replaceAll('_', ' ')}`) : null, fault ? h('span.pill.bad', { title: fault.message || '' }, `stopped at byte ${fault.byte}`) : null,
       h('span.label', [attempt.model, attempt.seconds !== undefined && attempt.seconds !== null ? ms(attempt.seconds * 1000) : null, attempt.cost ? money(attempt.cost) : null].filter(Boolean).join(' · '))),
-    attempt.asked && index > 0 ? h('div.said', { tabindex: '0', role: 'region', 'aria-label': `What attempt ${index + 1} was asked` }, h('b', 'asked again'), h('pre', {}, attempt.asked)) : null, box,
+    attempt.asked && index > 0 ? h('div.said', { tabindex: '0', role: 'region', 'aria-label': `What attempt ${index + 1} was asked` }, h('b', 'retry prompt'), h('pre', {}, attempt.asked)) : null, box,
     (attempt.violations || []).length && !hasCalls ? h('ul.bad', {}, attempt.violations.slice(0, 20).map((each) => h('li', {}, each.message ? `${each.path} ${each.message}` : `${each.keyword} at ${each.schema_path} ×${each.count}`))) : null);
 }
