@@ -261,6 +261,11 @@ def end_call(history: CallHistory, request: Any, response: bytes, **fields: Any)
 QUESTION = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
+DEEP_CALL = {"name": "f", "arguments": "[" * 400 + "]" * 400}
+DEEP = {"messages": [*QUESTION["messages"], {"role": "assistant", "tool_calls": [{"id": "c", "function": DEEP_CALL}]}]}
+"""A conversation with arguments that are nested more deeply than JSON is written."""
+
+
 def follow_up(answer: str) -> dict[str, Any]:
     """A request that continues `QUESTION` after this answer."""
     turns = [{"role": "assistant", "content": answer}, {"role": "user", "content": "Go on"}]
@@ -274,8 +279,7 @@ def answered(text: str) -> bytes:
 def links(history: CallHistory) -> list[list[str]]:
     """The ids of each conversation, read as a page has them read."""
     history.conversations.keep(read_calls(history.conversations.unread()))
-    conversations = link_calls(history.conversations.calls()).values()
-    return [[each["id"] for each in one] for one in {id(one): one for one in conversations}.values()]
+    return [[each["id"] for each in conversation] for conversation in link_calls(history.conversations.calls())]
 
 
 @pytest.mark.parametrize(
@@ -301,8 +305,9 @@ def test_an_answer_that_was_not_recorded_to_its_end_may_have_any_words(response:
         ({"prompt": "Hi"}, {"api": "openai-completions"}),
         ({"messages": "Hi"}, {}),
         (["Hi"], {}),
+        (DEEP, {}),
     ],
-    ids=["failed", "one prompt", "no messages", "no object"],
+    ids=["failed", "one prompt", "no messages", "no object", "too deep"],
 )
 def test_calls_without_an_answer_or_messages_are_followed_by_none(request_body: Any, fields: dict[str, Any]) -> None:
     history = CallHistory(1 << 20, 1 << 20)

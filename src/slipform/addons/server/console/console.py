@@ -7,7 +7,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import reduce
 from itertools import islice
 from pathlib import Path
@@ -356,8 +356,8 @@ class Console:
         calls += [msgspec.convert(call, ConversationCall) for share in others for call in share]
         conversations = link_calls(calls)
         if identity:
-            return {"calls": conversations.get(identity, [])}
-        return {"places": {name: [_place(name, each), len(each)] for name, each in conversations.items()}}
+            return {"calls": next((each for each in conversations if any(call["id"] == identity for call in each)), [])}
+        return {"places": {call["id"]: [at, len(each)] for each in conversations for at, call in enumerate(each, 1)}}
 
     def _why_absent(self, row: Mapping[str, Any]) -> str | None:
         """Why the words of a call are not here."""
@@ -569,7 +569,3 @@ def _number(value: Any, default: float) -> float:
     except (TypeError, ValueError):
         return default
     return number if math.isfinite(number) else default
-
-
-def _place(identity: str, conversation: Sequence[Mapping[str, Any]]) -> int:
-    return next(number for number, call in enumerate(conversation, 1) if call["id"] == identity)

@@ -58,6 +58,8 @@ class Conversations:
     def add(self, call: RecordedCall) -> None:
         """Note a call, to be read as long as its words are kept."""
         self._unread[call[0][0]] = call
+        if len(self._unread) > _MOST_CALLS:
+            del self._unread[next(iter(self._unread))]
 
     def forget_words(self, identity: str) -> None:
         """Note that the words of a call are no longer kept."""
@@ -85,17 +87,18 @@ class Conversations:
         self._unread.clear()
 
 
-def link_calls(calls: Iterable[ConversationCall]) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the conversation of each call that is not alone, by its id: the calls in the order of their beginnings."""
-    conversations: dict[str, list[Mapping[str, Any]]] = {}
+def link_calls(calls: Iterable[ConversationCall]) -> list[list[Mapping[str, Any]]]:
+    """Return the conversations of more than one call; the calls are in the order in which they began."""
+    conversations: list[list[Mapping[str, Any]]] = []
     by_end: dict[str, list[Mapping[str, Any]]] = {}
     for call in sorted(calls, key=lambda each: each.summary["at"]):
-        earlier = next((by_end[each] for each in call.follows if each in by_end), None)
-        conversation = [] if earlier is None else earlier
+        conversation = next((by_end[each] for each in call.follows if each in by_end), None)
+        if conversation is None:
+            conversation = []
+            conversations.append(conversation)
         conversation.append(call.summary)
-        conversations[call.summary["id"]] = conversation
         by_end.update(dict.fromkeys(call.ends, conversation))
-    return {identity: each for identity, each in conversations.items() if len(each) > 1}
+    return [each for each in conversations if len(each) > 1]
 
 
 def read_calls(calls: Mapping[str, RecordedCall]) -> dict[str, ConversationCall | None]:
@@ -110,17 +113,14 @@ def read_call(call: RecordedCall) -> ConversationCall | None:
         return None
     try:
         body = orjson.loads(trace.request)
-        messages = _messages_of(record.api, body)
         answer = _answer_of(record, trace.response)
+        before, after = _digests(record, _messages_of(record.api, body), answer)
     except (SlipformError, *MALFORMED):
         return None
-    fields = named(row)
     follows, ends = _stored_names(record, body, answer)
-    before, after = _digests(record, messages, answer)
-    summary = {
-        **{name: fields[name] for name in _SUMMARY},
-        "at": row[2],
-    }  # not rounded: calls are put in their order by it
+    fields = named(row)
+    summary = {name: fields[name] for name in _SUMMARY}
+    summary["at"] = row[2]  # not rounded: calls are put in their order by it
     return ConversationCall(summary, (*follows, *before), (*ends, *after))
 
 

@@ -14,16 +14,16 @@ export async function showConversation(place, row) {
     h('details', {}, h('summary', 'All its calls'), table(['call', 'model', 'outcome', 'total'], listed, 'Calls of this conversation', [3]))));
 }
 
-/** Where calls stand in their conversations: read once now, and again when calls have ended. */
+/** Where calls stand in their conversations: `later` reads them again when recorded calls have ended. */
 export function places(onChange) {
   let known = {};
   let reading = 0;
   const read = async () => {
     reading = 0;
+    const before = known;
     try { known = (await get('conversations')).places; } catch { return; } // the list is of use without it
-    onChange();
+    if (Object.keys(before).length || Object.keys(known).length) onChange();
   };
-  const later = () => { reading ||= setTimeout(read, 1000); };
-  read();
-  return { of: (id) => known[id], later, close: () => clearTimeout(reading) };
+  const later = (row) => { if (row.words === 'kept') reading ||= setTimeout(read, 1000); };
+  return { of: (id) => known[id], read, later, close: () => clearTimeout(reading) };
 }

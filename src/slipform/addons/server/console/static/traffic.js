@@ -198,9 +198,10 @@ export async function traffic(main, state) {
     draw();
   };
   await load();
+  conversations.read();
   const beat = setInterval(() => summarise(), 1000);
   return {
-    events: { begin: onRow, end: (row) => { onRow(row); conversations.later(); }, gap: load, pour: onPour },
+    events: { begin: onRow, end: (row) => { onRow(row); conversations.later(row); }, gap: load, pour: onPour },
     keys: { j: () => move(1), k: () => move(-1), Enter: () => { if (chosen >= 0) state.go(`/console/r/${rows[chosen].id}`); } },
     close: () => { clearInterval(beat); clearTimeout(reloading); conversations.close(); resize.disconnect(); },
   };
