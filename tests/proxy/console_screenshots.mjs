@@ -4,7 +4,9 @@ import { statSync } from 'node:fs';
 import { launch } from '../chromium.mjs';
 
 const [link, out, all] = process.argv.slice(2);
+const { KEYED, OPERATOR } = process.env;
 const origin = new URL(link).origin;
+let theme = 'light';
 const browser = await launch();
 const page = await browser.newPage();
 page.on('pageerror', (error) => console.error(error.stack));
@@ -61,7 +63,17 @@ const shots = {
   async schemas() { await page.waitForSelector('.heat'); },
   async schema() { await page.waitForSelector('.hot'); },
   async providers() { await page.waitForSelector('.card'); },
-  async keys() { await page.waitForSelector('main h1'); },
+  async keys() {
+    await page.goto(`${KEYED}/console/keys`, { waitUntil: 'load' });
+    await page.evaluate((each) => localStorage.setItem('theme', each), theme);
+    await page.reload({ waitUntil: 'load' });
+    await page.waitForSelector('#key, main table');
+    if (await page.$('#key')) {
+      await page.type('#key', OPERATOR);
+      await page.click('button.main');
+      await page.waitForSelector('main table');
+    }
+  },
   async api() {
     await page.waitForSelector('.op');
     await page.evaluate(() => { const found = [...document.querySelectorAll('.op')].find((each) => each.textContent.includes('/v1/chat/completions')); found.open = true; });
@@ -74,7 +86,7 @@ const shots = {
 };
 if (all) Object.assign(shots, further);
 const only = process.env.PAGES ? process.env.PAGES.split(',') : Object.keys(shots);
-for (const theme of all ? ['light', 'dark'] : ['light']) {
+for (theme of all ? ['light', 'dark'] : ['light']) {
   await page.evaluate((each) => localStorage.setItem('theme', each), theme);
   for (const width of all ? [1440, 390] : [1280]) {
     await page.setViewport({ width, height: width > 1000 ? 800 : 844 });

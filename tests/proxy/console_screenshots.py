@@ -10,12 +10,15 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from slipform.addons.server.admission.budgets import KeyBudget
+from slipform.addons.server.admission.keys import add_key, disable_key
 from slipform.addons.server.console.access import console_secret, link_token
 from slipform.addons.server.console.history import CallHistory
 from slipform.errors import UpstreamError
@@ -128,11 +131,13 @@ def models() -> dict[str, FakeModel]:
     }
 
 
-def ask(address: str, model: str, schema: dict[str, Any], **more: Any) -> None:
+def ask(
+    address: str, model: str, schema: dict[str, Any], headers: Mapping[str, str] | None = None, **more: Any
+) -> None:
     """One call, as a client of the proxy makes it."""
     wanted = {"type": "json_schema", "json_schema": {"name": schema["title"], "schema": schema}}
     body = {"model": model, "messages": [{"role": "user", "content": PROMPT}], "response_format": wanted, **more}
-    call(address, "/v1/chat/completions", body)
+    call(address, "/v1/chat/completions", body, headers)
 
 
 def fill(address: str) -> None:
@@ -188,6 +193,22 @@ def spread(history: CallHistory, seconds: float) -> None:
     history._rows.extend(orjson.dumps(row) for row in [*older, *rows])
 
 
+def keyed_server(folder: Path, stack: ExitStack) -> dict[str, str]:
+    """Where a server with keys is, some of them used, and an operator's key of it."""
+    path = folder / "keys.json"
+    add_key(path, "newsletter", models=["openai/*"], requests_per_minute=60)
+    reports = add_key(path, "reports", budget=KeyBudget(max_tokens=2_000_000, period="month"))[1]
+    add_key(path, "trial")
+    disable_key(path, "trial")
+    operator = add_key(path, "ops", operator=True)[1]
+    used = models()
+    server = {"keys_file": str(path), "console": "on"}
+    address = stack.enter_context(serving(Beside(app_of(used, server, default="openai/gpt-5-mini"), used)))
+    for _ in range(3):
+        ask(address, "openai/gpt-5-mini", ORDER, {"authorization": f"Bearer {reports}"})
+    return {"KEYED": address, "OPERATOR": operator}
+
+
 def main(folder: Path, *more: str) -> None:
     """Serve, fill, and take the pictures."""
     node, modules = node_folder("puppeteer-core")
@@ -206,7 +227,7 @@ def main(folder: Path, *more: str) -> None:
             fill(address)
             spread(app.console.history, 840)
             link = f"{address}/console/#t={link_token(console_secret())}"
-            environment = {**os.environ, "SLIPFORM_NODE": str(modules)}
+            environment = {**os.environ, "SLIPFORM_NODE": str(modules), **keyed_server(Path(state), stack)}
             if folder == DOCS:
                 environment["CARD"] = f"{ROOT / 'website' / 'card.svg'}:{ROOT / 'docs' / 'assets' / 'card.png'}"
             subprocess.run([node, str(DRIVER), link, str(folder), *more], env=environment, check=True)
