@@ -1,10 +1,11 @@
-// Takes the pictures of the console for the docs. Usage: node console_screenshots.mjs LINK OUT [all]; `all` takes both themes and widths.
+// Takes the pictures of the console for the docs. Usage: node console_screenshots.mjs LINK OUT [all]; `all` takes both themes and widths, and says what axe finds.
 // CARD=FROM.svg:TO.png draws the docs' card as well.
-import { statSync } from 'node:fs';
-import { launch } from '../chromium.mjs';
+import { readFileSync, statSync } from 'node:fs';
+import { launch, need } from '../chromium.mjs';
 
 const [link, out, all] = process.argv.slice(2);
 const { KEYED, OPERATOR } = process.env;
+const axe = readFileSync(need.resolve('axe-core/axe.min.js'), 'utf-8');
 const origin = new URL(link).origin;
 let theme = 'light';
 const browser = await launch();
@@ -97,6 +98,11 @@ for (theme of all ? ['light', 'dark'] : ['light']) {
       await shots[name]();
       await settle();
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      if (all) {
+        await page.evaluate(axe);
+        const violations = await page.evaluate(async () => (await window.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa'], resultTypes: ['violations'] })).violations.map((each) => `${each.id}: ${each.nodes[0].html.slice(0, 160)}`));
+        for (const each of violations) console.error(`${name} ${theme} ${width}: ${each}`);
+      }
       if (wide > 0) console.error(`${name} ${width}: ${wide} px too wide`);
       const path = `${out}/console-${name}${all ? `-${theme}-${width}` : ''}.png`;
       await page.screenshot({ path, fullPage: Boolean(all), optimizeForSpeed: false });

@@ -142,7 +142,7 @@ def ask(
 
 def fill(address: str) -> None:
     """Traffic to look at."""
-    live = {"stream": True, "slipform": {"stream_mode": "live"}}
+    live: dict[str, Any] = {"stream": True, "slipform": {"stream_mode": "live"}}
     for number in range(14):
         ask(address, "openai/gpt-5-mini", ORDER, **(live if number % 3 else {}))
         ask(address, "groq/llama-70b", TICKET)
