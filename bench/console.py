@@ -55,7 +55,7 @@ def alone() -> None:
 
     def calls() -> None:
         for record in records:
-            record.trace = console.trace(record, headers, server)
+            record.trace = console.recording.trace(record, headers, server)
             entry = console.history.begin(record)
             console.history.announce(entry, record, b"")
             console.history.end(entry, record, None)

@@ -189,6 +189,14 @@ def test_a_request_that_was_sent_is_not_repeated_when_the_connection_breaks(
     assert caught.value.details["phase"] == "head"
 
 
+def test_an_error_after_retries_says_how_long_slipform_waited(face: AnyFace, make: Make) -> None:
+    step = Raw((b'{"error":{"message":"slow down"}}',), 429, {"retry-after-ms": "10"})
+    with FakeVendor([step]) as vendor, pytest.raises(RateLimitError) as caught:
+        face.complete(make(vendor.base_url), ask())
+    assert caught.value.details["attempts"] == 3
+    assert caught.value.details["waited_seconds"] >= 0.02
+
+
 def test_a_server_that_is_not_there_is_tried_again(face: AnyFace, make: Make) -> None:
     with FakeVendor(["x"]) as vendor:
         gone = vendor.base_url

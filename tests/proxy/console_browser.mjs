@@ -222,7 +222,7 @@ const checks = {
     assert.ok(seen[last].tree.includes('36'));
     assert.equal(seen[last].fault, fault.at);
     assert.match(seen[last].pour, new RegExp(`stopped at byte ${fault.byte}`));
-    assert.match(seen[last].pour, /asked again.*\$\.age/s);
+    assert.match(seen[last].pour, /retry prompt.*\$\.age/s);
     for (const position of [2, last, 0, named]) assert.deepEqual(await at(position), seen[position]);
     await page.click('.player .round');
     await until(page, () => !document.querySelector('.player [aria-label=Pause]') && document.querySelector('input[type=range]').value === document.querySelector('input[type=range]').max);
@@ -474,6 +474,54 @@ const checks = {
     assert.equal((await bare(KEYED, '/v1/models', { authorization: `Bearer ${secret}` })).status, 401);
     await page.close();
   },
+  async '194 the calls of a conversation lead from one to the next, and the list says where each stands'() {
+    const messages = [{ role: 'user', content: 'once upon' }];
+    for (const said of ['a time', 'there was']) {
+      const answer = JSON.parse((await ask('fake/echo', '', { messages, response_format: undefined })).text).choices[0].message;
+      messages.push(answer, { role: 'user', content: said });
+    }
+    await ask('fake/echo', '', { messages, response_format: undefined });
+    const page = await open('traffic?q=model:fake/echo');
+    await until(page, () => [...document.querySelectorAll('.call')].slice(0, 3).map((each) => each.querySelector('.place')?.textContent).join() === '3/3,2/3,1/3');
+    const [last, middle] = await rows(page);
+    await page.goto(`${origin}/console/r/${middle}`, { waitUntil: 'load' });
+    await until(page, () => /Call 2 of 3/.test(document.querySelector('.conversation')?.textContent));
+    await page.$eval('.conversation summary', (summary) => summary.click());
+    assert.equal((await page.$$('.conversation tbody a')).length, 2);
+    await page.evaluate(axe);
+    assert.deepEqual(await page.evaluate(async () => (await window.axe.run(document, { resultTypes: ['violations'] })).violations.map((one) => `${one.id}: ${one.nodes[0].html.slice(0, 160)}`)), []);
+    await page.$eval('.conversation a[rel=next]', (each) => each.click());
+    await until(page, (id) => location.pathname === `/console/r/${id}` && /Call 3 of 3/.test(document.querySelector('.conversation')?.textContent) && !document.querySelector('.conversation a[rel=next]'), last);
+    await page.close();
+  },
+  async '195 an image of the playground is sent with the prompt, and one that is too large is not'() {
+    const small = `${out}/dot.png`;
+    const large = `${out}/large.png`;
+    writeFileSync(small, Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==', 'base64'));
+    writeFileSync(large, Buffer.alloc(5 * 1024 * 1024));
+    const page = await open('playground');
+    await page.waitForSelector('#run:not([disabled])');
+    const pick = await page.$('#images');
+    const shown = (words) => until(page, (each) => document.querySelector('#images').closest('details').textContent.includes(each), words);
+    await pick.uploadFile(large);
+    await shown('large.png is larger than 4 MB');
+    await pick.uploadFile(small);
+    await shown('dot.png');
+    await page.evaluate(() => {
+      const add = document.querySelector('input[list]');
+      add.value = 'fake/twin'; add.dispatchEvent(new Event('change'));
+      for (let other; (other = [...document.querySelectorAll('button[title=remove]')].find((each) => !/twin/.test(each.textContent)));) other.click();
+    });
+    await page.$eval('#schema', (box, schema) => { box.value = schema; box.dispatchEvent(new Event('input')); }, JSON.stringify(SCHEMA));
+    await page.waitForSelector('#run:not([disabled])');
+    await page.click('#run');
+    await until(page, () => [...document.querySelectorAll('.columns .card')].some((card) => /✓ valid/.test(card.textContent)));
+    const made = JSON.parse((await api(page, `requests/${(await api(page, 'requests?limit=1&q=model:fake/twin')).rows[0].id}`)).trace.request.text);
+    const { content } = made.messages.at(-1);
+    assert.deepEqual(content.map((part) => part.type), ['text', 'image_url']);
+    assert.match(content[1].image_url.url, /^data:image\/png;base64,iVBORw0KGgo/);
+    await page.close();
+  },
   async '20 forty hostile words stay words, wherever they stand'() {
     const given = JSON.parse(HOSTILE);
     assert.ok(given.length >= 40);
@@ -653,7 +701,7 @@ const checks = {
     assert.match(shown[1], /fake\//);
     assert.equal(await page.$('[data-path="$.name"] .hot') === null, !health.fields.some((each) => each.schema_path.startsWith('/properties/name/')));
     const words = await text(page, 'main');
-    assert.match(words, /strict as it is/);
+    assert.match(words, /already strict-mode compatible/);
     assert.match(words, /"age": \d/);
     assert.match(await text(page, 'main table'), /gemini/);
     await page.evaluate(() => { [...document.querySelectorAll('.head button')].find((each) => /Playground/.test(each.textContent)).click(); });

@@ -1,10 +1,13 @@
-// Takes the pictures of the console for the docs. Usage: node console_screenshots.mjs LINK OUT [all]; `all` takes both themes and widths.
+// Takes the pictures of the console for the docs. Usage: node console_screenshots.mjs LINK OUT [all]; `all` takes both themes and widths, and says what axe finds.
 // CARD=FROM.svg:TO.png draws the docs' card as well.
-import { statSync } from 'node:fs';
-import { launch } from '../chromium.mjs';
+import { readFileSync, statSync } from 'node:fs';
+import { launch, need } from '../chromium.mjs';
 
 const [link, out, all] = process.argv.slice(2);
+const { KEYED, OPERATOR } = process.env;
+const axe = readFileSync(need.resolve('axe-core/axe.min.js'), 'utf-8');
 const origin = new URL(link).origin;
+let theme = 'light';
 const browser = await launch();
 const page = await browser.newPage();
 page.on('pageerror', (error) => console.error(error.stack));
@@ -18,7 +21,25 @@ const find = async (query) => {
   await page.waitForSelector('.call');
   return page.$eval('.call', (node) => node.getAttribute('href').replace('/console/', ''));
 };
-const calls = { call: await find('stage:reasked stream:true'), repaired: await find('stage:repaired'), evidence: await find('schema:order model:openai* stream:false'), schema: 'schemas/order' };
+const calls = { call: await find('stage:reasked stream:true'), repaired: await find('stage:repaired'), evidence: await find('schema:order model:openai* stream:false'), schema: 'schemas/order',
+  failed: await find('model:cohere*'), refused: await find('model:gemini*'), fallback: await find('model:best'), waited: await find('model:together*'), limited: await find('model:busy*'), tools: await find('model:xai* stage:reasked'), conversation: await find('model:xai*') };
+const outcome = () => page.waitForSelector('.outcome');
+const openTools = async () => {
+  await page.waitForSelector('.conversation');
+  await page.evaluate(() => [...document.querySelectorAll('[role=tab]')].find((each) => each.textContent === 'Tools').click());
+};
+/** Pages that the docs do not show. */
+const further = {
+  failed: outcome, refused: outcome, fallback: outcome, waited: outcome, limited: outcome, tools: openTools,
+  async conversation() {
+    await page.waitForSelector('.conversation');
+    await page.click('.conversation summary');
+  },
+  async turns() {
+    await page.goto(`${origin}/console/traffic?q=model:xai*`, { waitUntil: 'load' });
+    await page.waitForSelector('.place');
+  },
+};
 const shots = {
   async traffic() { await page.waitForSelector('.call'); },
   async overview() { await page.waitForSelector('.chart'); },
@@ -43,7 +64,17 @@ const shots = {
   async schemas() { await page.waitForSelector('.heat'); },
   async schema() { await page.waitForSelector('.hot'); },
   async providers() { await page.waitForSelector('.card'); },
-  async keys() { await page.waitForSelector('main h1'); },
+  async keys() {
+    await page.goto(`${KEYED}/console/keys`, { waitUntil: 'load' });
+    await page.evaluate((each) => localStorage.setItem('theme', each), theme);
+    await page.reload({ waitUntil: 'load' });
+    await page.waitForSelector('#key, main table');
+    if (await page.$('#key')) {
+      await page.type('#key', OPERATOR);
+      await page.click('button.main');
+      await page.waitForSelector('main table');
+    }
+  },
   async api() {
     await page.waitForSelector('.op');
     await page.evaluate(() => { const found = [...document.querySelectorAll('.op')].find((each) => each.textContent.includes('/v1/chat/completions')); found.open = true; });
@@ -54,10 +85,11 @@ const shots = {
   },
   async about() { await page.waitForSelector('table'); },
 };
+if (all) Object.assign(shots, further);
 const only = process.env.PAGES ? process.env.PAGES.split(',') : Object.keys(shots);
-for (const theme of all ? ['light', 'dark'] : ['light']) {
+for (theme of all ? ['light', 'dark'] : ['light']) {
   await page.evaluate((each) => localStorage.setItem('theme', each), theme);
-  for (const width of all ? [1280, 390] : [1280]) {
+  for (const width of all ? [1440, 390] : [1280]) {
     await page.setViewport({ width, height: width > 1000 ? 800 : 844 });
     for (const name of only) {
       await page.goto('about:blank');
@@ -66,6 +98,11 @@ for (const theme of all ? ['light', 'dark'] : ['light']) {
       await shots[name]();
       await settle();
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      if (all) {
+        await page.evaluate(axe);
+        const violations = await page.evaluate(async () => (await window.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa'], resultTypes: ['violations'] })).violations.map((each) => `${each.id}: ${each.nodes[0].html.slice(0, 160)}`));
+        for (const each of violations) console.error(`${name} ${theme} ${width}: ${each}`);
+      }
       if (wide > 0) console.error(`${name} ${width}: ${wide} px too wide`);
       const path = `${out}/console-${name}${all ? `-${theme}-${width}` : ''}.png`;
       await page.screenshot({ path, fullPage: Boolean(all), optimizeForSpeed: false });

@@ -87,8 +87,9 @@ def app_of(
     server: dict[str, Any] | None = None,
     default: str = "",
     vendors: Mapping[str, Provider] = MappingProxyType({}),
+    lists: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> App:
-    """An application over these models and vendors, each also under `fake/NAME`."""
+    """An application over these models and vendors, each also under `fake/NAME`, and lists of them by name."""
     for name, model in models.items():
         model.name = name
     names = {f"fake/{name}": f"{name}/m" for name in (*models, *vendors)}
@@ -96,7 +97,7 @@ def app_of(
     settings = Settings.model_validate(
         {"default_model": first, "model_aliases": names, "server": {"traces": "on", **(server or {})}}
     )
-    router = Router({**models, **vendors}, aliases=names, default=names.get(first, first))
+    router = Router({**models, **vendors}, aliases={**names, **lists}, default=names.get(first, first))
     return App(AsyncClient(router=router, options=options_of(settings)), settings)
 
 

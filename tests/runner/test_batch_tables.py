@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +129,16 @@ def test_run_skips_what_is_up_to_date_and_never_reads_its_outputs(tmp_path: Path
     assert files_asked("Whose?") == ["Bob"]
     (folder / "b.docx.out.txt").unlink()
     assert files_asked("Whose?") == ["# O"]
+
+
+@pytest.mark.parametrize(("name", "library"), [("out.xlsx", "xlsxwriter"), ("out.parquet", "pyarrow")])
+def test_a_missing_library_is_noticed_before_the_first_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    (tmp_path / "in.csv").write_text("text\nAda is 36\n")
+    model = FakeModel(['{"name": "Ada", "age": 36}'])
+    with pytest.raises(ConfigError, match="pip install"):
+        batch(tmp_path / "in.csv", schema=PERSON, out=tmp_path / name, router=fake_router(model))
+    assert model.requests == []
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]

@@ -12,13 +12,20 @@ import pytest
 from slipform.addons.batch.call import Adapter
 from slipform.config import Settings, read_settings
 from slipform.engine.setup import Options
-from slipform.errors import ConfigError, JsonEnforcementError, SchemaViolationError, SlipformError, UpstreamTimeout
+from slipform.errors import (
+    AuthenticationError,
+    ConfigError,
+    JsonEnforcementError,
+    SchemaViolationError,
+    SlipformError,
+    UpstreamTimeout,
+)
 from slipform.ir import ModelRequest, ModelResponse
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.runner import run, run_report
 from slipform.schema import Schema
-from slipform.testing import Api, FakeModel, FakeVendor, hang
+from slipform.testing import Api, FakeModel, FakeVendor, Raw, hang, rate_limited, rejected
 from tests.conftest import PERSON
 from tests.runner.conftest import fake_router, settings_of
 from tests.waiting import for_ever
@@ -324,3 +331,24 @@ def test_a_call_that_failed_is_logged_with_its_time_and_its_attempt(
     fields = caplog.records[-1].__dict__["slipform"]
     assert (fields["attempts"], fields["outcome"]) == (1, "upstream_timeout")
     assert fields["latency"] >= 0
+
+
+@pytest.mark.usefixtures("vendor_key")
+def test_a_rate_limit_pauses_the_files_and_fails_none(tmp_path: Path) -> None:
+    answers: list[str | Raw] = [rate_limited(retry_after_ms=1), "fine", rate_limited(retry_after_ms=1), "fine", "fine"]
+    with FakeVendor(answers) as vendor:
+        settings = settings_of(vendor)
+        written = run("Tell me.", letters(tmp_path, "a.txt", "b.txt", "c.txt"), settings=settings, concurrency=1)
+        assert len(vendor.requests) == 5
+    assert [path.read_text() for path, _ in written] == ["fine"] * 3
+
+
+@pytest.mark.usefixtures("vendor_key")
+def test_after_a_wrong_key_no_other_file_is_asked_about(tmp_path: Path) -> None:
+    files = letters(tmp_path, "a.txt", "b.txt", "c.txt")
+    answers: list[str | Raw] = ["fine", rejected("wrong key", 401), rejected("wrong key", 401)]
+    with FakeVendor(answers) as vendor:
+        report = run_report("Tell me.", files, settings=settings_of(vendor), concurrency=1)
+        assert len(vendor.requests) == 2
+    assert [path.name for path, _ in report.written] == ["a.txt.out.txt"]
+    assert [type(error) for error in report.failures.values()] == [AuthenticationError] * 2

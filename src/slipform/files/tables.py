@@ -43,8 +43,11 @@ def write_table(path: Path | str, rows: Iterable[TableRow], columns: Sequence[st
 
 
 def writer_for(path: Path) -> _Write:
-    """Return the function that writes a table with this suffix; raises `ConfigError` if there is none."""
-    write = _WRITERS.get(path.suffix.lower())
+    """Return the function that writes a table with this suffix; raises `ConfigError` if there is none, or it cannot."""
+    suffix = path.suffix.lower()
+    write = _WRITERS.get(suffix)
+    if suffix in _LIBRARIES:
+        _LIBRARIES[suffix]()
     if write is None:
         raise ConfigError(
             "Tables of this kind cannot be written", where=str(path), hint=f"The endings are: {', '.join(_WRITERS)}."
@@ -219,6 +222,10 @@ def load_arrow() -> tuple[Any, Any]:
     except ImportError:
         raise ConfigError("Parquet needs pyarrow", hint="Run `pip install 'slipform[batch]'`.") from None
     return pa, pq
+
+
+_LIBRARIES: Final[Mapping[str, Callable[[], object]]] = {".xlsx": _load_xlsxwriter, ".parquet": load_arrow}
+"""What loads the library of a format, so that it is missed before the first row and not after the last."""
 
 
 def as_json(value: Any) -> bytes:

@@ -208,6 +208,7 @@ def _exchange(
     attempt = 0
     steps_down = 0
     waits: list[ModelWarning] = []
+    waited = 0.0
     while True:
         if first is None:
             prepared = endpoint.prepare(request, streamed=streamed)
@@ -244,10 +245,12 @@ def _exchange(
         pause = endpoint.retries.pause(attempt, retry_after)
         if pause is None or (deadline is not None and endpoint.clock() + pause >= deadline):
             error.details["attempts"] = attempt + 1
+            error.details["waited_seconds"] = round(waited, 2)
             raise error
         count_repeat(request.calls, f"{endpoint.name}/{request.model}", error)
         attempt += 1
         waits.append(_wait_note(error, pause))
+        waited += pause
         logger.info(
             "%s: request failed, error=%s, retry=%d, seconds=%.2f", error.where, type(error).__name__, attempt, pause
         )

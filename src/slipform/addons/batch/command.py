@@ -23,6 +23,7 @@ _Models: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--model", "-m", help="provider/model; default_model by default. Repeat it for fallback models."),
 ]
+_Concurrency: TypeAlias = Annotated[int, typer.Option(min=1, help="Concurrent calls, at most.")]
 
 
 class Format(StrEnum):
@@ -69,7 +70,7 @@ def run(
     ] = None,
     out_dir: Annotated[Path | None, typer.Option(help="Where answers go; beside each file by default.")] = None,
     model: _Models = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls, at most.")] = 4,
+    concurrency: _Concurrency = 4,
     again: Annotated[bool, typer.Option("--again", help="Ask about files whose answer is up to date, too.")] = False,
     log: Annotated[bool, typer.Option("--log", help="Write a line per call to standard error.")] = False,
     config: ConfigOption = None,
@@ -110,8 +111,12 @@ def run(
     for source, warnings in report.warnings.items():
         for warning in warnings:
             typer.secho(f"slipform: {source}: {warning.message}", err=True, fg="yellow")
+    sources_by_error: dict[str, list[Path]] = {}
     for source, error in report.failures.items():
-        typer.secho(f"slipform: {source}: {error}", err=True, fg="red")
+        sources_by_error.setdefault(str(error), []).append(source)
+    for text, (source, *others) in sources_by_error.items():
+        more = f" and {len(others):,} more" if others else ""
+        typer.secho(f"slipform: {source}{more}: {text}", err=True, fg="red")
     if report.failures:
         raise typer.Exit(Exit.INVALID)
 
@@ -134,7 +139,7 @@ def batch(
     key: Annotated[
         str | None, typer.Option(help="The column that identifies a row; number and content by default.")
     ] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls, at most.")] = 16,
+    concurrency: _Concurrency = 16,
     output_format: Annotated[
         Format | None, typer.Option("--format", help="Format of the results; by the file's extension by default.")
     ] = None,

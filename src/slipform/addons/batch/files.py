@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from slipform.addons.batch.call import Adapter, resolved_models
+from slipform.addons.batch.call import Adapter, FileRowCaller, FinishedRow, resolved_models, runner_router
 from slipform.addons.batch.file_rows import is_output, is_pattern, list_files
 from slipform.addons.batch.finished_files import FinishedFiles
-from slipform.addons.batch.scheduler import run_loop
+from slipform.addons.batch.jobs import Task
+from slipform.addons.batch.journal import JournalEntry
+from slipform.addons.batch.scheduler import answer_rows, run_loop
 from slipform.call_options import CallOptions, RunOptions, build_call_options, retrying
 from slipform.config import Settings, load_settings
 from slipform.enforce import Report
-from slipform.engine.setup import router_of
-from slipform.errors import ConfigError, SlipformError
-from slipform.files.reading import decode_text, read_file
+from slipform.errors import ConfigError, EnforcementError, SlipformError, UpstreamError
+from slipform.files.reading import decode_text
 from slipform.files.replacing import replacing
 from slipform.ir import ModelWarning
 from slipform.named_schemas import schema_named
@@ -106,19 +107,20 @@ def run_report(
     instructions_text = _read(instructions, "The instructions") if isinstance(instructions, Path) else instructions
     sources = _listed([Path(file) for file in files])
     targets = _targets(sources, None if out_dir is None else Path(out_dir), call.require_json)
-    router_in_use = router or router_of(effective, keyless=True)
+    router_in_use = router or runner_router(effective)
     try:
         first, *fallbacks = resolved_models(router_in_use, model)
         adapter = Adapter(router_in_use, first, retrying(effective), tuple(fallbacks))
         finished = FinishedFiles(_fingerprint(instructions_text, call, (first, *fallbacks)))
         models = finished.up_to_date(targets) if skip_up_to_date else {}
         pending = {source: target for source, target in targets.items() if source not in models}
-        file_run = _FileRun(adapter, instructions_text, call, finished if skip_up_to_date else None)
-        reports, failures = run_loop(lambda: file_run.answer_all(pending, concurrency))
+        writer = _FileWriter(adapter, instructions_text, call, pending, finished if skip_up_to_date else None)
+        if pending:
+            run_loop(lambda: writer.answer(concurrency))
     finally:
         if router is None:
             router_in_use.close()
-    return _report(targets, models, reports, failures)
+    return _report(targets, models, writer.reports, writer.failures)
 
 
 def _report(
@@ -165,43 +167,49 @@ def _call_options(settings: Settings, options: RunOptions) -> CallOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _FileRun:
-    """What all files of a run share."""
+class _FileWriter:
+    """Answers the rows of files as `batch` does, and writes each answer into a file."""
 
     adapter: Adapter
     instructions: str
     call: CallOptions
+    targets: Mapping[Path, Path]
     finished: FinishedFiles | None
     """Where outputs are recorded, if they are."""
+    reports: dict[Path, Report] = field(default_factory=dict)
+    failures: dict[Path, SlipformError] = field(default_factory=dict)
 
-    async def answer_all(
-        self, targets: Mapping[Path, Path], concurrency: int
-    ) -> tuple[dict[Path, Report], dict[Path, SlipformError]]:
-        """Return the report of each answer, and the errors of the others."""
-        remaining = iter(targets.items())
-        reports: dict[Path, Report] = {}
-        failures: dict[Path, SlipformError] = {}
+    async def ask(self, task: Task) -> FinishedRow:
+        """Return the finished row of a file; raises `UpstreamError` when the vendor fails."""
+        source = Path(task.key)
+        target = self.targets[source]
+        try:
+            outcome = await self.adapter.answer(self.instructions, task.row["text"], self.call)
+            await asyncio.to_thread(_write, target, outcome.text)
+            if self.finished is not None:
+                await asyncio.to_thread(self.finished.record, source, target, outcome.report.attempts[-1].model)
+        except (EnforcementError, ConfigError) as error:
+            return self.failed(task, error)
+        self.reports[source] = outcome.report
+        return FinishedRow(JournalEntry(task.number, task.key, True, b""))
 
-        async def work() -> None:
-            for source, target in remaining:
-                try:
-                    reports[source] = await self._answer(source, target)
-                except SlipformError as error:
-                    error.details.setdefault("file", str(source))
-                    failures[source] = error
+    def failed(self, task: Task, error: SlipformError) -> FinishedRow:
+        """Note why a file has no answer."""
+        error.details.setdefault("file", task.key)
+        self.failures[Path(task.key)] = error
+        return FinishedRow(JournalEntry(task.number, task.key, False, b""))
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(concurrency, len(targets))):
-                group.create_task(work())
-        return reports, failures
-
-    async def _answer(self, source: Path, target: Path) -> Report:
-        document = await asyncio.to_thread(read_file, source)
-        outcome = await self.adapter.answer(self.instructions, document.text, self.call)
-        await asyncio.to_thread(_write, target, outcome.text)
-        if self.finished is not None:
-            await asyncio.to_thread(self.finished.record, source, target, outcome.report.attempts[-1].model)
-        return outcome.report
+    async def answer(self, concurrency: int) -> None:
+        """Answer all files; one that no answer can be had for fails, and so do all others after a wrong key."""
+        tasks = [Task(number, str(source), {"file": str(source)}) for number, source in enumerate(self.targets, 1)]
+        try:
+            await answer_rows(
+                iter(tasks), FileRowCaller(self), lambda _row: None, concurrency=concurrency, window=len(tasks)
+            )
+        except UpstreamError as error:
+            for task in tasks:
+                if Path(task.key) not in self.reports and Path(task.key) not in self.failures:
+                    self.failed(task, error)
 
 
 def _write(target: Path, text: str) -> None:

@@ -266,9 +266,11 @@ class GeminiStreamEncoder:
         """Return the candidate of the last event: the finish reason, and calls that have not been sent yet."""
         refusal = "".join(choice.refusal)
         finish: FinishReason = "refusal" if refusal else choice.finish or "stop"
-        calls = [call for call in choice.calls.calls if (index, call.position) not in self._sent]
+        parts = [_call(call.close(self._id)) for call in choice.calls.calls if (index, call.position) not in self._sent]
+        if not parts and not refusal:
+            parts = [{"text": ""}]  # chat sessions of Google's SDKs drop a turn with an event that has no part
         candidate: dict[str, Any] = {
-            "content": {"parts": [_call(call.close(self._id)) for call in calls], "role": "model"},
+            "content": {"parts": parts, "role": "model"},
             "finishReason": _word(finish, choice.raw_finish),
             "index": index,
             **({**_said_of(self._extra, _OF_CANDIDATE), **_logprobs(self._extra)} if index == 0 else {}),

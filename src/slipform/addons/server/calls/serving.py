@@ -79,7 +79,7 @@ async def serve(
     console = state.console
     cycle = cycle_of(scope, send)
     own = authenticated_caller is not None
-    record.trace = console.trace(record, headers, deployment.settings.server, own=own)
+    record.trace = console.recording.trace(record, headers, deployment.settings.server, own=own)
     entry = console.history.begin(record)
     extra = (*cors_headers, (b"x-slipform-call", entry.encode())) if own else cors_headers
     out = RecordingSend(send, record, cycle, extra, None if record.trace is None else bytearray())

@@ -8,24 +8,26 @@ import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import orjson
 
 from slipform import __version__
-from slipform.addons.server.admission.admission import ANYBODY, Caller, is_loopback
+from slipform.addons.server.admission.admission import ANYBODY, Caller
 from slipform.addons.server.calls.endpoints import UnknownPathError
 from slipform.addons.server.calls.pages import WrongMethodError, openapi_bytes, spend
 from slipform.addons.server.console.access import ConsoleAccess, console_secret
 from slipform.addons.server.console.archive import CallArchive
+from slipform.addons.server.console.conversations import ConversationCall, link_calls, read_calls
 from slipform.addons.server.console.history import MOST_PINNED, CallHistory
 from slipform.addons.server.console.key_changes import budget_fields, create_key, edit_key, revoke_key
 from slipform.addons.server.console.other_workers import LAST_EVENT, OtherWorkers
+from slipform.addons.server.console.recording import Recording
 from slipform.addons.server.console.rows import FIELDS, matches, narrowest, parse_query
 from slipform.addons.server.console.schema_builder import build_schema
 from slipform.addons.server.console.static_files import ROOT, SECURITY_HEADERS, serve_page
@@ -39,7 +41,7 @@ from slipform.addons.server.http_server.asgi import (
     read_query,
     send_page,
 )
-from slipform.addons.server.observability.call_record import CallRecord, CallTrace, Header
+from slipform.addons.server.observability.call_record import Header
 from slipform.addons.server.observability.metrics import WorkerAddress
 from slipform.build_info import build_in_use
 from slipform.config import ServerSettings
@@ -55,15 +57,11 @@ _BATCH_SECONDS = 0.1
 _BYTES_PER_SECOND = 256 * 1024
 """The most that one open page is sent; slower clients get a gap."""
 _EVENT_ID = re.compile(r"[\w.,]{0,8192}", re.ASCII)
-_LONGEST_TRACING = 60.0
-_MOST_TRACED = 1000.0
-_SHARED = frozenset({"requests", "stats", "schemas", "providers", "keys", "me"})
+_SHARED = frozenset({"requests", "conversations", "stats", "schemas", "providers", "keys", "me"})
 """Views that all workers answer together."""
 _TALLIES = frozenset({"stats", "schemas", "providers"})
 _CHANGES = frozenset({"tracing", "requests", "lessons"})
 """What is changed in all workers."""
-_FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
-"""Headers of calls that came through another server: their callers may be on other machines."""
 _ABSENT = {
     "off": "Prompts and answers were not recorded when the call was made (`server.traces`).",
     "opted_out": "The caller asked not to be recorded (`x-slipform-trace: off` or `cache-control: no-store`).",
@@ -75,37 +73,6 @@ _ABSENT = {
 
 ServeCall = Callable[[str, Scope, Receive, Send, Caller], Awaitable[None]]
 """Answers a call of the API at a path, for an authenticated caller."""
-
-
-@dataclass(slots=True)
-class Tracing:
-    """Keep the words of calls for a while: of so many, of one model or key where it says so."""
-
-    until: float = 0.0
-    left: int = 0
-    model: str = ""
-    key: str = ""
-
-    @property
-    def is_on(self) -> bool:
-        """Whether it still lasts."""
-        return self.left > 0 and time.time() < self.until
-
-    def wants(self, record: CallRecord) -> bool:
-        """Whether the words of a call that is over are to be kept; counts it."""
-        fits = self.is_on and self.model in ("", record.model) and self.key in ("", record.caller)
-        self.left -= fits
-        return fits
-
-    def as_json(self) -> dict[str, Any] | None:
-        """What the page shows of it."""
-        if not self.is_on:
-            return None
-        return {"until": self.until, "left": self.left, "model": self.model or None, "key": self.key or None}
-
-
-def _has_failed(record: CallRecord) -> bool:
-    return record.outcome != "ok"
 
 
 class Console:
@@ -130,52 +97,10 @@ class Console:
         self._deployment = deployment
         self._serve_call = serve_call
         self._started = time.time()
-        self._tracing = Tracing()
-        self._is_recording = True
-        """Whether `traces: auto` keeps words; the page has a switch."""
-        self._privacy: tuple[ServerSettings | None, bool] = (None, False)
-        """Whether only the user of this machine can call, under these settings."""
+        self.recording = Recording(bound, deployment)
         self._draining = False
 
     # -- what the application tells ---------------------------------------------------------------
-
-    def trace(
-        self, record: CallRecord, headers: Mapping[bytes, bytes], settings: ServerSettings, *, own: bool = False
-    ) -> CallTrace | None:
-        """What keeps the words of a call that begins, if they are to be kept."""
-        mode = self._trace_mode(settings)
-        if settings.traces == "auto" and not settings.debug_traces and not _FORWARDED.isdisjoint(headers):
-            mode = "off"
-        if mode == "off" and not own and not self._tracing.until:
-            return None
-        if headers.get(b"x-slipform-trace") == b"off" or b"no-store" in headers.get(b"cache-control", b""):
-            record.words = "opted_out"
-        elif own or mode == "on":
-            return CallTrace(is_archived=own or settings.traces != "auto" or settings.debug_traces)
-        elif self._tracing.is_on:
-            return CallTrace(self._tracing.wants)
-        elif mode == "failures":
-            record.words = "failures"
-            return CallTrace(_has_failed)
-        return None
-
-    def _trace_mode(self, settings: ServerSettings) -> str:
-        """Return whether words are kept: `off`, `failures` or `on`."""
-        if settings.debug_traces:
-            return "on"
-        if settings.traces != "auto":
-            return settings.traces
-        if not self._is_recording:
-            return "off"
-        if self._privacy[0] is not settings:
-            self._privacy = (settings, self._is_private(settings))
-        return "on" if self._privacy[1] else "off"
-
-    def _is_private(self, settings: ServerSettings) -> bool:
-        """Return whether only the user of this machine can call: `bound` is None where another program serves."""
-        if self._bound is None or not is_loopback(self._bound) or settings.allowed_hosts:
-            return False
-        return not self._deployment().gate.guard.requires_key
 
     def drain(self) -> None:
         """Announce that the server stops, and end the event streams, which would keep it waiting."""
@@ -274,32 +199,39 @@ class Console:
 
     # -- what is read -----------------------------------------------------------------------------
 
-    async def _read(
-        self, name: str, rest: str, query: Mapping[str, str], caller: Caller, others: list[Any], *, alone: bool
-    ) -> Any:
+    def _tallies(self, name: str, rest: str, query: Mapping[str, str], others: list[Any], *, alone: bool) -> Any:
+        """Return figures of recent calls; `alone` what is added up with those of other workers."""
         from slipform.addons.server.console import views
 
         deployment = self._deployment()
         router = deployment.client.router
-        if rest and name not in ("requests", "schemas"):
+        window = min(max(_number(query.get("window"), 900.0), 10.0), 30 * 86400.0)
+        now = time.time()
+        share = views.tally_of(name, self._recent(now - window), window, now, router)
+        if alone:
+            return share
+        whole = reduce(views.added, others, share)
+        if name == "stats":
+            return views.stats(whole, window, now)
+        if name == "schemas":
+            documents = deployment.gate.schemas.documents
+            if rest:
+                whole = {rest: whole[rest]} if rest in whole else {}
+            return {name: views.schema_health(whole), "named": list(documents), "document": documents.get(rest)}
+        return {name: views.provider_health(router, whole)}
+
+    async def _read(
+        self, name: str, rest: str, query: Mapping[str, str], caller: Caller, others: list[Any], *, alone: bool
+    ) -> Any:
+        deployment = self._deployment()
+        if rest and name not in ("requests", "conversations", "schemas"):
             raise UnknownPathError(f"Unknown path: GET {API}{name}/{rest[:64]}")
         if name == "requests":
             return await self._request(rest, others) if rest else await self._rows(query, others)
+        if name == "conversations":
+            return await self._conversations(rest, others, alone=alone)
         if name in _TALLIES:
-            window = min(max(_number(query.get("window"), 900.0), 10.0), 30 * 86400.0)
-            now = time.time()
-            share = views.tally_of(name, self._recent(now - window), window, now, router)
-            if alone:
-                return share
-            whole = reduce(views.added, others, share)
-            if name == "stats":
-                return views.stats(whole, window, now)
-            if name == "schemas":
-                documents = deployment.gate.schemas.documents
-                if rest:
-                    whole = {rest: whole[rest]} if rest in whole else {}
-                return {name: views.schema_health(whole), "named": list(documents), "document": documents.get(rest)}
-            return {name: views.provider_health(router, whole)}
+            return self._tallies(name, rest, query, others, alone=alone)
         if name == "me":
             return await self._me(caller, others)
         if name == "models":
@@ -345,9 +277,9 @@ class Console:
             "started": self._started,
             "workers": {"count": self.workers.count, "reached": 1 + len(others)},
             "traces": {
-                "mode": self._trace_mode(server),
-                "switch": server.traces == "auto" and self._is_private(server),
-                "tracing": self._tracing.as_json(),
+                "mode": self.recording.mode(server),
+                "switch": server.traces == "auto" and self.recording.is_private(server),
+                "tracing": self.recording.as_json(),
             },
             "kept": sizes,
             "limits": {"bytes": server.console_bytes, "trace_bytes": server.trace_bytes, "pinned": MOST_PINNED},
@@ -414,6 +346,19 @@ class Console:
         row["absent"] = self._why_absent(row)
         return row
 
+    async def _conversations(self, identity: str, others: list[Any], *, alone: bool) -> Any:
+        """Return the conversation of a call, or the places of all calls in theirs; `alone` this worker's calls."""
+        index = self.history.conversations
+        index.keep(await asyncio.to_thread(read_calls, index.unread()))
+        calls = index.calls()
+        if alone:
+            return [msgspec.to_builtins(call) for call in calls]
+        calls += [msgspec.convert(call, ConversationCall) for share in others for call in share]
+        conversations = link_calls(calls)
+        if identity:
+            return {"calls": next((each for each in conversations if any(call["id"] == identity for call in each)), [])}
+        return {"places": {call["id"]: [at, len(each)] for each in conversations for at, call in enumerate(each, 1)}}
+
     def _why_absent(self, row: Mapping[str, Any]) -> str | None:
         """Why the words of a call are not here."""
         if row["trace"] is not None:
@@ -433,7 +378,7 @@ class Console:
         if (method, name) == ("POST", "rejudge"):
             return await _judge_again(payload)
         if name == "tracing" and method in ("POST", "DELETE"):
-            return self._trace_for_a_while(payload if method == "POST" else None)
+            return self._record(payload if method == "POST" else None)
         if (method, name, rest) == ("DELETE", "requests", ""):
             self.history.clear()
             if self.history.archive is not None:  # what the page reads next is to be without them
@@ -483,17 +428,20 @@ class Console:
         report = await asyncio.to_thread(probe, provider)
         return {"ok": report.ok, "text": report.text, "ms": round(report.seconds * 1000, 1)}
 
-    def _trace_for_a_while(self, payload: Mapping[str, Any] | None) -> dict[str, Any]:
-        self._is_recording = payload is not None
-        if payload is None or payload.get("recording") is True:
-            self._tracing = Tracing()
+    def _record(self, payload: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Record words as the page says, or with None no longer."""
+        if payload is None:
+            self.recording.stop()
+        elif payload.get("recording") is True:
+            self.recording.resume()
         else:
-            minutes = min(max(_number(payload.get("minutes"), 10.0), 0.0), _LONGEST_TRACING)
-            calls = int(min(max(_number(payload.get("count"), _MOST_TRACED), 1.0), _MOST_TRACED))
-            model = str(payload.get("model") or "")[:256]
-            key = str(payload.get("key") or "")[:256]
-            self._tracing = Tracing(time.time() + 60 * minutes, calls, model, key)
-        state = {"tracing": self._tracing.as_json()}
+            self.recording.start(
+                minutes=_number(payload.get("minutes"), 10.0),
+                calls=_number(payload.get("count"), math.inf),
+                model=str(payload.get("model") or "")[:256],
+                key=str(payload.get("key") or "")[:256],
+            )
+        state = {"tracing": self.recording.as_json()}
         self.history.tell("tracing", orjson.dumps(state))
         return state
 
@@ -518,7 +466,7 @@ class Console:
         await send({"type": "http.response.start", "status": 200, "headers": head})
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
-            hello = orjson.dumps({"fields": FIELDS, "tracing": self._tracing.as_json(), "draining": self._draining})
+            hello = orjson.dumps({"fields": FIELDS, "tracing": self.recording.as_json(), "draining": self._draining})
             missed = self.history.take(subscriber)
             start = b"event: hello\ndata: %s\n\n%s" % (hello, missed)
             # The id of the last event is that of all before it.

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from slipform.addons.server.console.archive import CallArchive
+from slipform.addons.server.console.conversations import Conversations, read_call
 from slipform.addons.server.console.events import Growth, Subscriber, positions_of
 from slipform.addons.server.console.rows import named, pack, row_of
 from slipform.addons.server.observability.call_record import MAX_TRACE_BYTES, CallRecord, CallTrace
@@ -82,6 +83,7 @@ class CallHistory:
         self._traces: OrderedDict[str, tuple[_Words, int]] = OrderedDict()
         """The words of calls, with their size."""
         self._trace_size = 0
+        self.conversations = Conversations()
         self._pinned: dict[str, tuple[bytes, bytes | None]] = {}
         self.subscribers: set[Subscriber] = set()
         """Who is told of calls."""
@@ -119,6 +121,8 @@ class CallHistory:
         elif trace is not None:
             record.words = "kept"
         row = row_of(record, identity)
+        if trace is not None:
+            self.conversations.add((row, trace, record))
         has_detail = row[-1] is not None
         if self.archive is None and not self.subscribers and not has_detail and (trace is None or trace.is_small):
             self._keep_row(row, _PLAIN_ROW_BYTES)
@@ -130,6 +134,7 @@ class CallHistory:
         words = None
         if trace is not None:
             words = _packed(trace, record)
+            self.conversations.keep({identity: read_call((row, trace, record))})  # what is packed may be cut
             self._keep_trace(identity, words, len(words))
         if self.archive is not None:
             is_archived = trace is not None and trace.is_archived
@@ -151,8 +156,9 @@ class CallHistory:
         self._traces[identity] = (words, size)
         self._trace_size += size
         while self._trace_size > self._max_trace_bytes:
-            _, (_, oldest) = self._traces.popitem(last=False)
-            self._trace_size -= oldest
+            removed, (_, size_of_removed) = self._traces.popitem(last=False)
+            self._trace_size -= size_of_removed
+            self.conversations.forget_words(removed)
 
     def _words_of(self, identity: str) -> bytes | None:
         """The words of a call as JSON, if they are kept."""
@@ -300,6 +306,7 @@ class CallHistory:
         """Forget everything but what is pinned."""
         self._rows.clear()
         self._traces.clear()
+        self.conversations.clear()
         self._size = self._trace_size = 0
         if self.archive is not None:
             self.archive.clear()

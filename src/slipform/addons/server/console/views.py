@@ -223,7 +223,7 @@ def provider_health(router: Router, entries: Mapping[str, Any]) -> list[dict[str
         elif failed and failed * 2 > entry["calls"]:
             state = "throttled" if "429" in entry["errors"] else "failing"
         else:
-            state = "ok" if entry["calls"] else "not asked"
+            state = "ok" if entry["calls"] else "unused"
         listed.append(
             {
                 "name": name,

@@ -70,6 +70,7 @@ export function stage(row) {
   if (row.stage === 'first' && row.fallbacks) [text, look] = ['⇢ fallback', 'warn'];
   else if (row.stage === 'first' && (row.waited || row.detail?.notes?.includes('vendor_retried'))) [text, look] = ['↻ after a wait', 'warn'];
   else if (row.outcome === 'refusal') text = '✗ refused';
+  else if (row.stage === 'failed' && row.status >= 400) text = `✗ failed, ${row.status}`;
   return h('span', { class: `pill ${look}` }, text);
 }
 

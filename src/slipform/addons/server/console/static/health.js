@@ -63,7 +63,7 @@ async function schema(main, state, name) {
       !document && fields.length ? h('div.heat', {}, fields.map((one) => heat([field(one.schema_path), h('span.label', ` · ${models(one.models)}`)], one.count, total))) : null,
       fields.length ? null : h('p', { class: total ? 'good' : 'muted' }, total ? '✓ no field was violated' : 'No call has asked for it yet.')),
     document ? h('div.stack', {},
-      h('section.card', h('h2', 'Strict mode'), strict.length ? [h('p.muted', 'For vendors that take only strict schemas, slipform changes this on the way and back:'), h('ul.plain', {}, strict.map((each) => h('li', {}, each)))] : checked.problems.length ? h('p.bad', {}, checked.problems[0].message) : h('p.good', '✓ strict as it is')),
+      h('section.card', h('h2', 'Strict mode'), strict.length ? [h('p.muted', 'For vendors that take only strict schemas, slipform changes this on the way and back:'), h('ul.plain', {}, strict.map((each) => h('li', {}, each)))] : checked.problems.length ? h('p.bad', {}, checked.problems[0].message) : h('p.good', '✓ already strict-mode compatible')),
       h('section.card', h('h2', 'A valid answer'), checked.example === null ? h('p.muted', 'None could be made.') : h('pre.pour', { tabindex: '0', 'aria-label': 'A valid answer' }, JSON.stringify(checked.example, null, 2)))) : null),
   document ? h('section.card', h('h2', 'How each vendor handles this schema'), ledger(checked)) : null);
   return {};

@@ -5,7 +5,7 @@ import { ago, copy, count, h, head, money, none, replace, table } from './dom.js
 const PERIODS = ['', 'hour', 'day', 'week', 'month'];
 const LIMITS = [['models', 'models, with commas', 'text'], ['requests_per_minute', 'calls per minute', 'number'], ['max_concurrent', 'calls at a time', 'number'], ['max_cost', 'budget, money', 'number'], ['max_tokens', 'budget, tokens', 'number'], ['expires', 'expires (30d, a date)', 'text']];
 
-const spent = (key) => (key.spend ? `${money(key.spend.spent.cost)}${key.spend.limits.cost ? ` of ${money(key.spend.limits.cost)}` : ''} · ${count(key.spend.spent.tokens)} tokens · ${count(key.spend.requests)} calls` : none);
+const spent = (key) => (key.spend ? `${money(key.spend.spent.cost)}${key.spend.limits.cost ? ` of ${money(key.spend.limits.cost)}` : ''} · ${count(key.spend.spent.tokens)}${key.spend.limits.tokens ? ` of ${count(key.spend.limits.tokens)}` : ''} tokens · ${count(key.spend.requests)} calls` : none);
 const shown = (value) => (value === null || value === undefined ? '' : Array.isArray(value) ? value.join(', ') : String(value));
 
 /** A form with the limits of a key; `send` is given what differs from `key`, if there is one. */
@@ -50,6 +50,6 @@ export async function keys(main, state) {
   const standing = (key) => (key.disabled ? h('span.pill.bad', 'disabled') : key.operator ? h('span.pill.note-c', 'operator') : h('span.pill.good', 'in use'));
   replace(main, head('Keys', 'Who may call, within which limits, and what they have spent.'), !me.keys
     ? h('div.card.empty', h('h2', 'No keys'), h('p', 'Anybody who reaches this server may call it. Name a key file in the settings (`server.keys_file`), and make the first key:'), h('pre', 'slipform keys add NAME --operator'))
-    : h('div.stack', {}, h('section.card', {}, h('h2', 'New key'), create()), box, h('div.card', {}, table(['name', 'id', 'models', 'per minute', 'spent', 'last used', 'expires', 'state', 'change'], found.keys.map((key) => [key.name, h('code', {}, key.id), key.models ? key.models.join(', ') : 'all', key.requests_per_minute || none, spent(key), ago(key.last_used), key.expires || none, standing(key), actions(key)]), 'Keys'))));
+    : h('div.stack', {}, h('section.card', {}, h('h2', 'New key'), create()), box, h('div.card.key-list', {}, table(['name', 'id', 'models', 'per minute', 'spent', 'last used', 'expires', 'state', 'change'], found.keys.map((key) => [key.name, h('code', {}, key.id), key.models ? key.models.join(', ') : 'all', key.requests_per_minute || none, spent(key), ago(key.last_used), key.expires || none, standing(key), actions(key)]), 'Keys'))));
   return {};
 }

@@ -45,10 +45,10 @@ export function outcomeCard(row, trace) {
   const code = row.outcome === 'ok' ? null : row.outcome;
   const lines = [];
   if (code && !refusal) lines.push(h('p', {}, h('b', {}, `✗ ${row.status ? `${row.status} ` : ''}${code.replaceAll('_', ' ')}`)), error?.message ? h('blockquote', {}, error.message) : h('p.muted', {}, 'The words of the error were not recorded.'));
-  if (!row.attempts && error?.details?.attempts > 1) lines.push(h('p', {}, `The vendor was asked ${error.details.attempts} times, with a pause after each failure.`));
+  if (!row.attempts && error?.details?.attempts > 1) lines.push(h('p', {}, `The vendor was called ${error.details.attempts} times${error.details.waited_seconds ? `; slipform waited ${error.details.waited_seconds} s in between` : ''}.`));
   if (refusal) lines.push(h('p', {}, h('b', {}, 'The model declined:')), h('blockquote', {}, refusal));
   if (failed.length) lines.push(h('p', {}, h('b', {}, row.outcome === 'ok' ? `${row.upstream_model || row.model} answered after ${failed.length === 1 ? 'another model' : `${failed.length} other models`} failed:` : 'Models that failed before:')), table(['model', 'why'], failed.map((each) => [each.model, `${each.code}${each.message ? `: ${each.message}` : ''}`]), 'Models that failed'));
-  if (waited) lines.push(h('p', {}, h('b', {}, `The vendor was asked again ${waited === 1 ? 'once' : `${waited} times`} before it answered:`)), waits.length ? h('ul', {}, waits.map((each) => h('li', {}, each.message))) : null);
+  if (waited) lines.push(h('p', {}, h('b', {}, `The vendor was called again ${waited === 1 ? 'once' : `${waited} times`} before it answered:`)), waits.length ? h('ul', {}, waits.map((each) => h('li', {}, each.message))) : null);
   const advice = ADVICE[refusal ? 'refusal' : error?.code] || ADVICE[code];
   if (lines.length && advice) lines.push(h('p', {}, h('b', {}, 'What to do: '), advice));
   return lines.length ? h('section.card.outcome', { 'aria-label': 'What happened' }, lines) : null;

@@ -97,7 +97,7 @@ function toolsView({ body, row, trace }) {
   const calls = callsOf(trace);
   const earlier = earlierCalls(body);
   const tries = trace?.calls || [];
-  const retried = tries.slice(0, -1).map((verdicts, index) => (verdicts.length ? [h('h3', `Calls of attempt ${index + 1}, which was asked again`), attemptCalls(verdicts)] : null));
+  const retried = tries.slice(0, -1).map((verdicts, index) => (verdicts.length ? [h('h3', `Calls of attempt ${index + 1}, which was retried`), attemptCalls(verdicts)] : null));
   return [retried, h('h3', 'Calls of this answer'), calls.length ? callsView(calls, tries.at(-1)) : attemptCalls(tries.at(-1)) || h('p.muted', {}, row.stream && !trace?.report ? 'The calls of a stream that passed through are under Raw.' : 'The model called no tool.'),
     earlier.length ? [h('h3', 'Calls before, with their results'), table(['tool', 'arguments', 'result'], earlier.map((each) => [each.name, h('code', {}, JSON.stringify(each.args).slice(0, 300)), each.result === undefined ? none : String(each.result).slice(0, 300)]), 'Calls before')] : null,
     h('h3', 'Tools offered'), toolsOf(body).map((each) => h('details', h('summary', h('code', {}, each.name), ` ${each.description.slice(0, 120)}`), each.schema ? argumentsBox(each.schema) : null))];

@@ -153,7 +153,7 @@ export async function playground(main, state) {
       replace(view.badge, report ? `✓ valid, ${how}` : '✓ done');
       replace(view.status, `${round}first ${ms(first)} · ${ms(performance.now() - began)} · ${usage ? `${count(usage.prompt_tokens)} / ${count(usage.completion_tokens)} tokens` : none} · ${money(report?.cost)} `, id ? h('a', { href: `/console/r/${id}` }, 'see the pour') : null);
       const value = schema && !calls.length ? parsePartial(text) : undefined;
-      const goOn = h('button', { onclick: () => { turns.answer(prompt.value, text, calls); prompt.value = ''; turns.node.scrollIntoView({ block: 'center' }); } }, calls.length ? 'Give the results of its calls' : 'Ask on from here');
+      const goOn = h('button', { onclick: () => { turns.answer(prompt.value, text, calls); prompt.value = ''; turns.node.scrollIntoView({ block: 'center' }); } }, calls.length ? 'Give the results of its calls' : 'Continue from here');
       replace(view.box, value === undefined ? text && plain() : tree(schema, value), callsView(calls.map((each) => ({ name: each.function.name, args: each.function.arguments, id: each.id })), report ? calls.map((each) => ({ id: each.id })) : null), h('p', {}, goOn));
       return value ?? text;
     } catch (error) {

@@ -1,6 +1,7 @@
 // One call: its answer being poured, its attempts side by side, what was repaired, patched and lost, and how to repeat it.
 import { get, del, listen, post, put } from './api.js';
 import { copiesOf } from './code.js';
+import { showConversation } from './conversation.js';
 import { clock, copy, count, download, h, icon, money, ms, none, replace, stage } from './dom.js';
 import { outcomeCard } from './outcome.js';
 import { attemptCalls, callsView, panels } from './panels.js';
@@ -117,7 +118,7 @@ function over(main, state, row) {
     const fault = attempt.stream?.fault;
     if (shown) replace(boxes[index], ribbon(shown, ends.get(index + 1) === shown && fault ? unitsBefore(shown.received, fault.at) : null, ends.get(index + 1) !== shown));
     else if (shown === null) replace(boxes[index], h('p.muted', 'not yet'));
-    else replace(boxes[index], attempt.stream ? countsRibbon(attempt.stream) : null, trace?.texts[index] ? h('pre.pour', { tabindex: '0', 'aria-label': `What the model wrote in attempt ${index + 1}` }, trace.texts[index].slice(0, 65536)) : null);
+    else replace(boxes[index], attempt.stream ? countsRibbon(attempt.stream) : null, attempt.outcome === 'refusal' ? h('p.muted', 'Its refusal is above.') : null, trace?.texts[index] ? h('pre.pour', { tabindex: '0', 'aria-label': `What the model wrote in attempt ${index + 1}` }, trace.texts[index].slice(0, 65536)) : null);
   };
   const view = panels({ row, trace, body, schema, attempts, answer });
   let play = null;
@@ -144,9 +145,12 @@ function over(main, state, row) {
   const save = () => download('call.slipform.json', JSON.stringify({ slipform: 1, call: row }, null, 1));
   const file = state.imported === row;
   const nothing = total === 0 ? h('p.muted', {}, row.attempts ? '✓ One attempt, valid as it came.' : row.outcome === 'ok' ? 'Nothing was enforced: the call went through as it was.' : `The call ended before a model answered: ${row.outcome}.`) : null;
+  const conversation = h('div');
+  if (!file) showConversation(conversation, row).catch(() => {}); // the page is of use without it
   replace(main, header(state, row, copyMenu, body ? h('button', { onclick: () => { state.draft = view.draft(); state.go('/console/playground'); } }, icon('playground'), 'Playground') : null, file ? h('span.pill.note-c', 'from a file') : pin, h('button', { onclick: save }, icon('save'), 'Export')),
     h('dl.figures.small', {}, figure('total', ms(row.ms)), figure('first byte', ms(row.first_ms)), figure('overhead', ms(row.overhead_ms)), figure('tokens in / out', row.input === null && row.output === null ? none : `${count(row.input)} / ${count(row.output)}`), figure('cost', money(row.cost)), figure('attempts', row.attempts || none), figure('fallbacks', count(row.fallbacks))),
     row.absent ? h('p.note', {}, row.absent, ' ', row.words === 'off' ? recordFromNowOn() : null) : null,
+    conversation,
     outcomeCard(row, trace),
     play ? play.node : null,
     h('div', { class: evidence.size ? 'split even' : 'split' }, h('section.card', { 'aria-label': 'Answer by schema' }, h('h2', 'Answer'), treeBox), h('section', { 'aria-label': 'The pour' }, h('div.columns', {}, columns), nothing ? h('div.card', {}, nothing) : null, list.length || attempts.some((each) => each.stream) ? legend() : null)),
@@ -168,6 +172,6 @@ function column(attempt, index, box, total, hasCalls) {
   return h('section.card.attempt', { 'aria-label': `Attempt ${index + 1}` },
     h('div.who', h('h3', {}, total > 1 ? `Attempt ${index + 1}` : 'The model wrote'), attempt.outcome ? h('span', { class: `pill ${isGood ? 'good' : 'bad'}` }, isGood ? '✓ valid' : `✗ ${attempt.outcome.replaceAll('_', ' ')}`) : null, fault ? h('span.pill.bad', { title: fault.message || '' }, `stopped at byte ${fault.byte}`) : null,
       h('span.label', [attempt.model, attempt.seconds !== undefined && attempt.seconds !== null ? ms(attempt.seconds * 1000) : null, attempt.cost ? money(attempt.cost) : null].filter(Boolean).join(' · '))),
-    attempt.asked && index > 0 ? h('div.said', { tabindex: '0', role: 'region', 'aria-label': `What attempt ${index + 1} was asked` }, h('b', 'asked again'), h('pre', {}, attempt.asked)) : null, box,
+    attempt.asked && index > 0 ? h('div.said', { tabindex: '0', role: 'region', 'aria-label': `What attempt ${index + 1} was asked` }, h('b', 'retry prompt'), h('pre', {}, attempt.asked)) : null, box,
     (attempt.violations || []).length && !hasCalls ? h('ul.bad', {}, attempt.violations.slice(0, 20).map((each) => h('li', {}, each.message ? `${each.path} ${each.message}` : `${each.keyword} at ${each.schema_path} ×${each.count}`))) : null);
 }

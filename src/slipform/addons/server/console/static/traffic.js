@@ -1,5 +1,6 @@
 // The list of calls: moves as they come, keeps the one in focus where it is, and makes only the rows that are seen.
 import { get } from './api.js';
+import { places } from './conversation.js';
 import { clock, copy, count, h, head, icon, money, ms, none, replace, stage, width } from './dom.js';
 import { curl, runSample } from './sample.js';
 
@@ -23,6 +24,7 @@ export async function traffic(main, state) {
   let narrowest = null;
   let unreachable = 0;
   const fresh = new Set();
+  const conversations = places(() => soon());
 
   const search = h('input', { id: 'search', type: 'search', value: query, placeholder: 'model:gpt*  schema:invoice  stage:failed  ms:>2000', 'aria-label': 'Filter calls' });
   const pause = h('button', { 'aria-pressed': 'false', class: 'pause' }, icon('pause'), 'Pause');
@@ -52,7 +54,9 @@ export async function traffic(main, state) {
 
   function cells(row) {
     const tokens = row.input === null && row.output === null ? none : `${count(row.input)} / ${count(row.output)}`;
-    return [[clock(row.at), 'time'], [[row.model || none, h('span.api', {}, row.api.replace('openai-', ''))], 'model'], [row.schema || none, 'mid'], [stage(row), ''], [row.attempts || none, 'wide num'], [took(row), 'mid'], [tokens, 'wide num'], [money(row.cost), 'wide num'], [row.caller || none, 'wide']]
+    const [at, of] = conversations.of(row.id) || [];
+    const turn = of ? h('span.place', { title: `Call ${at} of ${of} of a conversation` }, `${at}/${of}`) : null;
+    return [[clock(row.at), 'time'], [[row.model || none, h('span.api', {}, row.api.replace('openai-', '')), turn], 'model'], [row.schema || none, 'mid'], [stage(row), ''], [row.attempts || none, 'wide num'], [took(row), 'mid'], [tokens, 'wide num'], [money(row.cost), 'wide num'], [row.caller || none, 'wide']]
       .map(([content, look]) => h('span', { class: look }, content));
   }
 
@@ -60,9 +64,10 @@ export async function traffic(main, state) {
   const made = new Map();
   function rowNode(row, isChosen) {
     const old = made.get(row.id);
-    if (old?.row === row && old.poured === row.poured && old.isChosen === isChosen) return old.node;
+    const place = String(conversations.of(row.id));
+    if (old?.row === row && old.poured === row.poured && old.isChosen === isChosen && old.place === place) return old.node;
     const node = h('a', { class: `call${isChosen ? ' chosen' : ''}${fresh.delete(row.id) ? ' fresh' : ''}`, href: `/console/r/${row.id}`, 'data-id': row.id, title: row.outcome === 'ok' || row.stage === 'under_way' ? null : row.outcome }, cells(row));
-    made.set(row.id, { row, poured: row.poured, isChosen, node });
+    made.set(row.id, { row, poured: row.poured, isChosen, place, node });
     return node;
   }
 
@@ -193,11 +198,12 @@ export async function traffic(main, state) {
     draw();
   };
   await load();
+  conversations.read();
   const beat = setInterval(() => summarise(), 1000);
   return {
-    events: { begin: onRow, end: onRow, gap: load, pour: onPour },
+    events: { begin: onRow, end: (row) => { onRow(row); conversations.later(row); }, gap: load, pour: onPour },
     keys: { j: () => move(1), k: () => move(-1), Enter: () => { if (chosen >= 0) state.go(`/console/r/${rows[chosen].id}`); } },
-    close: () => { clearInterval(beat); clearTimeout(reloading); resize.disconnect(); },
+    close: () => { clearInterval(beat); clearTimeout(reloading); conversations.close(); resize.disconnect(); },
   };
 }
 
