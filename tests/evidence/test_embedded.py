@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from slipform.ir.reducer import fold_chunks
 from slipform.addons.local.call import prepare
 from slipform.addons.local.llama import AdmittedTokens
 from slipform.ir import Message, ModelRequest, Sampling
 from slipform.ir.logprobs import tokens_of
+from slipform.ir.reducer import fold_chunks
 from slipform.ir.request import Guard
 from slipform.schema import ResponseFormat, Schema
 from tests.evidence.test_confidence import as_logprobs, cut

@@ -209,9 +209,7 @@ def _usage_of_line(codec: Codec, body: bytes) -> Usage | None:
 
 def _object_at(body: bytes, at: int) -> Any:
     """The object that follows a name; None when something else does."""
-    if body.startswith(
-        (b":{", b": {"), at
-    ):  # most have no objects in them
+    if body.startswith((b":{", b": {"), at):  # most have no objects in them
         try:
             return orjson.loads(body[body.index(b"{", at) : body.index(b"}", at) + 1])
         except ValueError:
