@@ -19,7 +19,7 @@ from slipform.addons.batch.jobs import BatchJob
 from slipform.config import Settings
 from slipform.enforce import Budget
 from slipform.engine.setup import Options
-from slipform.errors import ConfigError, UpstreamError
+from slipform.errors import AuthenticationError, ConfigError, UpstreamError
 from slipform.prices import Price
 from slipform.providers.concurrency import throttled
 from slipform.providers.http import HttpProvider
@@ -278,6 +278,20 @@ def test_a_vendor_without_a_batch_api_says_so_before_anything_is_sent(tmp_path: 
     router = Router({"groq": HttpProvider("groq", api_key="any-key")}, default="groq/any")
     with pytest.raises(ConfigError, match="no batch API of 'groq'"):
         job_for(tmp_path, BatchVendor("openai", good), router)
+
+
+def test_a_missing_key_ends_the_job_without_a_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    vendor = BatchVendor("anthropic", good)
+    provider = HttpProvider("anthropic", base_url=BASES["anthropic"], transport=DirectTransport(vendor))
+    router = Router({"anthropic": provider}, default="anthropic/claude-opus-5-5")
+    with pytest.raises(AuthenticationError, match="no API key"):
+        start(job_for(tmp_path, vendor, router), router, policy=BatchPolicy(sleep=no_sleep))
+    assert "searching" not in caplog.text
+    run(tmp_path, vendor)
+    check(tmp_path, 60)
 
 
 def test_a_job_through_batches_is_not_continued_live(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import orjson
 
 from slipform.addons.batch.scheduler import is_temporary
 from slipform.codecs.batches import BatchApi, BatchCall, BatchRequest, BatchStatus, find_batch_api
-from slipform.errors import ConfigError, RateLimitError, UpstreamError
+from slipform.errors import AuthenticationError, ConfigError, RateLimitError, UpstreamError
 from slipform.files.replacing import replacing
 from slipform.providers import Provider
 from slipform.providers.forward import Forwarded, Route
@@ -195,7 +195,7 @@ def batches_of(router: Router, models: Sequence[str]) -> VendorBatches:
 
 
 def _is_unclear(error: UpstreamError) -> bool:
-    if isinstance(error, RateLimitError):
+    if isinstance(error, RateLimitError | AuthenticationError):
         return False
     if error.status is None:
         return error.details.get("phase") not in ("connect", "send")
