@@ -124,17 +124,19 @@ def test_a_schema_that_gemini_finds_too_deep_goes_another_way_and_others_do_not(
 
 def test_a_schema_without_a_place_in_the_native_channel_is_not_even_tried_there() -> None:
     many = {f"p{at}": {"type": "string"} for at in range(5_001)}
-    schema = {"type": "object", "properties": many, "required": ["p0"], "additionalProperties": False}
+    wide = {"type": "object", "properties": many, "required": ["p0"], "additionalProperties": False}
+    schema = {"type": "object", "properties": {"rows": {"type": "array", "items": wide}}, "required": ["rows"]}
+    value = {"rows": [{"p0": "x"}]}
 
     def script(received: Received) -> Step:
-        return Answer(calling(("output", {"p0": "x"}))) if channel(received) == "tool" else json.dumps({"p0": "x"})
+        return Answer(calling(("output", value))) if channel(received) == "tool" else json.dumps(value)
 
     with FakeVendor(script) as vendor:
         result = client_for(vendor).ask_full(schema, "Fill this in.")
-    assert result.value == {"p0": "x"}
+    assert result.value == value
     assert [channel(request) for request in vendor.requests] == ["tool"]
     assert [attempt.strategy.value for attempt in result.report.attempts] == ["tool"]
-    assert any("5001 properties" in warning.message for warning in result.report.warnings)
+    assert any("5002 properties" in warning.message for warning in result.report.warnings)
 
 
 def test_a_server_that_ignores_the_schema_is_shown_it_from_then_on() -> None:

@@ -123,6 +123,8 @@ OTHER_REQUESTS: dict[str, Any] = {
 """One other value for every field of a request that may change its answer."""
 SAME_ANSWER = {"model", "metadata", "timeout", "calls", "tells_schema", "frame", "cache_prefix"}
 """The fields that do not: the key has the model's full name instead, the others are not sent or only mark what is."""
+SET_LATER = {"continues", "can_split", "beside"}
+"""The fields that are set while a call is answered, when the key is there already."""
 
 
 def test_every_field_of_a_request_belongs_to_the_cache_key_or_is_listed_as_one_that_does_not() -> None:
@@ -134,7 +136,7 @@ def test_every_field_of_a_request_belongs_to_the_cache_key_or_is_listed_as_one_t
         call = Inbound(find_api("openai-chat"), ServedRequest(request), CallRecord("r"), ("fake/m",))
         return cache._key(call, ["fake/m"], "")
 
-    assert {*OTHER_REQUESTS, *SAME_ANSWER} == {*ModelRequest.__struct_fields__}
+    assert {*OTHER_REQUESTS, *SAME_ANSWER, *SET_LATER} == {*ModelRequest.__struct_fields__}
     changed = {name: key(request.replace(**{name: value})) for name, value in OTHER_REQUESTS.items()}
     assert None not in changed.values()
     assert [name for name, other in changed.items() if other == key(request)] == []
