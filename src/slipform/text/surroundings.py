@@ -34,6 +34,11 @@ _LABELLED: Final = re.compile(
 """After the JSON: a name without quotes and a value, which may be a member or a line of words."""
 _COMMA_AND_QUOTE: Final = re.compile(r"\s*+,\s*+([\"'“][^\n]{0,40})")
 """After the JSON: what begins like another member, and is not one that can be read."""
+_CORRECTED: Final = re.compile(
+    r"\b(\w[\w-]{0,40}+)[\"'`*]{0,3} (?:should|must) (?:actually |really |rather )?be "
+    r"(?:[-+]?\d|[\"'“`]|true\b|false\b|null\b)"
+)
+"""After the JSON: a name which should have another value."""
 _MAX_SENTENCE: Final = 400
 """Characters around the JSON in which a text may say that it has no answer."""
 _IN_SENTENCE: Final = re.compile(
@@ -125,6 +130,10 @@ def _key_outside(text: str, loaded: Loaded) -> LoadWarning | None:
     if member is not None:
         message = f"{member.group(1)} after the JSON that was taken begins like a key: there may be more of it."
         return LoadWarning("key_outside", member.start(1), message, is_doubt=True)
+    correction = _CORRECTED.search(text, loaded.end) if text.find(" be ", loaded.end) >= 0 else None
+    if correction is not None and f'"{correction.group(1)}"' in text[loaded.start : loaded.end]:
+        message = f"The text after the JSON says that {correction.group(1)} should be another value."
+        return LoadWarning("key_outside", correction.start(), message, is_doubt=True)
     line = _LABELLED.match(text, loaded.end)
     if line is None:
         return None

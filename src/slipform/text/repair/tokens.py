@@ -139,8 +139,8 @@ GOES_ON: Final = re.compile(
     rf"\s*+(?:[\"'“”‘’{{\[]|[-+.]?\d|(?:true|false|null|True|False|None)\b)[^}}\]]{{0,400}}+[}}\]]"
 )
 """After a document: a key and its value, however they are quoted, and a bracket that closes them."""
-PREFIX: Final = re.compile(r"[bBuUrRfF]{1,2}(?=([\"'])[^\"'\n]*+\1\s*+[,:}\])])")
-"""The letters before a Python string: b'…', u"…"."""
+PREFIX: Final = re.compile(r"(?:[bBuUrRfF]|[=>@$]){1,2}(?=([\"'])[^\"'\n]*+\1\s*+[,:}\])])")
+"""What another language writes before a string: b'…', u"…", @"…", and the rest of an assignment by `:=`."""
 INVISIBLE: Final = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u0085\u00a0\u00ad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]++"
 )
