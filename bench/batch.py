@@ -2,6 +2,7 @@
 
     python -m bench.batch                     5,000 rows, and memory for 100,000
     python -m bench.batch --memory 1000000    memory for a million: some minutes
+    python -m bench.batch --ray               rows per second of one Ray node beside this machine alone
 
 The provider is a canned server in a process of its own, without latency and with the little that real ones have at the
 very least. The clients send the same bodies, as many at a time. "Without HTTP" is a batch whose provider is a stub in
@@ -23,6 +24,8 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
+from typing import Literal, get_args
 from unittest import mock
 
 import orjson
@@ -161,6 +164,7 @@ def timed(
     model: str,
     settings: Settings | None = None,
     router: Router | None = None,
+    engine: Literal["local", "ray"] = "local",
 ) -> tuple[float, float]:
     """The same of any batch of this input; the CPU of helpers counts, and the time until they are there."""
     out = path.with_name("out.jsonl")
@@ -174,6 +178,7 @@ def timed(
         concurrency=concurrency,
         settings=settings,
         router=router,
+        engine=engine,
     )
     taken = time.perf_counter() - wall, cpu_seconds() - cpu
     if summary.done != summary.rows or summary.failed:
@@ -206,6 +211,37 @@ def speed(rows: int, concurrency: int, latency: float, passes: int) -> None:
     for name, (wall, cpu) in found.items():
         against = "" if name.startswith("batch") else f"{wall / found['batch'][0]:.2f}"
         print(f"{name:20} {1 / wall:8,.0f} {cpu * 1e6:11.0f} {against:>30}")
+
+
+def on_ray(rows: int, concurrency: int, passes: int) -> None:
+    """Print the rows per second of a Ray node with one processor beside those of one process.
+
+    Two lengths are run, and their difference is what counts: starting an actor takes seconds, however many rows follow.
+    """
+    import ray
+
+    os.environ["BENCH_KEY"] = "x"  # the workers' environment is that of Ray's start
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    with tempfile.TemporaryDirectory() as folder, provider(0.0) as url:
+        settings = read_settings(f"providers: {{bench: {{kind: openai, base_url: '{url}', api_key_env: BENCH_KEY}}}}")
+        paths = [Path(folder) / f"{count}.jsonl" for count in (rows, 3 * rows)]
+        for path, count in zip(paths, (rows, 3 * rows), strict=True):
+            write_rows(path, count)
+
+        def seconds(path: Path, count: int, engine: Literal["local", "ray"]) -> float:
+            wall, _ = timed(path, concurrency, model=f"bench/{MODEL}", settings=settings, engine=engine)
+            return wall * count
+
+        ratios = []
+        for _ in range(passes):
+            rates = {}
+            for engine in get_args(Literal["local", "ray"]):
+                short = seconds(paths[0], rows, engine)
+                rates[engine] = 2 * rows / (seconds(paths[1], 3 * rows, engine) - short)
+            ratios.append(rates["ray"] / rates["local"])
+            print(f"local {rates['local']:,.0f} rows/s, one Ray node {rates['ray']:,.0f}: {ratios[-1]:.2f}", flush=True)
+    record("ray", {"ratio": median(ratios)})
+    print(f"median {median(ratios):.2f}")
 
 
 def best_of(measures: Mapping[str, Callable[[], tuple[float, float]]], passes: int) -> dict[str, tuple[float, float]]:
@@ -341,9 +377,13 @@ def main() -> None:
     options.add_argument("--concurrency", type=int, default=32)
     options.add_argument("--passes", type=int, default=3)
     options.add_argument("--memory", type=int, default=100_000)
+    options.add_argument("--ray", action="store_true")
     given = options.parse_args()
     if given.serve is not None:
         serve(given.serve)
+        return
+    if given.ray:
+        on_ray(given.rows, given.concurrency, given.passes)
         return
     if given.rows:
         for latency in (0.0, 0.02, 0.1):

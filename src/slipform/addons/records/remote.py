@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slipform.addons.batch.call import runner_router
-from slipform.addons.batch.ray import ActorPool, actor_pool, portable_schema
+from slipform.addons.batch.ray import ActorPool, TaskActor, actor_pool, portable_schema
 from slipform.addons.records.calls import FinishedCall
 from slipform.addons.records.folders import FilesJob, FilesSummary, extract_files
 from slipform.addons.records.merging import MergeOptions
@@ -68,10 +68,11 @@ class PieceTask:
     form: QuestionForm
 
 
-class PieceActor:
-    """A Ray actor that asks about pieces, as many at a time as it is given, with one client and one event loop."""
+class PieceActor(TaskActor):
+    """A Ray actor that asks about pieces with one client and one event loop."""
 
     def __init__(self, spec: ExtractorSpec) -> None:
+        super().__init__()
         self._spec = spec
         self._extractor: Extractor
 
