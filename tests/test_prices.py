@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slipform import Budget, Client, ConfigError, Options, Price
-from slipform.addons.server.console.rows import named, row_of
+from slipform.addons.server.console.rows import entry_of, named, row_of
 from slipform.addons.server.observability.call_record import CallRecord
 from slipform.ir import Usage
 from slipform.prices import ListedPrice, PriceTier, cost_of, find_price
@@ -140,7 +140,7 @@ def test_the_proxy_says_what_a_call_cost_enforced_or_passed_through(tier: str | 
 
 def test_the_console_shows_the_cost_of_a_call_that_passed_through() -> None:
     record = CallRecord("r", cost=0.25)
-    assert named(row_of(record, "1"))["cost"] == 0.25
+    assert named(row_of(entry_of(record, "1")))["cost"] == 0.25
 
 
 def test_a_call_that_failed_costs_what_its_attempts_cost() -> None:

@@ -80,9 +80,9 @@ class ResponseReader:
     """
 
     __slots__ = (
-        "_at_eof", "_body", "_bytes_without_body", "_decoder", "_has_surplus", "_header_bytes", "_header_count",
-        "_interim", "_keeps_alive", "_limit", "_max_bytes", "_parser", "_refusal", "_size", "_until_eof", "done",
-        "has_head", "headers", "on_body", "started", "status",
+        "_at_eof", "_body", "_bytes_without_body", "_decoder", "_has_surplus", "_interim", "_keeps_alive", "_limit",
+        "_lines", "_max_bytes", "_parser", "_refusal", "_size", "_until_eof", "done", "has_head", "headers", "on_body",
+        "started", "status",
     )  # fmt: skip
 
     def __init__(self, max_bytes: int = MAX_ANSWER_BYTES) -> None:
@@ -109,8 +109,8 @@ class ResponseReader:
         self._decoder: BodyDecoder | None = None
         self._size = 0
         self._interim = 0
-        self._header_count = 0
-        self._header_bytes = 0
+        self._lines: list[tuple[bytes, bytes]] = []
+        """Headers or trailers whose block is not complete; `feed` limits how many bytes come without its end."""
         self._bytes_without_body = 0
         """Bytes of reads that held nothing of a body: the head, trailers, chunk extensions."""
         self._has_surplus = False
@@ -225,28 +225,38 @@ class ResponseReader:
             raise ProtocolError("the server sent more than one response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header or trailer, and keep it if it is a header."""
-        self._header_count += 1
-        self._header_bytes += len(name) + len(value)
-        if self._header_count > _MAX_HEADERS or self._header_bytes > _MAX_HEAD_BYTES:
-            self._refuse(
-                ProtocolError(f"the answer has over {_MAX_HEADERS} headers, or {_MAX_HEAD_BYTES} bytes", "too_large")
-            )
-        if not self.has_head:
-            key = name.decode("latin-1").lower()
-            text = value.decode("latin-1").strip()
-            before = self.headers.get(key)
-            self.headers[key] = text if before is None else f"{before}, {text}"
+        """Keep a header or trailer until its block is complete."""
+        lines = self._lines
+        lines.append((name, value))
+        if len(lines) > _MAX_HEADERS:
+            self._refuse_head()
+
+    def _refuse_head(self) -> NoReturn:
+        self._refuse(
+            ProtocolError(f"the answer has over {_MAX_HEADERS} headers, or {_MAX_HEAD_BYTES} bytes", "too_large")
+        )
+
+    def _take_lines(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers or trailers of a complete block, if they are not too large."""
+        lines = self._lines
+        self._lines = []
+        if sum([len(name) + len(value) for name, value in lines]) > _MAX_HEAD_BYTES:
+            self._refuse_head()
+        return lines
 
     def on_headers_complete(self) -> None:
         """Check the head, and set up the body."""
         if self.done:
             return
+        headers = self.headers
+        for name, value in self._take_lines():
+            key = name.decode("latin-1").lower()
+            text = value.decode("latin-1").strip()
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
         status = self._parser.get_status_code()
         if 100 <= status < 200:
             self._skip_interim(status)
             return
-        headers = self.headers
         if not 200 <= status < 600:
             self._refuse(ProtocolError(f"the answer has the status {status:03}, which means nothing"))
         coding = headers.get("transfer-encoding")
@@ -275,6 +285,8 @@ class ResponseReader:
         """Handle the end of the response, or of an interim one."""
         if self.has_head:
             self.done = True
+            if self._lines:
+                self._take_lines()
 
     def _skip_interim(self, status: int) -> None:
         self._interim += 1

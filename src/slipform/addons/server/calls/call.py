@@ -81,10 +81,10 @@ class Call(msgspec.Struct):
             trace.response = bytes(out.captured)
             if self.deployment.settings.server.debug_traces:
                 log_trace(record, trace.request, trace.response)
-        record.close()
         if not out.complete and record.outcome == "ok":
             record.outcome = "client_gone"
             record.status = _CLIENT_DISCONNECTED
+        record.close()
         record.answer = None  # counting and logging need only the figures
         log_request(record)
 

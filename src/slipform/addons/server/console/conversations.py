@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from slipform.addons.server.console.rows import named
+from slipform.addons.server.console.rows import Entry, named, row_of
 from slipform.addons.server.observability.call_record import CallRecord, CallTrace
 from slipform.codecs import APIS, Capabilities, EncodedRequest, find_api, make_codec
 from slipform.codecs.answer import MALFORMED
@@ -33,8 +33,8 @@ _UNKNOWN: Final = b"?"
 """In place of an answer that was not recorded to its end."""
 _SUMMARY: Final = ("id", "model", "stage", "outcome", "status", "ms")
 
-RecordedCall = tuple[Sequence[Any], CallTrace, CallRecord]
-"""The row of a call, its words and its record."""
+RecordedCall = tuple[Entry, CallTrace, CallRecord]
+"""What is kept of a call for its row, its words and its record."""
 
 
 class ConversationCall(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ def read_calls(calls: Mapping[str, RecordedCall]) -> dict[str, ConversationCall 
 
 def read_call(call: RecordedCall) -> ConversationCall | None:
     """Return what links a call; None for a call without messages, or one that cannot be read."""
-    row, trace, record = call
+    entry, trace, record = call
     if record.api not in _APIS:
         return None
     try:
@@ -118,9 +118,9 @@ def read_call(call: RecordedCall) -> ConversationCall | None:
     except (SlipformError, *MALFORMED):
         return None
     follows, ends = _stored_names(record, body, answer)
-    fields = named(row)
+    fields = named(row_of(entry))
     summary = {name: fields[name] for name in _SUMMARY}
-    summary["at"] = row[2]  # not rounded: calls are put in their order by it
+    summary["at"] = entry[2]  # not rounded: calls are put in their order by it
     return ConversationCall(summary, (*follows, *before), (*ends, *after))
 
 

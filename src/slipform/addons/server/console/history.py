@@ -1,8 +1,8 @@
 """Remember recent calls for the console, within a limit of bytes: figures always, words only of traced calls.
 
 Every worker keeps its own, and its archive, where one is set, keeps them on disk. Of a call that has ended only its row
-stays, a tuple of names and figures: reports and answers hold the words of models. A row with details is packed as a
-JSON array, half of an object's size; a plain one is written when a page shows it.
+stays, as names and figures: reports and answers hold the words of models. A row with details is packed as a JSON array,
+half of an object's size; a plain one is made when a page shows it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import orjson
 from slipform.addons.server.console.archive import CallArchive
 from slipform.addons.server.console.conversations import Conversations, read_call
 from slipform.addons.server.console.events import Growth, Subscriber, positions_of
-from slipform.addons.server.console.rows import named, pack, row_of
+from slipform.addons.server.console.rows import Entry, detail_of, entry_of, named, pack, row_of
 from slipform.addons.server.observability.call_record import MAX_TRACE_BYTES, CallRecord, CallTrace
 from slipform.addons.server.observability.logs import redact
 
@@ -27,7 +27,7 @@ _MOST_RESUMED: Final = 500
 """Calls that a page which comes back is told one by one; after more of them it reads its list anew."""
 
 
-_Row: TypeAlias = bytes | tuple[Any, ...]
+_Row: TypeAlias = bytes | Entry
 _Words: TypeAlias = bytes | tuple[CallTrace, CallRecord]
 """Packed, or, of a plain call, as they were recorded: they are packed when somebody looks at them."""
 _PLAIN_ROW_BYTES: Final = 700
@@ -41,11 +41,11 @@ def _row_bytes(row: _Row) -> int:
 
 
 def _row_text(row: _Row) -> bytes:
-    return row if isinstance(row, bytes) else pack(row)
+    return row if isinstance(row, bytes) else pack(row_of(row))
 
 
 def _row_fields(row: _Row) -> dict[str, Any]:
-    return named(orjson.loads(row) if isinstance(row, bytes) else row)
+    return named(orjson.loads(row) if isinstance(row, bytes) else row_of(row))
 
 
 def _packed(trace: CallTrace, record: CallRecord) -> bytes:
@@ -120,25 +120,25 @@ class CallHistory:
             trace = None
         elif trace is not None:
             record.words = "kept"
-        row = row_of(record, identity)
+        entry = entry_of(record, identity)
         if trace is not None:
-            self.conversations.add((row, trace, record))
-        has_detail = row[-1] is not None
+            self.conversations.add((entry, trace, record))
+        has_detail = record.report is not None and not record.is_plain
         if self.archive is None and not self.subscribers and not has_detail and (trace is None or trace.is_small):
-            self._keep_row(row, _PLAIN_ROW_BYTES)
+            self._keep_row(entry, _PLAIN_ROW_BYTES)
             if trace is not None:
                 self._keep_trace(identity, (trace, record), trace.size)
             return
-        packed = bytes(memoryview(pack(row)))  # orjson's own bytes keep the 4 KB that it wrote them into
+        packed = bytes(memoryview(pack(row_of(entry, detail_of(record)))))  # orjson's own keep the 4 KB of its buffer
         self._keep_row(packed, len(packed))
         words = None
         if trace is not None:
             words = _packed(trace, record)
-            self.conversations.keep({identity: read_call((row, trace, record))})  # what is packed may be cut
+            self.conversations.keep({identity: read_call((entry, trace, record))})  # what is packed may be cut
             self._keep_trace(identity, words, len(words))
         if self.archive is not None:
             is_archived = trace is not None and trace.is_archived
-            self.archive.add(identity, row[2], packed, words if is_archived else None)
+            self.archive.add(identity, entry[2], packed, words if is_archived else None)
         if self.subscribers:
             growth = self._growth.pop(identity, None)
             for subscriber in self.subscribers:
@@ -216,7 +216,7 @@ class CallHistory:
         started, grown = subscriber.taken()
         for identity in started:
             if (record := self._under_way.get(identity)) is not None:
-                subscriber.put("begin", pack(row_of(record, identity, under_way=True)))
+                subscriber.put("begin", pack(row_of(entry_of(record, identity), under_way=True)))
         for identity in grown:
             if (record := self._under_way.get(identity)) is not None:
                 subscriber.grown(identity, self._growth.get(identity), record)
@@ -237,12 +237,13 @@ class CallHistory:
 
     def under_way(self) -> list[dict[str, Any]]:
         """The calls that are not over."""
-        return [named(row_of(record, identity, under_way=True)) for identity, record in self._under_way.items()]
+        entries = [entry_of(record, identity) for identity, record in self._under_way.items()]
+        return [named(row_of(entry, under_way=True)) for entry in entries]
 
     def find(self, identity: str) -> dict[str, Any] | None:
         """One call by its id, with its words if they are kept; of a call in progress, as far as it has come."""
         if (record := self._under_way.get(identity)) is not None:
-            row = named(row_of(record, identity, under_way=True))
+            row = named(row_of(entry_of(record, identity), under_way=True))
             trace = None
             if record.trace is not None and record.trace.only is None:
                 trace = record.trace

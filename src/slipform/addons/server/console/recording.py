@@ -66,7 +66,8 @@ class Recording:
     ) -> CallTrace | None:
         """Return what keeps the words of a call that begins, if they are to be kept."""
         mode = self.mode(settings)
-        if settings.traces == "auto" and not settings.debug_traces and not _FORWARDED.isdisjoint(headers):
+        is_automatic = mode == "on" and settings.traces == "auto" and not settings.debug_traces
+        if is_automatic and not _FORWARDED.isdisjoint(headers):
             mode = "off"
         if mode == "off" and not own and not self._tracing.until:
             return None

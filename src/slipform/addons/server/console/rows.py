@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -25,49 +25,51 @@ _DECIMALS: Final = {"at": 3, "ms": 1, "first_ms": 1, "overhead_ms": 2}
 _ROUNDED: Final = tuple((FIELDS.index(name), decimals) for name, decimals in _DECIMALS.items())
 
 
-def row_of(record: CallRecord, identity: str, *, under_way: bool = False) -> tuple[Any, ...]:
-    """What the list shows of a call, in the order of `FIELDS`: the figures and names of its log line, not rounded."""
+Entry: TypeAlias = tuple[Any, ...]
+"""What is kept of a call until a page shows it: `row_of` makes its row."""
+
+
+def entry_of(record: CallRecord, identity: str) -> Entry:
+    """Return the figures and names of a call's log line, not rounded; no piece of an answer."""
     usage, seconds, overhead = record.final_totals or record.totals()
     report = record.report
-    attempts = 0
     warnings = record.warnings
     cost = record.cost
-    detail = None
     if report is not None:
-        attempts = len(report.attempts)
         warnings = len(report.warnings)
-        cost = report.cost if under_way or cost is None else cost
-        detail = None if under_way or _is_plain(report) else _detail(report)
+        cost = report.cost if cost is None else cost
     first = record.first_byte
-    return (
-        identity,
-        record.request_id,
-        time.time() - seconds,
-        record.api,
-        record.model[:200],
-        record.provider[:200],
-        record.upstream_model[:200],
-        record.schema[:64],
-        record.strategy,
-        record.stream,
-        record.caller[:200],
-        record.status,
-        "under_way" if under_way else record.outcome,
-        "under_way" if under_way else stage_of(record),
-        attempts,
-        record.fallbacks,
-        warnings,
-        record.cached,
-        usage.input,
-        usage.output,
-        cost,
-        seconds * 1000,
-        None if first is None else (first - record.started) * 1000,
-        None if overhead is None else overhead * 1000,
-        record.upstream_status,
-        record.words,
-        detail,
-    )
+    return (identity, record.request_id, time.time() - seconds, record.final_fields or record.shared_fields(), warnings,
+            cost, record.cached, record.fallbacks, usage.input, usage.output, seconds,
+            None if first is None else first - record.started, overhead, record.words)  # fmt: skip
+
+
+def row_of(entry: Entry, detail: Mapping[str, Any] | None = None, *, under_way: bool = False) -> tuple[Any, ...]:
+    """What the list shows of a call, in the order of `FIELDS`, not rounded."""
+    (identity, request_id, at, shared, warnings, cost, cached, fallbacks, prompt, answer, seconds, first, overhead,
+     words) = entry  # fmt: skip
+    (api, caller, model, provider, upstream, strategy, enforced, schema, stream, _, attempts, is_repaired, status, outcome,
+     upstream_status, _) = shared  # fmt: skip
+    if under_way:
+        outcome = stage = "under_way"
+    elif outcome != "ok":
+        stage = "failed"
+    elif not attempts or not enforced:
+        stage = "cached" if cached else "passed"
+    elif attempts > 1:
+        stage = "reasked"
+    else:
+        stage = "repaired" if is_repaired else "first"
+    return (identity, request_id, at, api, model[:200], provider[:200], upstream[:200], schema, strategy, stream,
+            caller[:200], status, outcome, stage, attempts, fallbacks, warnings, cached, prompt, answer, cost,
+            seconds * 1000, None if first is None else first * 1000, None if overhead is None else overhead * 1000,
+            upstream_status, words, detail)  # fmt: skip
+
+
+def detail_of(record: CallRecord) -> dict[str, Any] | None:
+    """What a page shows of the report of a call that has ended; None where the row has it all."""
+    report = record.report
+    return None if report is None or record.is_plain else _detail(report)
 
 
 def pack(row: Sequence[Any]) -> bytes:
@@ -86,29 +88,6 @@ def _rounded(row: Sequence[Any]) -> list[Any]:
         if values[index] is not None:
             values[index] = round(values[index], decimals)
     return values
-
-
-def stage_of(record: CallRecord) -> str:
-    """Where an answer became valid: `first`, `repaired`, `reasked`; or `failed`, `passed` (nothing to enforce)."""
-    if record.outcome != "ok":
-        return "failed"
-    report = record.report
-    if report is None or not record.enforced:
-        return "cached" if record.cached else "passed"
-    if len(report.attempts) > 1:
-        return "reasked"
-    if record.repaired or record.patched:
-        return "repaired"
-    return "first"
-
-
-def _is_plain(report: Report) -> bool:
-    """Whether a report says no more than the row: one attempt, whose answer was valid as it came."""
-    if len(report.attempts) != 1 or report.warnings or report.notes or report.fallback_errors:
-        return False
-    attempt = report.attempts[0]
-    is_touched = attempt.repairs or attempt.patched or attempt.violations or attempt.stream
-    return not is_touched and attempt.outcome == "ok"
 
 
 def _detail(report: Report) -> dict[str, Any]:

@@ -25,6 +25,8 @@ _CONTROLS = bytes([*range(9), *range(10, 32), 127])
 """Not allowed in a value: a line end could start another header, or a body."""
 _FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
 _BODYLESS = frozenset({204, 304})
+_END = b"\r\n\r\n"
+_LAST_END = b"\r\nconnection: close\r\n\r\n"
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -41,14 +43,13 @@ def encode_head(
     headers: Iterable[Header],
     *,
     lines: bytes = b"",
-    length: int | None = None,
     keep_alive: bool = True,
     is_http11: bool = True,
     is_head_request: bool = False,
 ) -> Head:
     r"""Return the encoded head of a response; raises `ValueError` for headers that would break its framing.
 
-    `lines` are headers that are encoded already, `length` is that of the body where no header says it.
+    `lines` are headers that are encoded already.
 
     >>> encode_head(200, [(b"content-length", b"2")]).data
     b'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n'
@@ -56,23 +57,10 @@ def encode_head(
     Traceback (most recent call last):
     ValueError: A header of the answer holds a line end or another control character
     """
-    parts = [_status_line(status), lines]
-    values = []
-    chunked = False
-    for name, value in headers:
-        line = _header_line(name)
-        if line is not None:
-            parts += (line, value)
-            values.append(value)
-        elif (lower_name := name.lower()) == b"content-length":
-            length = _length(value, length)
-        elif lower_name == b"connection":
-            keep_alive = keep_alive and b"close" not in value.lower()
-        else:
-            chunked = _is_chunked(value)
-    joined = b"".join(values)
-    if joined and len(joined.translate(None, _CONTROLS)) != len(joined):
-        raise ValueError("A header of the answer holds a line end or another control character")
+    headers = tuple(headers)
+    parts = [_status_line(status), lines, encode_lines(headers)]
+    length, chunked, closes = _framing(headers)
+    keep_alive = keep_alive and not closes
     if status in _BODYLESS:
         chunked = False
         length = None
@@ -85,10 +73,47 @@ def encode_head(
         keep_alive = keep_alive and is_http11
         if is_http11:
             parts.append(b"\r\ntransfer-encoding: chunked")
-    parts.append(b"\r\n\r\n" if keep_alive else b"\r\nconnection: close\r\n\r\n")
+    parts.append(_END if keep_alive else _LAST_END)
     if is_head_request or status in _BODYLESS:
         return Head(b"".join(parts), 0, chunked=False, keep_alive=keep_alive)
     return Head(b"".join(parts), length, chunked, keep_alive)
+
+
+def encode_lines(headers: Iterable[Header]) -> bytes:
+    r"""Return headers, but for those of the framing, as lines; raises `ValueError` for those that would end a line.
+
+    >>> encode_lines([(b"X-Name", b"Ada"), (b"content-length", b"2")])
+    b'\r\nx-name: Ada'
+    """
+    parts: list[bytes] = []
+    values = []
+    for name, value in headers:
+        line = _header_line(name)
+        if line is not None:
+            parts += (line, value)
+            values.append(value)
+    joined = b"".join(values)
+    if joined and len(joined.translate(None, _CONTROLS)) != len(joined):
+        raise ValueError("A header of the answer holds a line end or another control character")
+    return b"".join(parts)
+
+
+def _framing(headers: Iterable[Header]) -> tuple[int | None, bool, bool]:
+    """Return what headers say of the framing: a length, whether it is chunked, whether the connection closes."""
+    length = None
+    chunked = False
+    closes = False
+    for name, value in headers:
+        if _header_line(name) is not None:
+            continue
+        lower_name = name.lower()
+        if lower_name == b"content-length":
+            length = _length(value, length)
+        elif lower_name == b"connection":
+            closes = closes or b"close" in value.lower()
+        else:
+            chunked = _is_chunked(value)
+    return length, chunked, closes
 
 
 def date_line() -> bytes:
@@ -361,31 +386,41 @@ class RequestCycle:
     def answer(self, status: int, headers: Iterable[Header], body: bytes, lines: bytes = b"") -> bool:
         """Write a whole response at once; return False when nothing was written, as with `push`.
 
-        `lines` are further headers, as they stand in the head; with them, the length is added here.
+        `lines` are further headers, as they are in the head; with them, the length is added here.
         """
         connection = self._connection
         if connection.full or self.disconnected or self.head_written:
             return False
-        self._begin(status, headers, lines, len(body) if lines else None)
-        is_simple = self._remaining == len(body) <= _MAX_JOINED_BODY and self._wake_event is None
-        if not is_simple or self._is_head:
+        is_joined = lines and len(body) <= _MAX_JOINED_BODY
+        if not is_joined or self._is_head or status in _BODYLESS:
+            if lines:
+                headers = (*headers, (b"content-length", b"%d" % len(body)))
+            self._begin(status, headers, lines)
             self._write(body, more=False)
             return True
-        data = self._head + body
-        self._head = self._buffer = b""
-        self.complete = True
-        connection.write(data)
+        if headers:
+            lines += encode_lines(headers)
+        self.keep_alive = self._can_keep_alive()
+        end = _END if self.keep_alive else _LAST_END
+        head = (_status_line(status), connection.state.date, lines, len(body), end, body)
+        self.head_written = self.complete = True
+        self._buffer = b""
+        if self._wake_event is not None:
+            self.wake()
+        connection.write(b"%b%b%b\r\ncontent-length: %d%b%b" % head)
         connection.response_complete(self)
         return True
 
-    def _begin(self, status: int, headers: Iterable[Header], lines: bytes = b"", length: int | None = None) -> None:
-        # A client that got no `100 Continue` may send its body or not: the start of the next request is unknown.
+    def _can_keep_alive(self) -> bool:
+        """Whether another request may follow: a client without its `100 Continue` may send the body or not."""
+        return self.keep_alive and (not self._expects or self.body_complete)
+
+    def _begin(self, status: int, headers: Iterable[Header], lines: bytes = b"") -> None:
         head = encode_head(
             status,
             headers,
             lines=self._connection.state.date + lines,
-            length=length,
-            keep_alive=self.keep_alive and not (self._expects and not self.body_complete),
+            keep_alive=self._can_keep_alive(),
             is_http11=self._is_http11,
             is_head_request=self._is_head,
         )

@@ -155,7 +155,10 @@ class CallRecord(msgspec.Struct):
     first_byte: float | None = None
     ended: float | None = None
     final_totals: CallTotals | None = None
-    """Set when the call is closed."""
+    """Set when the call is closed, as the next two are."""
+    final_fields: SharedFields | None = None
+    is_plain: bool = False
+    """Whether the report says no more than the figures: one attempt, whose answer was valid as it came."""
 
     def close(self) -> None:
         """Note that nothing about the call will change any more, and when it ended."""
@@ -167,8 +170,14 @@ class CallRecord(msgspec.Struct):
             overhead = seconds - self.calls.waited_seconds
             if overhead < 0:
                 overhead = 0.0
-        tokens = self.tokens if self.report is None else self.report.tokens
+        report = self.report
+        if report is None:
+            tokens = self.tokens
+        else:
+            tokens = report.tokens
+            self.is_plain = _is_plain(report)
         self.final_totals = (tokens, seconds, overhead)
+        self.final_fields = self.shared_fields()
 
     def totals(self) -> CallTotals:
         """Return tokens over all attempts and times, as they are now or were at the end."""
@@ -279,7 +288,7 @@ class CallRecord(msgspec.Struct):
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of its log line: no prompt, no answer, no key."""
-        shared = self.shared_fields()
+        shared = self.final_fields or self.shared_fields()
         return {"id": self.request_id, **name_fields(shared), **self.figures(), **ending_fields(shared)}
 
     def shared_fields(self) -> SharedFields:
@@ -318,6 +327,14 @@ class CallRecord(msgspec.Struct):
         if overhead is not None:
             figures["overhead_ms"] = milliseconds(overhead)
         return figures
+
+
+def _is_plain(report: Report) -> bool:
+    if len(report.attempts) != 1 or report.warnings or report.notes or report.fallback_errors:
+        return False
+    attempt = report.attempts[0]
+    is_touched = attempt.repairs or attempt.patched or attempt.violations or attempt.stream
+    return not is_touched and attempt.outcome == "ok"
 
 
 def name_fields(shared: SharedFields) -> Mapping[str, Any]:

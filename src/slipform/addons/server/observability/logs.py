@@ -106,7 +106,7 @@ class LogFormatter(logging.Formatter):
 
     def request(self, record: CallRecord, at: float) -> str:
         """Return the line of a call, as `format` would write it, with the parts that calls share cached."""
-        names, ending = self._shared_texts(record.shared_fields())
+        names, ending = self._shared_texts(record.final_fields or record.shared_fields())
         if self._json or not names or not record.has_own_id:
             return self.format(as_record(record, at))
         return f"{_time(at)} info {_REQUEST} id={record.request_id} {names} {_figures_text(record)} {ending}"

@@ -218,7 +218,7 @@ class Metrics:
             self._misses.inc()
         report = record.report
         if report is not None:
-            if not _is_first_try(record, report):
+            if not record.is_plain or record.outcome != "ok":
                 self._count_attempts(report, record)
                 return
             usage = report.attempts[0].usage
@@ -331,13 +331,6 @@ class _Merged:
 
     def collect(self) -> Iterable[Metric]:
         return self._families.values()
-
-
-def _is_first_try(record: CallRecord, report: Report) -> bool:
-    """Whether the only answer was valid as it came."""
-    if len(report.attempts) != 1 or report.attempts[0].outcome != "ok":
-        return False
-    return not record.repaired and not record.patched and record.outcome == "ok"
 
 
 def _status_label(status: int) -> str:
