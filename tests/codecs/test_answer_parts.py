@@ -307,7 +307,7 @@ def test_what_another_api_has_no_place_for_is_named(vendor: str, served: str) ->
     response = _decoded(vendor, bodies[vendor])
     api = find_api(served)
     assert api is not None
-    left_out = api.left_out(response)
+    left_out = api.unrepresented(response)
     if served == vendor:
         assert left_out == ()
         assert "https://e" in api.encode_response(response, SERVED).decode() or vendor == "gemini"
@@ -315,7 +315,7 @@ def test_what_another_api_has_no_place_for_is_named(vendor: str, served: str) ->
     (warning,) = left_out
     assert warning.code == "lossy_answer"
     assert all(name in warning.message for name in BLOCKS[vendor])
-    assert api.left_out(_decoded(served, bodies[served])) == ()
+    assert api.unrepresented(_decoded(served, bodies[served])) == ()
 
 
 def test_sources_reach_a_streaming_client_of_the_same_api() -> None:

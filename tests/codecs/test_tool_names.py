@@ -1,4 +1,4 @@
-"""Tool names that a vendor does not take are respelled on the way out, and come back as the caller's own."""
+"""Tool names that a vendor does not take are respell_tools on the way out, and come back as the caller's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slipform.codecs import make_codec
 from slipform.codecs.request_fields import Capabilities, Encoding
-from slipform.codecs.tool_names import LETTERS, respelled
+from slipform.codecs.tool_names import LETTERS, respell_tools
 from slipform.ir import LossyEncode, Message, ModelRequest, ModelResponse, NamedTool, Text, Tool, ToolCall, ToolResult
 from slipform.ir.reducer import Reducer, Snapshot
 from slipform.providers.http import HttpProvider
@@ -110,9 +110,9 @@ def test_calls_come_back_under_the_callers_names(
 @given(st.lists(st.text(min_size=1, max_size=80), min_size=1, max_size=6, unique=True))
 def test_names_stay_apart_and_lead_back(names: list[str]) -> None:
     request = ModelRequest("m", (Message.user("x"),), tools=tuple(Tool(name, {}) for name in names))
-    sent, back = respelled(request, LETTERS, Encoding("openai-chat", Capabilities()))
+    sent, back = respell_tools(request, LETTERS, Encoding("openai-chat", Capabilities()))
     spelled = [tool.name for tool in sent.tools]
     assert len(set(spelled)) == len(names)
     assert all(LETTERS.allows(each) for each in spelled)
     assert [back.get(each, each) for each in spelled] == names
-    assert respelled(request, LETTERS, Encoding("openai-chat", Capabilities()))[0] == sent
+    assert respell_tools(request, LETTERS, Encoding("openai-chat", Capabilities()))[0] == sent

@@ -280,7 +280,7 @@ def test_what_can_no_longer_become_valid_is_noticed_at_that_byte(said: str, wher
     live, _ = following(PERSON, *said)
     assert live.fault is not None
     assert live.fault.path == where
-    assert live.confirmed(Requirement(Schema.of(PERSON)))
+    assert live.confirm_fault(Requirement(Schema.of(PERSON)))
 
 
 @pytest.mark.parametrize("schema", [{"pattern": "^[A-Z]{2}-[0-9]+$"}, {"enum": ["AB-1", "ZZ-9"]}, {"maxLength": 2}])
@@ -430,7 +430,7 @@ def test_what_only_the_whole_answer_can_mend_does_not_stop_a_stream(document: di
     live = ReleaseGate(schema, Switches())
     for char in json.dumps(value):
         live.feed(char)
-        assert live.fault is None or not live.confirmed(Requirement(schema)), live.closed_text()
+        assert live.fault is None or not live.confirm_fault(Requirement(schema)), live.closed_text()
 
 
 @pytest.mark.parametrize("draft", ["draft-04", "draft-06", "draft-07"])

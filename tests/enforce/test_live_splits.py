@@ -121,4 +121,4 @@ def test_what_leaves_begins_the_judged_text_and_nothing_valid_is_refused(
     # What a repair makes of a text need not begin like it, nor what is taken out of an object around it.
     if verdict.ok and parser.error is None and not parser.notes and all(edit.steps for edit in edits):
         assert gates[1].rest(compact_json(verdict.value)) is not None
-        assert gates[1].fault is None or not gates[1].confirmed(Requirement(wanted, switches=switches))
+        assert gates[1].fault is None or not gates[1].confirm_fault(Requirement(wanted, switches=switches))

@@ -51,9 +51,9 @@ def test_text_goes_past_the_steps_of_the_call_once_they_say_how_to_read_it() -> 
     assert sink.heard == ["<A>", "B", "<c>", "D"]
     assert seen == [b"A", b"c"]
     assert not one.feed(b"STOP")
-    assert one.left == [CompletionChunk("left")]
+    assert one.undelivered == [CompletionChunk("left")]
     assert isinstance(one.effect, ReadEffect), "the call goes on where it was"
-    one.left = None
+    one.undelivered = None
     assert not one.feed(b"")
     assert isinstance(one.effect, FinishEffect)
 
@@ -66,4 +66,4 @@ def test_bytes_after_the_text_go_to_the_steps_once_the_sink_has_taken_it() -> No
     assert sink.heard == ["<A>", "B", "<c>", "D"]
     assert fed == [b"A", b"c"]
     assert not one.feed(b"STOP,e")
-    assert (one.left, one.rest, fed) == ([CompletionChunk("left")], b"e", [b"A", b"c"])
+    assert (one.undelivered, one.rest, fed) == ([CompletionChunk("left")], b"e", [b"A", b"c"])

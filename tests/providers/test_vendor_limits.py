@@ -229,7 +229,7 @@ def test_machines_draw_on_one_budget_of_tokens_and_wait_together(redis: RedisSer
     assert waits[:2] == [0.0, 0.0]
     assert all(60.0 < (each or 0.0) <= 62.0 for each in waits[2:])
     assert there.reserve(SMALL) is None
-    here.heed(429, {"retry-after": "250"})
+    here.apply_pause(429, {"retry-after": "250"})
     assert 200.0 < (wait(there.reserve(PATIENT)) or 0.0) <= 250.0
     here.close()
     there.close()
@@ -302,7 +302,7 @@ def test_without_redis_each_counts_alone_and_goes_on() -> None:
     limits = MinuteLimits(requests=1)
     budget = VendorBudget(limits, SharedBudget("redis://127.0.0.1:1/0", "x:", "away", limits))
     assert [wait(budget.reserve(SMALL)), wait(budget.reserve(SMALL))] == [0.0, None]
-    budget.heed(200, {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "2m"})
+    budget.apply_pause(200, {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "2m"})
     budget.close()
 
 

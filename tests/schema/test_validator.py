@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slipform.errors import SchemaError
 from slipform.schema import Schema, fingerprint
 from slipform.schema.validator import compile_schema, violations
-from slipform.schema.violations import Violation, json_path, shown
+from slipform.schema.violations import Violation, json_path, excerpt_of
 from tests.conftest import examples
 
 JSON = st.recursive(
@@ -282,7 +282,7 @@ def test_a_violation_made_by_hand_guesses_its_path() -> None:
     ],
 )
 def test_values_are_shown_short(value: Any, text: str) -> None:
-    assert shown(value) == text
+    assert excerpt_of(value) == text
 
 
 @pytest.mark.parametrize(

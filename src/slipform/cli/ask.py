@@ -252,7 +252,7 @@ async def _ask_text(client: AsyncClient, question: _Question) -> tuple[str, Repo
         return text, None
     fallback = FallbackList(client.router, models, CallCount(client.options.budget.calls))
     sink = PassThroughSink()
-    stream = stream_first(fallback, lambda route: route.batches_async(fallback.aimed(request, route), sink))
+    stream = stream_first(fallback, lambda route: route.batches_async(fallback.for_model(request, route), sink))
     async with aclosing(stream) as batches:  # a stream that is stopped stops the model
         await _print_stream(batches, detector)
     return "", None

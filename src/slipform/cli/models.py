@@ -177,4 +177,4 @@ def _unavailable_rows(settings: Settings) -> Iterator[_Row]:
     providers = router_of(settings).providers
     for name, vendor in load_catalog().vendors.items():
         if name not in providers:
-            yield f"{name}/MODEL", f"{vendor.title}: {vendor.how_to_use()}"
+            yield f"{name}/MODEL", f"{vendor.title}: {vendor.setup_hint()}"

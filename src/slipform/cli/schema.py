@@ -190,8 +190,8 @@ def _print_losses(lowered: Lowered, dialect: str, *, listed: bool) -> None:
 
 
 def _loss(loss: LoweringLoss) -> str:
-    from slipform.schema.violations import shown
+    from slipform.schema.violations import excerpt_of
 
-    value = "" if loss.value is None else f" ({shown(loss.value)})"
+    value = "" if loss.value is None else f" ({excerpt_of(loss.value)})"
     by = {"vendor": "the vendor", "engine": "the engine", "local": "slipform, after the answer"}[loss.enforced_by]
     return f"{loss.pointer or '/'}{value}: {_ACTIONS[loss.action]}; enforced by {by}"

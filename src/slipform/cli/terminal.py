@@ -291,14 +291,14 @@ def patch_line(edit: PatchEdit) -> str:
     >>> patch_line(PatchEdit("replace", ("age",), "a number in a string", value=36))
     '$.age → 36 (a number in a string)'
     """
-    from slipform.schema.violations import json_path, shown
+    from slipform.schema.violations import excerpt_of, json_path
 
     where = json_path(edit.steps)
     descriptions: dict[str, Any] = {
         "remove": lambda: f"{where} dropped",
         "move": lambda: f"{json_path(edit.source)} renamed to {where}",
-        "add": lambda: f"{where} ← {shown(edit.value)}",
-        "replace": lambda: f"{where} → {shown(edit.value)}",
+        "add": lambda: f"{where} ← {excerpt_of(edit.value)}",
+        "replace": lambda: f"{where} → {excerpt_of(edit.value)}",
     }
     return f"{descriptions[edit.op]()} ({edit.reason})"
 

@@ -44,15 +44,16 @@ CODECS: Mapping[str, str] = MappingProxyType(
         "ollama": "ollama",
     }
 )
-"""The names of the codecs, each with the module here that holds its record, `CODEC`."""
+"""The names of the codecs, each with the module of its record, `CODEC`."""
 APIS = ("openai-chat", "openai-responses", "anthropic", "gemini")
-"""The names of the APIs that slipform serves; the modules of their codecs hold their records, `API`."""
+"""The APIs that slipform serves and also calls; the modules of their codecs contain the records, `API`."""
 FURTHER_APIS: Mapping[str, str] = MappingProxyType(
     {"openai-completions": "openai_completions:API", "ollama": "ollama:API", "ollama-generate": "ollama:GENERATE_API"}
 )
-"""Further APIs that slipform serves, whose clients send one prompt or lines of JSON: where their records are."""
+"""Further APIs that slipform serves, whose clients send one prompt or lines of JSON, with the modules of their
+records."""
 SPOKEN_BY: Mapping[str, str] = MappingProxyType({"openai-completions": "openai-chat", "ollama-generate": "ollama"})
-"""APIs without a codec of their own: the codec of the vendors that have them, and that counts tokens as they do."""
+"""APIs without a codec: the codec of the vendors that offer them, and that counts tokens as they do."""
 
 
 _OWN_CODECS: dict[str, Codec] = {}
@@ -79,7 +80,7 @@ def codec_names() -> list[str]:
 
 
 def find_codec(name: str) -> Codec:
-    """The record of a vendor's codec; raises `ConfigError` if there is none of that name.
+    """Return the record of a vendor's codec; raises `ConfigError` for an unknown name.
 
     >>> find_codec("gemini").path("gemini-3", Capabilities(), True)
     '/models/gemini-3:streamGenerateContent?alt=sse'
@@ -99,7 +100,7 @@ def _shipped_codec(name: str) -> Codec:
 
 @cache
 def find_api(name: str) -> ServedApi:
-    """The record of a served API; raises `ConfigError` if there is none of that name.
+    """Return the record of a served API; raises `ConfigError` for an unknown name.
 
     >>> find_api("anthropic").statuses
     {503: 529}
@@ -113,7 +114,7 @@ def find_api(name: str) -> ServedApi:
 
 
 def make_codec(name: str, capabilities: Capabilities) -> BoundCodec:
-    """The codec of that name, for a model that can do this.
+    """Return the codec of that name, for a model with these capabilities.
 
     >>> make_codec("gemini", Capabilities(native=True)).strategy.value
     'native'

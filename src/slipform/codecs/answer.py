@@ -1,4 +1,4 @@
-"""Decode what all vendors' responses share: the JSON object, tool arguments, token counts and parts."""
+"""Decode the common parts of all vendors' responses: the JSON object, tool arguments, token counts and parts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def read_json(body: bytes) -> dict[str, Any]:
-    """A whole answer as a JSON object; an answer that is an error is raised as one, whatever its HTTP status was."""
+    """Return a whole answer as a JSON object; an error is raised, whatever its HTTP status was."""
     try:
         data = parse(body.removeprefix(_BYTE_ORDER_MARK))
     except ValueError as error:
@@ -52,11 +52,11 @@ def read_json(body: bytes) -> dict[str, Any]:
 
 
 MALFORMED = (AttributeError, TypeError, KeyError, ValueError, IndexError)
-"""What reading JSON of another shape than expected comes to."""
+"""The exceptions raised by reading JSON of an unexpected shape."""
 
 
 def malformed(error: Exception) -> UpstreamError:
-    """The error for JSON that is not of the vendor's shape."""
+    """Return the error for JSON that does not have the vendor's shape."""
     return UpstreamError(
         f"The model's answer is not in the shape of its API: {error}",
         details={"category": "unreadable", "retryable": True},
@@ -64,7 +64,7 @@ def malformed(error: Exception) -> UpstreamError:
 
 
 def arguments_text(value: Any) -> str:
-    """Tool arguments as JSON text, however they came: text, an object, nothing.
+    """Return tool arguments as JSON text; the vendor may send text, an object or nothing.
 
     >>> arguments_text({"a": 1}), arguments_text(None)
     ('{"a":1}', '{}')
@@ -75,7 +75,7 @@ def arguments_text(value: Any) -> str:
 
 
 def function_calls(calls: Any) -> list[Part]:
-    """Calls as Chat Completions writes them, and its kin; one without an id is given its place for one."""
+    """Return calls in the form of Chat Completions and similar APIs; one without an id gets its position as id."""
     parts: list[Part] = []
     for index, call in enumerate(calls or ()):
         function = call.get("function") or {}
@@ -86,7 +86,7 @@ def function_calls(calls: Any) -> list[Part]:
 
 
 def arguments_object(text: str) -> Any:
-    """Tool arguments as the object that some vendors want; text that is not an object goes under `arguments`.
+    """Return tool arguments as the object that some vendors require; other text goes under the key `arguments`.
 
     >>> arguments_object('{"city": "Par'), arguments_object("Paris")
     ({'city': 'Par'}, {'arguments': 'Paris'})
@@ -101,7 +101,7 @@ def arguments_object(text: str) -> Any:
 
 
 def _repaired_object(text: str) -> Any:
-    """The object that broken JSON begins with, as far as it was written; the text itself where there is none."""
+    """Return the object at the beginning of broken JSON, as far as it was written; without one, the text itself."""
     if text.lstrip()[:1] != "{":
         return text
     try:
@@ -111,11 +111,11 @@ def _repaired_object(text: str) -> Any:
 
 
 MAX_TOKENS: Final = 10**12
-"""More than this is not a count of one answer's tokens."""
+"""A larger number cannot be the token count of one answer."""
 
 
 def count(value: Any) -> int | None:
-    """A token count (Cohere counts in floats); None for what cannot be one, as if the vendor had reported none.
+    """Return a token count (Cohere counts in floats); None for invalid ones, as if the vendor had reported none.
 
     >>> count(3.0), count(-1), count(1e300), count("7"), count(True)
     (3, None, None, None, None)
@@ -128,7 +128,7 @@ def count(value: Any) -> int | None:
 
 
 def details_of(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """An object within a usage; empty where the vendor has something else there.
+    """Return an object within a usage; empty if the vendor has something else there.
 
     >>> details_of({"prompt_tokens_details": [1]}, "prompt_tokens_details")
     {}
@@ -140,14 +140,14 @@ def details_of(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 Finishes: TypeAlias = dict[str, FinishReason]
-"""A vendor's words for why an answer ended, and ours."""
+"""A vendor's finish reasons, mapped to slipform's."""
 FINISH_MISSING = ModelWarning("finish_missing", "The server did not say why the answer ended.")
 
 
-def word(value: Any) -> str | None:
-    """A name or an id, as text; None for an empty one.
+def name_or_none(value: Any) -> str | None:
+    """Return a name or an id as text; None for an empty one.
 
-    >>> word("chatcmpl-1"), word(7), word("")
+    >>> name_or_none("chatcmpl-1"), name_or_none(7), name_or_none("")
     ('chatcmpl-1', '7', None)
     """
     return str(value) if value else None
@@ -160,9 +160,9 @@ def usage_of(
     reasoning: int | None = None,
     total: int | None = None,
 ) -> Usage:
-    """Usage with reasoning among the output, and the total computed where the vendor does not report it.
+    """Return usage that includes reasoning in the output, with a computed total if the vendor reports none.
 
-    Some count what was thought beside the output (xAI), or in the total alone (Gemini's OpenAI endpoint).
+    Some vendors count reasoning separately from the output (xAI), or only in the total (Gemini's OpenAI endpoint).
 
     >>> usage_of(291, 26, reasoning=189, total=506).output, usage_of(66, 6, total=100).reasoning
     (215, 28)
@@ -183,7 +183,7 @@ _PRICED_TIERS: Final = frozenset({"batch", "fast", "flex", "priority"})
 
 
 def at_tier(usage: Usage | None, tier: Any) -> Usage | None:
-    """The usage with the vendor's service tier, where calls at that tier have another price than usual.
+    """Return the usage with the vendor's service tier, if calls at that tier have a different price.
 
     >>> at_tier(Usage(3, 2), "flex").service_tier, at_tier(Usage(3, 2), "default").service_tier
     ('flex', None)
@@ -207,8 +207,8 @@ def build_answer(
     warnings: Sequence[ModelWarning] = (),
     others: tuple[ModelResponse, ...] = (),
 ) -> ModelResponse:
-    """One answer from its parts: the reserved tool turned into text, the finish reason settled, the shape lifted."""
-    refused = word(refusal)
+    """Return an answer built from its parts: the reserved tool's call becomes text, a lifted shape is converted."""
+    refused = name_or_none(refusal)
     noted = [*plan.warnings, *warnings]
     text = "".join([part.text for part in parts if isinstance(part, Text)])
     thought = "".join([part.text for part in parts if isinstance(part, Reasoning)])
@@ -227,8 +227,8 @@ def build_answer(
         resolve_finish(finish, bool(calls), refused),
         None if raw_finish is None else str(raw_finish),
         usage if usage is not None else NO_USAGE,
-        word(model),
-        word(id_),
+        name_or_none(model),
+        name_or_none(id_),
         tuple(noted),
         extra if extra is not None else {},
         tuple(parts),
@@ -260,7 +260,7 @@ def unwrap_output(
 
 
 def lifted_call(call: ToolCall, lifts: Mapping[str, Lift]) -> ToolCall:
-    """A call with its arguments in the caller's shape, where the vendor was given the tool in another."""
+    """Return a call with its arguments in the caller's shape, if the vendor was given a rewritten schema."""
     lift = lifts.get(call.name)
     if lift is None:
         return call
@@ -268,7 +268,7 @@ def lifted_call(call: ToolCall, lifts: Mapping[str, Lift]) -> ToolCall:
 
 
 def lifted_arguments(arguments: str, lift: Lift) -> str:
-    """Arguments in the caller's shape; what is not JSON stays unchanged, to be repaired later."""
+    """Return arguments in the caller's shape; text that is not JSON stays unchanged, to be repaired later."""
     try:
         value = parse(arguments or "{}")
     except ValueError:
@@ -280,9 +280,9 @@ def lifted_arguments(arguments: str, lift: Lift) -> str:
 
 
 def lifted(answer: ModelResponse, lift: Lift) -> ModelResponse:
-    """The answer in the caller's shape; text that is not JSON yet keeps `lift`, to be repaired later.
+    """Return the answer in the caller's shape; text that is not JSON yet keeps `lift`, to be repaired later.
 
-    So does text whose tokens have probabilities: they are of the text as the model wrote it.
+    Text with token probabilities keeps it, too: they belong to the text as the model wrote it.
     """
     if LOGPROBS in answer.extra:
         return answer.replace(lift=lift)
@@ -299,7 +299,7 @@ def lifted(answer: ModelResponse, lift: Lift) -> ModelResponse:
 
 
 def rest_of(data: Mapping[str, Any], ir_fields: frozenset[str], usage: Any = None) -> dict[str, Any]:
-    """The fields of `data` that the IR has no name for and that say something, and the usage as it came."""
+    """Return the non-empty fields of `data` without a name in the IR, and the vendor's usage unchanged."""
     rest: dict[str, Any] = {}
     if not ir_fields.issuperset(data):
         rest = {key: value for key, value in data.items() if key not in ir_fields and value is not None}
@@ -309,7 +309,7 @@ def rest_of(data: Mapping[str, Any], ir_fields: frozenset[str], usage: Any = Non
 
 
 def envelope_of(extra: Mapping[str, Any], api: str) -> Mapping[str, Any]:
-    """What a vendor of this API wrote around its answer, for a client of the same API; empty for other vendors.
+    """Return the fields around the answer of a vendor of this API, for a client of the same API; else nothing.
 
     >>> envelope_of({"envelope": {"openai-chat": {"provider": "Mistral"}}}, "openai-chat")
     {'provider': 'Mistral'}
@@ -323,7 +323,7 @@ def with_vendor_counts(
     envelope: Mapping[str, Any],
     read_usage: Callable[[Any], Usage | None],
 ) -> dict[str, Any]:
-    """The encoded usage with the counts that only the vendor has, unless it is the sum of several answers.
+    """Return the encoded usage with the counts that only the vendor has, unless it is the sum of several answers.
 
     >>> with_vendor_counts({"n": 3}, Usage(3), {"usage": {"n": 3, "audio": 0}}, lambda own: Usage(own["n"]))
     {'n': 3, 'audio': 0}
@@ -332,7 +332,7 @@ def with_vendor_counts(
     if not isinstance(own, dict):
         return encoded
     if "cost" not in own and encoded.keys() >= own.keys() and dict not in map(type, own.values()):
-        return encoded  # the vendor counts no more than slipform does
+        return encoded  # the vendor has no further counts
     vendor_usage = read_usage(own)
     if vendor_usage is None or vendor_usage.replace(service_tier=None) != usage.replace(cost=None, service_tier=None):
         return encoded

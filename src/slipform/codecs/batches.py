@@ -21,7 +21,7 @@ from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import ConfigError, UpstreamError
 
 BatchPhase: TypeAlias = Literal["running", "ended", "failed"]
-"""`ended`: it has results, for some requests at least. `failed`: the vendor did not run it."""
+"""`ended`: some requests at least have results. `failed`: the vendor did not run the batch."""
 TAG: str = "slipform"
 """The name of the tag in OpenAI's metadata."""
 
@@ -36,19 +36,19 @@ class BatchStatus(msgspec.Struct, frozen=True):
     total: int | None = None
     finished: int | None = None
     tag: str = ""
-    """What the batch was tagged with; empty where the vendor keeps no tags."""
+    """The tag that the batch was submitted with; empty if the vendor keeps no tags."""
     created: float = 0.0
-    """Seconds since 1970."""
+    """The time of creation, in seconds since 1970."""
     result_paths: tuple[str, ...] = ()
-    """Where its results are."""
+    """The paths of its results."""
     inline: tuple[bytes, ...] = ()
-    """Results that came with the status, as lines."""
+    """Results that were sent with the status, as lines."""
     problem: str = ""
     """Why the vendor did not run it."""
 
 
 class BatchResult(msgspec.Struct, frozen=True):
-    """The result of one request: an answer, an error, or neither where the vendor never got to it."""
+    """The result of one request: an answer, an error, or neither if the vendor did not process it."""
 
     id: str
     answer: bytes = b""
@@ -60,7 +60,7 @@ class BatchResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class BatchCall:
-    """A call to the batch API: below the provider's base URL."""
+    """A call to the batch API; the path is relative to the provider's base URL."""
 
     path: str
     body: bytes = b""
@@ -70,7 +70,7 @@ class BatchCall:
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """A batch that is to be submitted."""
+    """A batch to be submitted."""
 
     tag: str
     model: str
@@ -87,38 +87,38 @@ class BatchApi:
     max_requests: int
     max_bytes: int
     line: Callable[[str, str, bytes], bytes]
-    """A request from its id, its path and its ordinary body."""
+    """Returns a request from its id, its path and its ordinary body."""
     create: Callable[[BatchRequest, str], BatchCall]
-    """The call that submits; with the id of the uploaded file where the API takes files."""
+    """Returns the call that submits; it has the id of the uploaded file if the API takes files."""
     upload: Callable[[BatchRequest], BatchCall] | None
-    """The call that uploads the requests; None where they are part of `create`."""
+    """Returns the call that uploads the requests; None if they are part of `create`."""
     folder: str
-    """The path of all batches; one has its id below."""
+    """The path of all batches; a batch is below it, by its id."""
     cancel_suffix: str
     list_query: Callable[[str], str]
-    """The query of a page of the list, from the cursor of the page before."""
+    """Returns the query of a page of the list, from the previous page's cursor."""
     read_list: Callable[[Mapping[str, Any]], tuple[list[Any], str]]
-    """The batches of a page, newest first, and the cursor of the next; empty at the end."""
+    """Returns the batches of a page, newest first, and the cursor of the next; empty at the end."""
     read_status: Callable[[Mapping[str, Any]], BatchStatus]
     read_result: Callable[[bytes], BatchResult]
-    """The result of a line; raises one of `UNREADABLE` where it is not one."""
+    """Returns the result of a line; raises one of `UNREADABLE` if it is not one."""
     has_tags: bool = True
 
     def status(self, batch: str) -> BatchCall:
-        """The call that returns a batch."""
+        """Return the call that queries a batch."""
         return BatchCall(f"{self.folder}/{_bare_id(batch)}", method="GET")
 
     def cancel(self, batch: str) -> BatchCall:
-        """The call that cancels a batch."""
+        """Return the call that cancels a batch."""
         return BatchCall(f"{self.folder}/{_bare_id(batch)}{self.cancel_suffix}")
 
     def page(self, cursor: str) -> BatchCall:
-        """The call that lists batches."""
+        """Return the call that lists batches."""
         return BatchCall(f"{self.folder}?{self.list_query(cursor)}", method="GET")
 
 
 UNREADABLE = (msgspec.MsgspecError, ValueError)
-"""What is raised for a line that is not a result: it is cut off, or not JSON."""
+"""The exceptions raised for a line that is not a result: it is cut off, or not JSON."""
 
 
 def _bare_id(batch: str) -> str:
@@ -260,7 +260,7 @@ _ANTHROPIC_STATUSES = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The HTTP statuses of an ordinary call; results have only the name."""
+"""The HTTP statuses of an ordinary call; batch results contain only the name."""
 
 
 def _anthropic_create(batch: BatchRequest, _: str) -> BatchCall:
@@ -409,7 +409,7 @@ BATCH_APIS: Mapping[str, BatchApi] = MappingProxyType(
         "gemini": _GEMINI,
     }
 )
-"""The batch APIs by the name that the catalogue has for them."""
+"""The batch APIs, by their name in the catalogue."""
 
 
 def find_batch_api(name: str, provider: str) -> BatchApi:

@@ -39,7 +39,7 @@ _KINDS = {"image": "image", "file": "document", "video": "video"}
 
 
 def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stream: bool) -> dict[str, Any]:
-    """The JSON body of the request."""
+    """Return the JSON body of the request."""
     system, turns = _messages(request.messages, out)
     body: dict[str, Any] = {}
     if system:
@@ -53,7 +53,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
         body["inferenceConfig"] = config
     output: dict[str, Any] = {}
     if plan.strategy is OutputStrategy.NATIVE:
-        # The schema travels as text here.
+        # The API takes the schema as text here.
         schema = {"name": schema_name(plan.name, out), "schema": dumps(plan.schema).decode()}
         output["textFormat"] = {"type": "json_schema", "structure": {"jsonSchema": schema}}
     effort = plan.reasoning.get("effort")
@@ -74,7 +74,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
 
 
 def _thinking(request: ModelRequest, plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
-    """Return how the model is to think, and report what this API cannot express."""
+    """Return the reasoning options, and report those that this API cannot express."""
     reasoning = plan.reasoning
     if reasoning.get("summary"):
         out.lose("reasoning.summary", "This API has no place for summary.")
@@ -93,7 +93,7 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, messages: Sequence[Mes
     if not tools:
         return
     if choice == "none":
-        # The API has no such choice; tools may only be left out where the conversation shows no call.
+        # The API has no such choice; tools may be left out only if the conversation contains no call.
         has_calls = any(isinstance(part, (ToolCall, ToolResult)) for message in messages for part in message.parts)
         out.lose("tool_choice", "This API cannot forbid tools." if has_calls else "The tools were left out.")
         if not has_calls:
@@ -119,7 +119,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
 
 
 def _messages(messages: Sequence[Message], out: Encoding) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the system blocks and the turns; neighbouring turns of one role are merged, as the API wants it."""
+    """Return the system blocks and the turns; neighbouring turns of one role are merged, as the API requires."""
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
@@ -142,7 +142,7 @@ def _messages(messages: Sequence[Message], out: Encoding) -> tuple[list[dict[str
 
 def _block(part: Part, path: str, out: Encoding) -> dict[str, Any] | None:
     if isinstance(part, Text):
-        # Blank text is refused.
+        # The API refuses blank text.
         if part.text.strip():
             return out.carry({"text": part.text}, part.extra, path)
         return None
@@ -188,7 +188,7 @@ _KNOWN = frozenset({"output", "stopReason", "usage", "error"})
 
 
 def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
-    """A whole answer."""
+    """Return a whole answer."""
     message = (data.get("output") or {}).get("message") or {}
     word = data.get("stopReason")
     usage = data.get("usage") or None
@@ -216,7 +216,7 @@ def _part(block: Mapping[str, Any]) -> Part:
 
 
 def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
-    """Tokens; the cached ones are not among the input tokens, so they are added.
+    """Return the usage; cached tokens are not part of this API's input tokens, so they are added.
 
     >>> read_usage({"inputTokens": 3, "outputTokens": 2, "cacheReadInputTokens": 4}).input
     7
@@ -239,7 +239,7 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
 
 
 class ConverseEvents:
-    """What the frames of a Converse stream mean; text and thinking begin with their first piece, unannounced."""
+    """Reads the frames of a Converse stream; text and reasoning begin with their first piece, unannounced."""
 
     __slots__ = ("_thoughts", "ended", "fault")
 
@@ -277,7 +277,7 @@ class ConverseEvents:
         return []
 
     def finish(self, _done: bool) -> list[CompletionChunk]:
-        """Nothing is left at the end."""
+        """Return nothing: no chunk is pending at the end."""
         return []
 
     def _delta(self, index: int, delta: Mapping[str, Any]) -> list[CompletionChunk]:

@@ -1,6 +1,6 @@
 """Define a codec: a frozen record of functions per vendor (`Codec`), and one per served API (`ServedApi`).
 
-A record says only what differs from vendor to vendor. What all have in common is written once over it: `BoundCodec`
+A record contains only what differs between vendors. The common part is implemented once on top of it: `BoundCodec`
 encodes requests and decodes answers, streams and errors; `ServedApi`'s own methods do the same from the server's side.
 """
 
@@ -19,7 +19,7 @@ from slipform.codecs.framing import Framing, SniffingDecoder
 from slipform.codecs.request_fields import Capabilities, Encoding, dumps
 from slipform.codecs.schema_channel import SchemaChannel, choose_channel, serving_strategy
 from slipform.codecs.stream_decoder import EventInterpreter, StreamDecoder
-from slipform.codecs.tool_names import LETTERS, Alphabet, respelled, restored
+from slipform.codecs.tool_names import LETTERS, Alphabet, respell_tools, restore_tool_names
 from slipform.codecs.vendor_errors import error_status, fault_error, read_error_body
 from slipform.codecs.wire_schemas import StrictRule
 from slipform.errors import SlipformError, UpstreamError
@@ -48,63 +48,65 @@ class EncodedRequest(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     warnings: tuple[ModelWarning, ...] = ()
     context: SchemaChannel | None = None
-    """What the same codec needs to read the answer; None where it was not the codec that wrote the request."""
+    """What the same codec needs to read the answer; None if another codec wrote the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One vendor's wire format, as the caller of that vendor uses it."""
+    """One vendor's wire format, from the side of its caller."""
 
     name: str
     path: Callable[[str, Capabilities, bool], str]
-    """The path for a model, whether its answer is streamed or not."""
+    """Returns the path for a model, for whole or streamed answers."""
     encode: Callable[[ModelRequest, SchemaChannel, Encoding, bool], dict[str, Any]]
-    """The body of a request, streamed or not; what it cannot carry is named in the encoding's losses."""
+    """Returns the body of a request, for a whole or streamed answer; fields it cannot carry are recorded as losses."""
     decode: Callable[[dict[str, Any], SchemaChannel], ModelResponse]
-    """A whole answer; may raise any of `MALFORMED` where the answer is not in the vendor's shape."""
+    """Returns a whole answer; may raise any of `MALFORMED` if it does not have the vendor's shape."""
     events: Callable[[SchemaChannel], EventInterpreter]
-    """What reads the events of one streamed answer."""
+    """Creates the reader for the events of one streamed answer."""
     read_usage: Callable[[Any], Usage | None] = lambda _usage: None
-    """Tokens, from the object that an answer has under `usage_key`."""
+    """Returns the usage from the object under an answer's `usage_key`."""
     usage_key: str = "usage"
-    """Empty where the last line of an answer has it."""
+    """Empty if the last line of an answer has the usage."""
     framing: Callable[[], Framing] = SniffingDecoder
     headers: Callable[[Capabilities], Mapping[str, str]] = lambda _capabilities: {}
     error_kind: Callable[[Mapping[str, str]], str] = lambda _headers: ""
-    """The kind of an error where a header names it."""
+    """Returns the kind of an error if a header names it."""
     read: Callable[[bytes], dict[str, Any]] = read_json
-    """The JSON object of a whole answer."""
+    """Returns the JSON object of a whole answer."""
     native_rule: StrictRule = "always"
     tool_rule: StrictRule = "always"
     tool_names: Alphabet | None = LETTERS
-    """What the names of tools may be made of; None where anything goes."""
+    """The allowed characters of tool names; None if any are."""
     encode_plain_turns: Callable[[Sequence[Message]], bytes | None] | None = None
-    """What the body has under `messages`, as JSON, for a conversation of nothing but words; None for any other.
+    """Returns the JSON text of `messages` for a conversation of plain text; None for any other. Set if the rest of the
+    body does not depend on such a conversation.
 
-    Set where the rest of the body does not depend on such a conversation."""
+    Set where the rest of the body does not depend on such a conversation.
+    """
 
 
 _NO_TURNS: Final = b'"messages":[]'
 
 
 class BodyTemplate(msgspec.Struct, frozen=True):
-    """The body around its conversation: the same for all requests of one frame."""
+    """The body without its conversation: the same for all requests of one frame."""
 
     encoded: EncodedRequest
     before: bytes
     after: bytes
 
     def with_turns(self, turns: bytes) -> bytes:
-        """The body of a request with this conversation."""
+        """Return the body of a request with this conversation."""
         return b'%b"messages":%b%b' % (self.before, turns, self.after)
 
 
 _WITH_LOGPROBS = frozenset({"openai-chat", "openai-responses", "gemini"})
-"""The codecs that can ask for the probabilities of tokens."""
+"""The codecs that can request token probabilities."""
 
 
 class BoundCodec:
-    """A codec for a model that can do this; what `auto` means is settled here, so that it is the same for all requests.
+    """A codec for a model with these capabilities; `auto` is resolved here, so that it is the same for all requests.
 
     >>> from slipform.codecs import make_codec
     >>> from slipform.ir import Message
@@ -125,11 +127,11 @@ class BoundCodec:
         self.strategy: Final = capabilities.auto_strategy
 
     def strategy_for(self, request: ModelRequest) -> OutputStrategy:
-        """How this request's schema is asked for: the codec's own way, or the next where that cannot carry it."""
+        """Return the strategy for this request's schema: the codec's preferred one, or the next that can carry it."""
         return serving_strategy(request, self.capabilities, self.strategy, self._codec.native_rule)[0]
 
     def encode_request(self, request: ModelRequest, *, stream: bool) -> EncodedRequest:
-        """The request in the vendor's format; raises `RequestError` where it cannot be written."""
+        """Return the request in the vendor's format; raises `RequestError` if it cannot be written."""
         codec = self._codec
         frame = request.frame
         turns = None
@@ -141,7 +143,7 @@ class BoundCodec:
                 body_bytes = template.with_turns(turns)
                 return EncodedRequest(encoded.path, body_bytes, encoded.headers, encoded.warnings, encoded.context)
         out = Encoding(self.name, self.capabilities, request.extra_for)
-        request, names = respelled(request, codec.tool_names, out)
+        request, names = respell_tools(request, codec.tool_names, out)
         if request.logprobs is not None and (self.name not in _WITH_LOGPROBS or "no_logprobs" in out.quirks):
             out.lose("logprobs", "This model gives no probabilities of its tokens.")
             if request.logprobs:
@@ -159,12 +161,12 @@ class BoundCodec:
         return encoded
 
     def find_template(self, request: ModelRequest, *, stream: bool) -> BodyTemplate | None:
-        """The body around the conversation, where an earlier request of the same frame has left it."""
+        """Return the body around the conversation, if an earlier request of the same frame has stored it."""
         template = None if request.frame is None else request.frame.find((self, request.model, stream))
         return template if isinstance(template, BodyTemplate) else None
 
     def _channel(self, request: ModelRequest, out: Encoding) -> SchemaChannel:
-        """How the schemas of the request are sent; computed once for requests of one frame."""
+        """Return how the schemas of the request are sent; computed once for requests of one frame."""
         codec = self._codec
         frame = request.frame
         if frame is not None and (cached := frame.find(self)) is not None:
@@ -178,18 +180,18 @@ class BoundCodec:
         return plan
 
     def decode_response(self, body: bytes, encoded: EncodedRequest) -> ModelResponse:
-        """A whole answer: in the caller's shape, with the request's warnings, the reserved call as text."""
+        """Return a whole answer in the caller's shape, with the request's warnings and the reserved call as text."""
         plan = _plan(encoded)
         try:
             response = self._codec.decode(self._codec.read(body), plan)
         except MALFORMED as error:
             raise malformed(error) from error
         if plan.tool_names:
-            return restored(response, plan.tool_names)
+            return restore_tool_names(response, plan.tool_names)
         return response
 
     def decode_stream(self, encoded: EncodedRequest) -> StreamDecoder:
-        """A reader for one streamed answer."""
+        """Return a reader for one streamed answer."""
         plan = _plan(encoded)
         return StreamDecoder(self._codec.framing(), self._codec.events(plan), plan)
 
@@ -206,63 +208,63 @@ def _plan(encoded: EncodedRequest) -> SchemaChannel:
 
 
 ECHO: Final = "echo"
-"""The option of a served request that has the fields which the answer repeats."""
+"""The option of a served request with the fields that the answer repeats."""
 
 
 class ServedRequest(msgspec.Struct, frozen=True):
-    """A request as a client sent it: in the IR, and how the client wants the answer."""
+    """A client's request in the IR, and the form of answer that the client requested."""
 
     request: ModelRequest
     stream: bool = False
     options: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """What only this API needs to write the answer (`include_usage`, say)."""
+    """What only this API needs to write the answer (for example `include_usage`)."""
 
 
 class StreamEncoder(Protocol):
     """Writes one streamed answer."""
 
     extra: Mapping[str, Any]
-    """Fields to add to the last event, when they are known before it is written."""
+    """Fields to add to the last event, if they are known before it is written."""
 
     def feed(self, chunk: CompletionChunk) -> bytes:
-        """The bytes for one chunk; may be empty."""
+        """Return the bytes for one chunk; may be empty."""
         ...
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
-        """The bytes for a chunk with nothing but text of the first choice, or arguments of its call `call`."""
+        """Return the bytes for a chunk that contains only text of the first choice, or arguments of its call `call`."""
         ...
 
     def finish(self) -> bytes:
-        """The bytes that end the stream, terminator and all."""
+        """Return the bytes that end the stream, including its terminator."""
         ...
 
     def fail(self, error: SlipformError) -> bytes:
-        """Return the bytes of an error event after the stream has begun; nothing may follow."""
+        """Return the bytes of an error event for a stream that has begun; nothing may follow."""
         ...
 
     def keep_alive(self) -> bytes:
-        """Bytes that mean nothing and keep the connection open; empty where the API's clients take none."""
+        """Return bytes without meaning that keep the connection open; empty if the API's clients accept none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Where ids and times come from; tests put their own in."""
+    """The source of ids and times; tests replace it."""
 
     now: Callable[[], float] = time.time
     new_id: Callable[[], str] = field(default=lambda: os.urandom(16).hex())
 
     def seconds(self) -> int:
-        """The time in whole seconds."""
+        """Return the time in whole seconds."""
         return int(self.now())
 
 
 _SOURCES: Final = dict.fromkeys(
     ("groundingMetadata", "citationMetadata", "urlContextMetadata", "annotations", "citations", "search_results")
 )
-"""Where answers say what they are based on, whichever vendor."""
+"""Fields in which answers name their sources, of any vendor."""
 _FOR_NEXT_TURN: Final = frozenset({"id", "status", "message", "thoughtSignature", "extra_content", "caller"})
-"""Fields of parts that readers do not need: they are for the vendor, in the next turn."""
+"""Fields of parts that readers do not need: the vendor reads them in the next turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,41 +273,42 @@ class ServedApi:
 
     name: str
     read: Callable[[bytes | Mapping[str, Any], str], ServedRequest]
-    """A request from its body and its path; raises `RequestError` with the place of the mistake."""
+    """Returns a request from its body and its path; raises `RequestError` with the location of the mistake."""
     answer: Callable[[ModelResponse, ServedRequest, Stamp], dict[str, Any]]
-    """The body of a whole answer."""
+    """Returns the body of a whole answer."""
     events: Callable[[ServedRequest, Stamp], StreamEncoder]
-    """What writes the events of one streamed answer."""
+    """Creates the writer of the events of one streamed answer."""
     error: Callable[[SlipformError], dict[str, Any]]
-    """The body that makes the API's own clients raise their own errors."""
+    """Returns the body that makes the API's own clients raise their own errors."""
     turns: Callable[[Mapping[str, Any]], tuple[Message, ...]] | None = None
-    """The conversation alone, from the fields of a body that hold it; None where the rest of a request changes it."""
+    """Returns only the conversation, from the fields of a body that contain it; None if other fields affect it."""
     turn_fields: frozenset[str] = frozenset()
     """Those fields."""
     plain_turns: Callable[[bytes], PlainTurns] | None = None
-    """The conversation from the JSON text of `messages`; raises `msgspec.DecodeError` where it is more than words."""
+    """Returns the conversation from the JSON text of `messages`; raises `msgspec.DecodeError` if it is not plain
+    text."""
     statuses: Mapping[int, int] = field(default_factory=dict)
-    """HTTP statuses that this API has others for."""
+    """The API's own HTTP statuses for some errors."""
     sources: frozenset[str] = frozenset()
-    """The fields of an answer that say where it comes from, and that this API's own answers have."""
+    """The fields of an answer that name its sources, and that this API's own answers have."""
     content_type_stream: str = "text/event-stream"
     stamp: Stamp = Stamp()
 
     def decode_request(self, body: bytes | Mapping[str, Any], *, path: str = "") -> ServedRequest:
-        """Read a request; raises `RequestError` with the place of the mistake."""
+        """Return the request; raises `RequestError` with the location of the mistake."""
         return self.read(body, path)
 
     def encode_response(
         self, response: ModelResponse, served: ServedRequest, *, extra: Mapping[str, Any] | None = None
     ) -> bytes:
-        """Write a whole answer; `extra` are top-level fields to add."""
+        """Return a whole answer as bytes; `extra` are top-level fields to add."""
         answer = self.answer(response, served, self.stamp)
         return dumps({**answer, **extra} if extra else answer)
 
-    def left_out(self, response: ModelResponse) -> tuple[ModelWarning, ...]:
-        """What an answer of another vendor's holds that this API has no place for; nothing for the vendor's own API.
+    def unrepresented(self, response: ModelResponse) -> tuple[ModelWarning, ...]:
+        """Return the names of another vendor's fields that this API cannot carry; empty for the vendor's own API.
 
-        Signatures are none of it: the proxy keeps them for the next turn.
+        Signatures are not among them: the proxy stores them for the next turn.
         """
         lost: dict[str, None] = {}
         for each in (response, *response.others):
@@ -320,7 +323,7 @@ class ServedApi:
         return (LossyEncode("lossy_answer", message, "answer", "dropped"),)
 
     def _foreign(self, part: Part) -> Iterator[str]:
-        """The names of a part, or of its fields, that only another vendor's clients read."""
+        """Return the names of the part, or of its fields, that only another vendor's clients read."""
         if isinstance(part, Opaque):
             if part.vendor != self.name:
                 yield str(part.data.get("type") or next(iter(part.data), "a block"))
@@ -330,20 +333,20 @@ class ServedApi:
                     yield from (key for key in fields if key not in _FOR_NEXT_TURN)
 
     def encode_stream(self, served: ServedRequest) -> StreamEncoder:
-        """A writer for one streamed answer."""
+        """Return a writer for one streamed answer."""
         return self.events(served, self.stamp)
 
     def encode_error(self, error: SlipformError, extra: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
-        """The HTTP status and the body of an error, with the fields of `extra`."""
+        """Return the HTTP status and the body of an error, with the fields of `extra`."""
         status = error_status(error)
         body = self.error(error)
         return self.statuses.get(status, status), dumps({**body, **extra} if extra else body)
 
 
 DECLINED = "The model declined to answer."
-"""The text of a refusal that came without one."""
+"""The text of a refusal that has none."""
 
 
 def refusal_text(response: ModelResponse) -> str | None:
-    """The words of a refusal, if the answer is one."""
+    """Return the text of a refusal, if the answer is one."""
     return response.refusal or (DECLINED if response.finish == "refusal" else None)

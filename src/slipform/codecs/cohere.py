@@ -77,7 +77,7 @@ def _body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: boo
 def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
     named = plan.tool_choice
     if isinstance(named, NamedTool) and len(plan.tools) > 1:
-        # A single tool cannot be named here, but it can be the only one there is.
+        # A single tool cannot be named here, but it can be the only one offered.
         out.lose("tools", f"Only {named.name} is offered, so that it is the one called.", "approximated")
         offered = tuple(tool for tool in plan.tools if tool.name == named.name)
         plan = msgspec.structs.replace(plan, tools=offered)
@@ -137,7 +137,7 @@ def _result(result: ToolResult, path: str, out: Encoding) -> dict[str, Any]:
 
 
 def _content(parts: tuple[Part, ...], path: str, out: Encoding) -> str | list[dict[str, Any]]:
-    """Return a turn's content, as text where that is all of it."""
+    """Return a turn's content, as text if it contains only text."""
     if len(parts) == 1 and isinstance(parts[0], Text) and NAME not in parts[0].extra:
         out.drop(parts[0].extra, path)
         return parts[0].text
@@ -186,7 +186,7 @@ def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
 
 
 def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
-    """Tokens, which Cohere counts in floats.
+    """Return the usage, which Cohere counts in floats.
 
     >>> read_usage({"tokens": {"input_tokens": 3.0, "output_tokens": 2.0}}).total
     5
@@ -206,7 +206,7 @@ def _tool_delta(index: Any, call: Mapping[str, Any]) -> ToolDelta:
 
 
 class CohereEvents:
-    """What the events of a v2 chat stream mean."""
+    """Reads the events of a v2 chat stream."""
 
     __slots__ = ("_plan", "_thoughts", "ended", "fault")
 
@@ -218,7 +218,7 @@ class CohereEvents:
         self._plan: list[str] = []
         self._thoughts: dict[Any, list[str]] = {}
 
-    def _thought_ended(self, index: Any) -> list[CompletionChunk]:
+    def _end_thought(self, index: Any) -> list[CompletionChunk]:
         thought = "".join(self._thoughts.pop(index, ()))
         block = {"type": "thinking", "thinking": thought}
         if thought:
@@ -237,7 +237,7 @@ class CohereEvents:
         if kind == "message-start":
             return [CompletionChunk(id=data.get("id"))]
         if kind == "content-end":
-            return self._thought_ended(data.get("index"))
+            return self._end_thought(data.get("index"))
         if kind == "tool-plan-delta":
             self._plan.append(message.get("tool_plan") or "")
         elif kind == "citation-start":
@@ -249,7 +249,7 @@ class CohereEvents:
         return []
 
     def finish(self, _done: bool) -> list[CompletionChunk]:
-        """The plan that came before the calls, for replay."""
+        """Return the plan that preceded the calls, for replay."""
         plan = "".join(self._plan)
         if plan:
             return [CompletionChunk(parts=(Opaque(NAME, {"tool_plan": plan}),))]

@@ -1,8 +1,8 @@
 """Translate other servers' schema fields into those of the OpenAI API that was called.
 
-vLLM, llama.cpp, Ollama, Together, Cohere, OpenAI's Responses API and its older API each have a field of their own for
-a JSON Schema. `read_foreign` puts that schema where `serve_decode` looks for it, removes the foreign field, and names
-what it could not keep; two places that differ are refused, with both their names.
+vLLM, llama.cpp, Ollama, Together, Cohere, OpenAI's Responses API and its older API each have a different field for a
+JSON Schema. `read_foreign` moves that schema to where `serve_decode` looks for it, removes the foreign field, and names
+what was lost; two different schemas are refused, with the names of both fields.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FIELDS: Final = frozenset(
     {"guided_json", "guided_choice", "structured_outputs", "json_schema", "format", "functions", "function_call"}
 )
 GRAMMARS: Final = ("guided_regex", "guided_grammar", "grammar")
-"""Fields with a grammar that is not a schema: only the server they are written for understands them."""
+"""Fields with a grammar that is not a schema: only the server they are written for supports them."""
 _VLLM_GRAMMARS: Final = ("regex", "grammar", "structural_tag")
 _TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
 _KEYWORDS: Final = frozenset({"properties", "$ref", "anyOf", "oneOf", "allOf", "enum", "const", "items", "$defs"})
@@ -27,16 +27,17 @@ _NAME: Final = "answer"
 
 
 class ForeignReading(NamedTuple):
-    """A request without foreign fields, what was lost with them, and how its answer must be written."""
+    """A request without foreign fields, the losses, and how its answer must be written."""
 
     data: dict[str, Any]
     warnings: tuple[ModelWarning, ...] = ()
     options: Mapping[str, bool] = {}
-    """`functions`: calls go back as `function_call`; `bare_text`: a JSON string goes back as the text it holds."""
+    """`functions`: calls are returned as `function_call`; `bare_text`: a JSON string is returned as the text it
+    contains."""
 
 
 class _Shape(NamedTuple):
-    """What one field asks for: a schema under a name, or any JSON object (`schema` is None)."""
+    """The shape that one field requests: a schema under a name, or any JSON object (`schema` is None)."""
 
     where: str
     schema: Mapping[str, Any] | None
@@ -47,7 +48,7 @@ class _Shape(NamedTuple):
 
 
 def read_foreign(api: str, data: dict[str, Any]) -> ForeignReading | None:
-    """Return a request of Chat Completions, Completions or Responses in that API's own fields; None if it is already.
+    """Return a request of Chat Completions, Completions or Responses in that API's own fields; None if it already is.
 
     >>> read = read_foreign("openai-chat", {"model": "m", "guided_json": '{"type": "integer"}'})
     >>> read.data["response_format"]["json_schema"]["schema"]
@@ -63,7 +64,7 @@ def read_foreign(api: str, data: dict[str, Any]) -> ForeignReading | None:
 
 
 def is_schema(value: Any) -> bool:
-    """Whether a value is a JSON Schema and not the description of a format.
+    """Whether a value is a JSON Schema, as opposed to the description of a format.
 
     >>> is_schema({"type": "object"}), is_schema({"type": "json_object"}), is_schema({"anyOf": []})
     (True, False, True)
@@ -79,7 +80,7 @@ def is_schema(value: Any) -> bool:
 
 
 def grammar_field(data: Mapping[str, Any]) -> str | None:
-    """Return the field of a request that holds a grammar and no schema, if there is one.
+    """Return the field of a request that contains a grammar instead of a schema, if there is one.
 
     >>> grammar_field({"structured_outputs": {"regex": "a+"}})
     'structured_outputs.regex'
@@ -103,7 +104,7 @@ def _text_format(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _is_own(response_format: Any) -> bool:
-    """Whether a `response_format` is as OpenAI writes it, or nothing that could be understood otherwise."""
+    """Whether a `response_format` is in OpenAI's form, or cannot be understood in another way."""
     if not isinstance(response_format, Mapping):
         return True
     kind = response_format.get("type")
@@ -129,7 +130,7 @@ class _Reader:
         self._options: dict[str, bool] = {}
 
     def read(self) -> ForeignReading:
-        """Return the request with one schema, in the API's own field.
+        """Return the request with one schema, in the API's own field. Raises `RequestError` for several different ones.
 
         Raises `RequestError` for several different ones.
         """
@@ -156,7 +157,7 @@ class _Reader:
         self._warnings.append(ModelWarning("foreign_field", message, path))
 
     def _own_shapes(self) -> Iterator[_Shape]:
-        """The shape in the API's own field, and in the other API's; what is not understood stays, for its reader."""
+        """Return the shape in the API's own field, and in the other API's; unknown forms stay, for the API's reader."""
         data = self._data
         where = "response_format"
         response_format = data.get(where)
@@ -212,7 +213,7 @@ class _Reader:
             yield self._responses_shape(responses_format)
 
     def _responses_shape(self, text_format: Mapping[str, Any]) -> _Shape:
-        """The shape in the field of the Responses API."""
+        """Return the shape in the field of the Responses API."""
         rest = {name: value for name, value in self._data.pop("text").items() if name != "format"}
         if rest:
             self._data["text"] = rest
@@ -243,7 +244,7 @@ class _Reader:
                 self._warn(f"{where}.{name}", "It was left out: the schema is asked for in another way.")
 
     def _choice(self, value: Any, where: str) -> _Shape:
-        """One of several words, which vLLM writes without the quotes of JSON."""
+        """Return a schema for one of several words, which vLLM writes without the quotes of JSON."""
         if not isinstance(value, list) or not value:
             raise RequestError("Expected an array of strings", where=where)
         words = [text(word, f"{where}[{at}]") for at, word in enumerate(value)]
@@ -251,7 +252,7 @@ class _Reader:
         return _Shape(where, {"type": "string", "enum": words})
 
     def _put(self, shape: _Shape) -> None:
-        """Write the shape where the API's own reader looks for it."""
+        """Write the shape to the field where the API's own reader looks for it."""
         if shape.schema is None:
             response_format: dict[str, Any] = {"type": "json_object"}
         else:
@@ -259,7 +260,7 @@ class _Reader:
             if shape.strict is not None:
                 spec["strict"] = shape.strict
             is_flat = self._api == "openai-responses"
-            # Without a word of the client's it is not strict: Responses would take it for strict.
+            # Not strict unless the client says so: Responses would default to strict.
             response_format = {"type": "json_schema", "strict": False, **spec} if is_flat else {"type": "json_schema"}
             if not is_flat:
                 response_format["json_schema"] = spec
@@ -295,7 +296,7 @@ class _Reader:
 
 
 def _named(value: Any, where: str) -> _Shape:
-    """A schema alone, or with its name, as OpenAI writes it."""
+    """Return a schema and its name, from a bare schema or OpenAI's form."""
     value = _document(value, where)
     if is_schema(value) or not isinstance(value.get("schema"), Mapping):
         return _Shape(where, value)
@@ -304,7 +305,7 @@ def _named(value: Any, where: str) -> _Shape:
 
 
 def _document(value: Any, where: str) -> Mapping[str, Any]:
-    """A schema, or its JSON text."""
+    """Return a schema from itself or from its JSON text."""
     if isinstance(value, str):
         try:
             value = parse(value)
@@ -314,7 +315,7 @@ def _document(value: Any, where: str) -> Mapping[str, Any]:
 
 
 def _with_tool_calls(turns: list[Any]) -> list[Any]:
-    """The turns with every `function_call` as a tool call; the next result of that function belongs to it."""
+    """Return the turns with every `function_call` as a tool call; the next result of that function belongs to it."""
     rewritten: list[Any] = []
     waiting: dict[str, list[str]] = {}
     for at, turn in enumerate(turns):

@@ -10,11 +10,11 @@ from zlib import crc32
 from slipform.errors import TruncatedError, UpstreamError
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
-"""How big one event may grow before the stream is given up."""
+"""The size of one event at which the stream is abandoned."""
 
 
 class WireEvent(NamedTuple):
-    """One event of a stream: its name, when it has one, and its data as it came."""
+    """One event of a stream: its name, if any, and its data as received."""
 
     name: str | None
     data: bytes
@@ -25,15 +25,15 @@ class Framing(Protocol):
 
     @property
     def between(self) -> bool:
-        """Whether the next bytes begin an event, and what they say depends on them alone, string by string."""
+        """Whether the next bytes begin an event whose meaning depends only on them, string by string."""
         ...
 
     def feed(self, data: bytes) -> list[WireEvent]:
-        """The events completed by these bytes."""
+        """Return the events completed by these bytes."""
         ...
 
     def finish(self) -> list[WireEvent]:
-        """What is left when the stream ends."""
+        """Return the events still pending when the stream ends."""
         ...
 
 
@@ -62,12 +62,12 @@ class SseDecoder:
         return self._started and not self._pending and not self._after_cr
 
     def feed(self, data: bytes) -> list[WireEvent]:
-        """The events completed by these bytes."""
-        if self._after_cr or data.find(b"\r") >= 0:  # `in` first tries the bytes as a number, and that costs more
+        """Return the events completed by these bytes."""
+        if self._after_cr or data.find(b"\r") >= 0:  # `in` first tries the bytes as a number, which costs more
             data = self._without_cr(data)
         if self._pending:
             self._pending += data
-            # Only new bytes are searched, so that an event that trickles in costs what it weighs.
+            # Only new bytes are searched, so that an event that arrives in small pieces takes linear time.
             if self._pending.find(b"\n\n", max(self._scanned - 1, 0)) < 0:
                 self._scanned = len(self._pending)
                 self._check(self._scanned)
@@ -84,7 +84,7 @@ class SseDecoder:
         return self._events(blocks) if blocks else []
 
     def finish(self) -> list[WireEvent]:
-        """The last event, when the stream ended without the blank line that should close it."""
+        """Return the last event, if the stream ended without the blank line that should close it."""
         rest = bytes(self._pending)
         self._pending.clear()
         return self._events([rest]) if rest else []
@@ -131,7 +131,7 @@ def _read_block(block: bytes) -> WireEvent | None:
 
 
 def event_too_big(limit: int) -> UpstreamError:
-    """The error for an event over the size limit."""
+    """Return the error for an event over the size limit."""
     return UpstreamError(
         f"One event of the model's stream is over {limit} bytes",
         hint="Raise the limit, or ask the model for less at a time.",
@@ -143,7 +143,7 @@ _PRELUDE = struct.Struct(">II")
 _CRC = struct.Struct(">I")
 _STRING = 7
 
-# The sizes of the header values of fixed size: two booleans, then 1, 2, 4 and 8 byte integers, a time, a UUID.
+# The sizes of fixed-size header values: two booleans, then 1, 2, 4 and 8 byte integers, a time, a UUID.
 _FIXED = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 _SMALLEST = 16
 
@@ -158,14 +158,14 @@ class EventStreamDecoder:
     __slots__ = ("_limit", "_pending")
 
     between = False
-    """Always false: each of its events is decoded by itself."""
+    """Always false: each of its events is decoded separately."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._limit = max_event_bytes
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> list[WireEvent]:
-        """The frames completed by these bytes."""
+        """Return the frames completed by these bytes."""
         self._pending += data
         events = []
         at = 0
@@ -183,7 +183,7 @@ class EventStreamDecoder:
         return events
 
     def finish(self) -> list[WireEvent]:
-        """Nothing: half a frame at the end means the stream was cut."""
+        """Return nothing: half a frame at the end means that the stream was cut."""
         if self._pending:
             raise TruncatedError(
                 "The stream was cut inside a frame", hint="Retry the request.", details={"category": "cut"}
@@ -203,7 +203,7 @@ def _read_frame(frame: bytes, headers_size: int) -> WireEvent:
 
 
 def _read_headers(data: bytes) -> dict[str, str]:
-    """The headers that are strings; the others are stepped over."""
+    """Return the headers that are strings; the others are skipped."""
     headers: dict[str, str] = {}
     at = 0
     try:
@@ -226,7 +226,7 @@ def _read_headers(data: bytes) -> dict[str, str]:
 
 
 def encode_frame(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """One frame with these string headers.
+    """Return one frame with these string headers.
 
     >>> len(encode_frame({}, b""))
     16
@@ -252,7 +252,7 @@ _BACKSLASH = ord("\\")
 
 
 class NdjsonDecoder:
-    r"""Reads newline-delimited JSON; blank lines and a missing last newline are fine.
+    r"""Reads newline-delimited JSON, with blank lines and without a last newline, too.
 
     >>> NdjsonDecoder().feed(b'{"a":1}\n{"b"')
     [WireEvent(name=None, data=b'{"a":1}')]
@@ -261,14 +261,14 @@ class NdjsonDecoder:
     __slots__ = ("_limit", "_pending")
 
     between = False
-    """Always false: each of its events is decoded by itself."""
+    """Always false: each of its events is decoded separately."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._limit = max_event_bytes
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> list[WireEvent]:
-        """The lines completed by these bytes."""
+        """Return the lines completed by these bytes."""
         *lines, rest = data.split(b"\n")
         if lines and self._pending:
             lines[0] = bytes(self._pending) + lines[0]
@@ -279,7 +279,7 @@ class NdjsonDecoder:
         return [WireEvent(None, line) for line in map(bytes.strip, lines) if line]
 
     def finish(self) -> list[WireEvent]:
-        """The last line, when it lacks its newline."""
+        """Return the last line, if its newline is missing."""
         rest = bytes(self._pending).strip()
         self._pending.clear()
         return [WireEvent(None, rest)] if rest else []
@@ -298,7 +298,7 @@ class JsonArrayDecoder:
     __slots__ = ("_depth", "_escaped", "_floor", "_in_string", "_limit", "_pending")
 
     between = False
-    """Always false: each of its events is decoded by itself."""
+    """Always false: each of its events is decoded separately."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._limit = max_event_bytes
@@ -309,7 +309,7 @@ class JsonArrayDecoder:
         self._escaped = False
 
     def feed(self, data: bytes) -> list[WireEvent]:
-        """The elements completed by these bytes."""
+        """Return the elements completed by these bytes."""
         events: list[WireEvent] = []
         start = 0
         for at, byte in enumerate(data):
@@ -329,7 +329,7 @@ class JsonArrayDecoder:
         return events
 
     def finish(self) -> list[WireEvent]:
-        """An element that never closed, so that its parser sees that it was cut."""
+        """Return an element that was never closed, so that its parser reports the cut."""
         rest = bytes(self._pending)
         self._pending.clear()
         return [WireEvent(None, rest)] if rest else []
@@ -346,7 +346,7 @@ class JsonArrayDecoder:
             self._in_string = False
 
     def _step(self, byte: int) -> bool:
-        """Follow one structural byte; true where an element of the array begins or ends."""
+        """Process one structural byte; return True if an element of the array begins or ends."""
         if byte == _QUOTE:
             self._in_string = True
             return False
@@ -360,7 +360,7 @@ class JsonArrayDecoder:
 
 
 class SniffingDecoder:
-    """Events, or, where a server streams bare JSON (Gemini without `alt=sse`, an error page), its objects."""
+    """Reads SSE events, or JSON objects if a server streams bare JSON (Gemini without `alt=sse`, an error page)."""
 
     __slots__ = ("_chosen", "_head", "_limit")
 
@@ -375,7 +375,7 @@ class SniffingDecoder:
         return self._chosen is not None and self._chosen.between
 
     def feed(self, data: bytes) -> list[WireEvent]:
-        """The events completed by these bytes."""
+        """Return the events completed by these bytes."""
         if self._chosen is not None:
             return self._chosen.feed(data)
         self._head += data
@@ -387,7 +387,7 @@ class SniffingDecoder:
         return self._chosen.feed(self._head if framing is SseDecoder else start)
 
     def finish(self) -> list[WireEvent]:
-        """What is left when the stream ends."""
+        """Return the events still pending when the stream ends."""
         if self._chosen is not None:
             return self._chosen.finish()
         return []

@@ -1,9 +1,8 @@
 """Check a model's name, and write it into the path of a URL.
 
-Names come from callers. In a request's body a vendor takes them for what they are; in a URL a `..`, `?` or `#` would
-choose another resource of the vendor's, with the operator's key. Every codec that puts a name into its path calls
-`url_path`, so that library and proxy behave alike; the proxy calls `check_name` besides, before it keeps,
-counts or logs a name.
+Names come from callers. In a request's body they are data; in a URL a `..`, `?` or `#` would select another resource of
+the vendor's, with the operator's key. Every codec that puts a name into its path calls `url_path`, so that library and
+proxy behave alike; the proxy also calls `check_name` before it stores, counts or logs a name.
 """
 
 from __future__ import annotations
@@ -16,29 +15,31 @@ from urllib.parse import quote
 from slipform.errors import RequestError
 
 MOST: Final = 256
-"""Characters. The longest names in use, Bedrock's inference profiles, have about 150."""
+"""The maximum length. The longest names in use, Bedrock's inference profiles, have about 150 characters."""
 
 _SHOWN: Final = 40
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""Control characters, line separators, and halves of characters, which UTF-8 cannot write."""
+"""Control characters, line separators, and halves of surrogate pairs, which UTF-8 cannot encode."""
 _NOT_IN_URL: Final = re.compile(r"[?#%;\\]")
 _HINT: Final = "Name the model as its provider does, e.g. `gemini-3-flash`."
 
 
 def check_name(name: str, where: str = "model") -> str:
-    """The name, if it is at most 256 characters without control characters; else a `RequestError`.
+    """Return the name if it has at most 256 characters and no control characters; else raise a `RequestError`.
 
     >>> check_name("openai/gpt-6-luna")
     'openai/gpt-6-luna'
     """
     if len(name) > MOST:
         raise RequestError(
-            f"The model's name has {len(name)} characters, more than {MOST}: {shown(name)}", where=where, hint=_HINT
+            f"The model's name has {len(name)} characters, more than {MOST}: {excerpt_of(name)}",
+            where=where,
+            hint=_HINT,
         )
     control = _CONTROL.search(name)
     if control is not None:
         raise RequestError(
-            f"The model's name holds the control character U+{ord(control[0]):04X}: {shown(name)}",
+            f"The model's name holds the control character U+{ord(control[0]):04X}: {excerpt_of(name)}",
             where=where,
             hint=_HINT,
         )
@@ -46,15 +47,16 @@ def check_name(name: str, where: str = "model") -> str:
 
 
 def url_path(name: str, *, one_segment: bool = False) -> str:
-    """The name as part of a URL's path: each segment percent-encoded, its slashes too where it is `one_segment`.
+    """Return the name as part of a URL's path: each segment percent-encoded, with `one_segment` also its slashes.
 
-    Raises `RequestError` for whatever could make the path mean another one, decoded once or twice on its way.
+    Raises `RequestError` for whatever could make the path refer to another resource, after one or two rounds of
+    decoding.
 
     >>> url_path("publishers/meta/models/llama:free"), url_path("a/b", one_segment=True)
     ('publishers/meta/models/llama%3Afree', 'a%2Fb')
     """
     check_name(name)
-    # Some servers fold characters that look alike, such as the wide full stop, before they look at a path.
+    # Some servers normalise similar characters, such as the full-width full stop, before they read a path.
     folded = name if name.isascii() else unicodedata.normalize("NFKC", name)
     forbidden = _NOT_IN_URL.search(folded)
     if forbidden is not None:
@@ -65,10 +67,10 @@ def url_path(name: str, *, one_segment: bool = False) -> str:
     return quote(name, safe="@" if one_segment else "@/")
 
 
-def shown(value: object) -> str:
-    """The beginning of what a caller wrote, in quotes and with everything unprintable escaped: for messages.
+def excerpt_of(value: object) -> str:
+    """Return the beginning of a caller's text, quoted, with unprintable characters escaped: for messages.
 
-    >>> shown("a" * 50)[-5:], shown(7)
+    >>> excerpt_of("a" * 50)[-5:], excerpt_of(7)
     ("aaa…'", '7')
     """
     if isinstance(value, str):
@@ -81,5 +83,5 @@ def shown(value: object) -> str:
 
 def _unfit(name: str, why: str) -> RequestError:
     return RequestError(
-        f"The model's name becomes part of a URL here, and it {why}: {shown(name)}", where="model", hint=_HINT
+        f"The model's name becomes part of a URL here, and it {why}: {excerpt_of(name)}", where="model", hint=_HINT
     )

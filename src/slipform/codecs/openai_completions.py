@@ -1,6 +1,6 @@
 """Serve OpenAI's Completions: one prompt, which becomes one user turn, and a text.
 
-No provider is called by this API through the IR; requests without a schema go to those that have it unchanged.
+The IR never calls a provider through this API; requests without a schema are forwarded to those that have it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slipform.ir import CompletionChunk, Message, ModelRequest, ModelResponse, U
 NAME = "openai-completions"
 _SAMPLING = {name: name for name in SAMPLING}
 _UNKNOWN = ("suffix", "echo", "logprobs")
-"""Fields that only a model without turns can honour."""
+"""Fields that only a model without turns can support."""
 
 
 def _read(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest:
@@ -101,7 +101,7 @@ class CompletionsStreamEncoder:
         self._ended = False
 
     def feed(self, chunk: CompletionChunk) -> bytes:
-        """The bytes for one chunk."""
+        """Return the bytes for one chunk."""
         if chunk.usage is not None:
             self._usage = chunk.usage
         text = chunk.text or chunk.refusal
@@ -114,13 +114,13 @@ class CompletionsStreamEncoder:
         return b""
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
-        """The bytes for one piece of text; this API has no calls."""
+        """Return the bytes for one piece of text; this API has no calls."""
         if text and call < 0:
             return self._event(text)
         return b""
 
     def finish(self) -> bytes:
-        """The last events and `[DONE]`."""
+        """Return the last events and `[DONE]`."""
         out = b"" if self._ended else self._event("", "stop")
         last = dict(self.extra)
         if self._usage_wanted:
@@ -130,11 +130,11 @@ class CompletionsStreamEncoder:
         return out + b"data: [DONE]\n\n"
 
     def fail(self, error: SlipformError) -> bytes:
-        """An error after the stream has begun."""
+        """Return an error after the stream has begun."""
         return b"data: " + dumps(openai_error(error)) + b"\n\n"
 
     def keep_alive(self) -> bytes:
-        """A comment."""
+        """Return a comment."""
         return b": keep-alive\n\n"
 
     def _event(self, text: str, finish: str | None = None) -> bytes:

@@ -1,8 +1,9 @@
 """Read the fields of a client's request, naming each mistake, and write them to a vendor, naming each loss.
 
-Whatever a client sends is carried, renamed by a table, named in a `LossyEncode` or refused. `Fields` reads one object
-of a request, refuses, and keeps what was not read; `Encoding` writes: `sampling` renames, `carry`, `own_part` and
-`add_extra` carry what one vendor alone understands, and everything else that the wire cannot carry goes through `lose`.
+Every field of a client is carried, renamed by a table, recorded as lost, or refused. `Fields` reads one object of a
+request, refuses invalid fields, and keeps the unread ones; `Encoding` writes: `sampling` renames, `carry`, `own_part`
+and `add_extra` carry fields that only one vendor understands, and everything else that the wire cannot carry goes
+through `lose`.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ _LARGEST = 2**63
 CACHE_MARK: Final = "cache_control"
 """The field with which Anthropic's API marks the end of what is to be cached."""
 UNDELIVERABLE: Final = "undeliverable"
-"""The category of an error about content that one vendor's API cannot carry, and another's may."""
+"""The category of an error about content that one vendor's API cannot carry, but another's may."""
 SAMPLING = tuple(each.name for each in fields(Sampling))
 """The names of the sampling fields in the IR."""
 
 
 def read_body(body: bytes | Mapping[str, Any]) -> dict[str, Any]:
-    """The request's body as a JSON object."""
+    """Return the request's body as a JSON object."""
     if isinstance(body, dict):
         return body
     if isinstance(body, Mapping):
@@ -68,19 +69,19 @@ def read_body(body: bytes | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wrong(where: str, expected: str, value: Any) -> RequestError:
-    """The error for a field of the wrong kind."""
+    """Return the error for a field of the wrong type."""
     return RequestError(f"Expected {expected}, found {type(value).__name__}", where=where)
 
 
 def text(value: Any, where: str) -> str:
-    """A string."""
+    """Return a string."""
     if not isinstance(value, str):
         raise wrong(where, "a string", value)
     return value
 
 
 def mapping(value: Any, where: str) -> dict[str, Any]:
-    """An object; nothing counts as an empty one."""
+    """Return an object; None counts as an empty one."""
     if value is None:
         return {}
     if isinstance(value, dict):  # the quick one
@@ -91,7 +92,7 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def whole(value: Any, where: str) -> int | None:
-    """A whole number of at most 64 bits, which is what JSON writers can write, or nothing."""
+    """Return an integer of at most 64 bits, which is what JSON encoders support, or None."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -105,16 +106,16 @@ def whole(value: Any, where: str) -> int | None:
 
 
 def flag(value: Any, where: str) -> bool | None:
-    """True, false, or nothing."""
+    """Return True, False, or None."""
     if value is not None and not isinstance(value, bool):
         raise wrong(where, "true or false", value)
     return value
 
 
 class Fields:
-    """One object of a client's request; a field that is read is taken out, so that `rest` has the unread ones.
+    """One object of a client's request; reading a field removes it, so that `rest` returns the unread ones.
 
-    A field of the wrong kind is refused with its place. `data` is the object as it came, with all its fields.
+    A field of the wrong type is refused with its path. `data` is the unchanged object with all its fields.
 
     >>> request = Fields({"model": "m", "new": 1}, "request")
     >>> request.text("model"), request.rest()
@@ -129,54 +130,54 @@ class Fields:
         self._left: Final = self.data.copy()
 
     def place(self, key: str) -> str:
-        """Return the place of a field in the request."""
+        """Return the path of a field in the request."""
         return f"{self.where}.{key}" if self.where else key
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Whatever the field holds."""
+        """Return the value of the field, whatever its type."""
         return self._left.pop(key, default)
 
     def keep(self, key: str, value: Any) -> None:
-        """Put back what is left of a field that was read in part."""
+        """Put back the remainder of a field that was read in part."""
         self._left[key] = value
 
     def text(self, key: str) -> str:
-        """A string."""
+        """Return a string."""
         value = self._left.pop(key, None)
         if isinstance(value, str):
             return value
         return text(value, self.place(key))
 
     def optional_text(self, key: str) -> str | None:
-        """A string, or nothing."""
+        """Return a string, or None."""
         value = self._left.pop(key, None)
         if value is None or isinstance(value, str):
             return value
         return text(value, self.place(key))
 
     def number(self, key: str) -> float | None:
-        """A number, or nothing."""
+        """Return a number, or None."""
         value = self._left.pop(key, None)
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise wrong(self.place(key), "a number", value)
         return value
 
     def whole(self, key: str) -> int | None:
-        """A whole number, or nothing."""
+        """Return an integer, or None."""
         value = self._left.pop(key, None)
         if value is None:
             return None
         return whole(value, self.place(key))
 
     def flag(self, key: str) -> bool | None:
-        """True, false, or nothing."""
+        """Return True, False, or None."""
         value = self._left.pop(key, None)
         if value is None:
             return None
         return flag(value, self.place(key))
 
     def items(self, key: str) -> list[Any]:
-        """An array; nothing counts as an empty one."""
+        """Return an array; None counts as an empty one."""
         value = self._left.pop(key, None)
         if value is None:
             return []
@@ -185,25 +186,25 @@ class Fields:
         return value
 
     def mapping(self, key: str) -> dict[str, Any]:
-        """An object that is taken unchanged; nothing counts as an empty one."""
+        """Return an object for unchanged use; None counts as an empty one."""
         value = self._left.pop(key, None)
         if value is None:
             return {}
         return mapping(value, self.place(key))
 
     def object(self, key: str) -> Fields:
-        """An object that is read further; nothing counts as an empty one."""
+        """Return an object for further reading; None counts as an empty one."""
         return Fields(self._left.pop(key, None), self.place(key))
 
     def optional(self, key: str) -> Fields:
-        """The same where nothing in it is required: without it, there is nothing to say the place of."""
+        """Return the same without a path: its fields are all optional, so no error needs one."""
         value = self._left.pop(key, None)
         if value is None:
             return NO_FIELDS
         return Fields(value, self.place(key))
 
     def objects(self, key: str) -> Iterator[Fields]:
-        """The objects of an array, one after the other, so that the first mistake is the one reported."""
+        """Yield the objects of an array one after the other, so that the first mistake is the one reported."""
         items = self.items(key)
         if items:
             place = self.place(key)
@@ -211,11 +212,11 @@ class Fields:
                 yield Fields(item, f"{place}[{at}]")
 
     def base64(self, key: str) -> bytes:
-        """Bytes written as base64."""
+        """Return bytes written as base64."""
         return base64_bytes(self._left.pop(key, None), self.place(key))
 
     def sampling(self, names: Mapping[str, str]) -> Sampling:
-        """The sampling fields, renamed back by the table that `Encoding.sampling` renames them with."""
+        """Return the sampling fields, renamed back by the table of `Encoding.sampling`."""
         if self._left.keys().isdisjoint(names.values()):
             return NO_SAMPLING
         return Sampling(**{name: self._sampled(name, key) for name, key in names.items() if key in self._left})
@@ -230,7 +231,7 @@ class Fields:
         return tuple(text(item, f"{self.place(key)}[{at}]") for at, item in enumerate(self.items(key)))
 
     def response_format(self, name: Any, schema: Any, *, strict: Any) -> ResponseFormat:
-        """The wanted shape, whose place is this object; a description beside the schema goes into it."""
+        """Return the requested shape, at this object's path; a description beside the schema is merged into it."""
         document = mapping(schema, self.place("schema"))
         description = self._left.get("description")
         if schema is None:
@@ -245,7 +246,7 @@ class Fields:
             raise RequestError(error.message, where=self.where) from error
 
     def rest(self, objects: Mapping[str, Fields] = MappingProxyType({}), *, nulls: bool = False) -> dict[str, Any]:
-        """What is left of this object and, by their names, of objects in it; what holds nothing only on demand."""
+        """Return the unread fields of this object and, by their names, of objects in it; empty ones only on demand."""
         unread = {key: value for key, value in self._left.items() if nulls or value is not None} if self._left else {}
         for name, inner in objects.items():
             if inner is not NO_FIELDS and (more := inner.rest()):
@@ -254,16 +255,16 @@ class Fields:
 
 
 NO_FIELDS: Final = Fields({})
-"""An object that is not there."""
+"""A missing object."""
 
 
 def tagged(codec: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """An `extra` that only this codec understands; empty for nothing."""
+    """Return an `extra` that only this codec reads; empty if there are no fields."""
     return {codec: fields} if fields else {}
 
 
 def media_from_url(url: str, kind: Literal["image", "audio", "video", "file"], name: str | None = None) -> Media:
-    """A media part from an address, which may hold the bytes itself.
+    """Return a media part from an address, which may contain the bytes itself.
 
     >>> media_from_url("data:image/png;base64,aGk=", "image").data
     b'hi'
@@ -278,7 +279,7 @@ def media_from_url(url: str, kind: Literal["image", "audio", "video", "file"], n
 
 
 def base64_bytes(value: Any, where: str) -> bytes:
-    """Bytes written as base64."""
+    """Return bytes written as base64."""
     try:
         return b64decode(text(value, where), validate=True)
     except (BadBase64, ValueError) as error:
@@ -286,7 +287,7 @@ def base64_bytes(value: Any, where: str) -> bytes:
 
 
 def data_url(media: Media) -> str:
-    """The bytes of a media part as a `data:` address, or its own address."""
+    """Return the bytes of a media part as a `data:` address, or its own address."""
     if media.data is None:
         return media.url or ""
     return f"data:{media.mime_type or 'application/octet-stream'};base64,{b64encode(media.data).decode()}"
@@ -317,7 +318,7 @@ QUIRKS: Final[Mapping[str, str]] = {
     "gbnf": "it takes a `grammar` (llama.cpp)",
     "body_version": "`anthropic_version` goes in the body and the model in the path (Claude on Vertex and Bedrock)",
 }
-"""What may be odd about a vendor or a model, for the codecs: `Capabilities.quirks` names some of these."""
+"""Deviations of vendors or models that the codecs support: `Capabilities.quirks` names some of these."""
 
 
 _PREFILLS: Final = frozenset({"prefix_message", "continue_final_message", "continues_last_message"})
@@ -325,7 +326,7 @@ _PREFILLS: Final = frozenset({"prefix_message", "continue_final_message", "conti
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What one model at one endpoint can do; `dialect` names the schema dialect of its native channel."""
+    """The capabilities of one model at one endpoint; `dialect` names the schema dialect of its native channel."""
 
     native: bool = False
     tools: bool = False
@@ -338,14 +339,14 @@ class Capabilities:
     tool_dialect: str = "identity"
     quirks: frozenset[str] = frozenset()
     strategy: OutputStrategy = OutputStrategy.AUTO
-    """What `auto` means here whatever else the model can do; it then never takes another channel."""
+    """The strategy of `auto` regardless of the other capabilities; no other channel is used then."""
     open_objects: OpenObjects = "auto"
     """Whether objects whose schema does not mention other keys keep a place for them; those of Python types never do,
     in `auto`."""
 
     @property
     def auto_strategy(self) -> OutputStrategy:
-        """What `auto` means here: native, else a forced tool, else the prompt."""
+        """The strategy of `auto`: native, else a forced tool, else the prompt."""
         if self.strategy is not OutputStrategy.AUTO:
             return self.strategy
         if self.native:
@@ -364,24 +365,24 @@ _EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 _FAMILY = {
     "openai-chat": "openai", "openai-responses": "openai", "anthropic": "anthropic", "gemini": "google"
 }  # fmt: skip
-"""Whose uploads an API knows by their ids."""
+"""The APIs that accept the same uploaded files."""
 
 
 class Encoding:
-    """One request on its way to a vendor: which codec writes it, for a model that can do what, and what it loses."""
+    """One request on its way to a vendor: the codec that writes it, the model's capabilities, and the losses."""
 
     __slots__ = ("capabilities", "codec", "losses", "origin", "quirks")
 
     def __init__(self, codec: str, capabilities: Capabilities, origin: str | None = None) -> None:
         self.codec: Final = codec
         self.origin: Final = origin
-        """The API that the request came in, by its codec; None where it came in none."""
+        """The codec of the API that the request came from; None if it came from the library."""
         self.capabilities: Final = capabilities
         self.quirks: Final = capabilities.quirks
         self.losses: Final[list[ModelWarning]] = []
 
     def lose(self, path: str, message: str, action: str = "dropped") -> None:
-        """Name a field that the wire cannot carry, and what was done about it.
+        """Record a field that the wire cannot carry, and how it was handled.
 
         >>> out = Encoding("cohere", Capabilities())
         >>> out.lose("sampling.seed", "This API has no seed.")
@@ -391,7 +392,7 @@ class Encoding:
         self.losses.append(LossyEncode("lossy_encode", message, path, action))
 
     def sampling(self, request: ModelRequest, names: Mapping[str, str]) -> dict[str, Any]:
-        """The sampling fields renamed by `names` (IR name → wire name); what cannot be sent is named."""
+        """Return the sampling fields renamed by `names` (IR name → wire name); record those that cannot be sent."""
         values: dict[str, Any] = {}
         sampling = request.sampling
         if sampling is NO_SAMPLING or sampling == NO_SAMPLING:
@@ -411,7 +412,7 @@ class Encoding:
     def tools(
         self, plan: SchemaChannel, encode: Callable[[Tool], dict[str, Any]], inside: str = ""
     ) -> tuple[list[dict[str, Any]], ToolChoice | None]:
-        """The tools as `encode` writes them, and the choice among them; a vendor's own tools go as they came.
+        """Return the tools as `encode` writes them, and the choice among them; a vendor's own tools stay unchanged.
 
         The fields meant for this codec go into the tool, or into the object that it has under `inside`.
         """
@@ -442,7 +443,7 @@ class Encoding:
         return encoded, choice
 
     def _check_namespaces(self, tool: Tool) -> None:
-        """Refuse a second tool of one name where the namespaces that tell the two apart cannot be sent."""
+        """Refuse a second tool of the same name if the namespaces that distinguish them cannot be sent."""
         if "namespace" not in tool.extra.get(self.codec, {}):
             raise RequestError(
                 f"Two namespaces have a tool {tool.name!r}, and this model's API has no namespaces",
@@ -451,7 +452,7 @@ class Encoding:
             )
 
     def own(self, extra: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-        """The part of a nested `extra` that is meant for this codec; the fields of another's are named as lost."""
+        """Return the part of a nested `extra` meant for this codec; fields meant for another are recorded as lost."""
         if not extra:
             return extra
         own = extra.get(self.codec, {})
@@ -462,13 +463,13 @@ class Encoding:
         return own
 
     def carry(self, encoded: dict[str, Any], extra: Mapping[str, Any], path: str) -> dict[str, Any]:
-        """The object with the fields that are meant for this codec, those of the objects in it included."""
+        """Return the object with the fields meant for this codec, including those of nested objects."""
         if extra:
             _merge(encoded, self.own(extra, path))
         return encoded
 
     def drop(self, extra: Mapping[str, Any], path: str) -> None:
-        """Name all of a nested `extra` as lost, where its object is not sent as one."""
+        """Record all of a nested `extra` as lost, if its object is not sent as an object."""
         if extra:
             for key in self.own(extra, path):
                 self.lose(f"{path}.{key}", "What it stands in is not sent as it came.")
@@ -476,7 +477,7 @@ class Encoding:
     def carry_media(
         self, encoded: dict[str, Any], media: Media, path: str, carried: Collection[str] = ()
     ) -> dict[str, Any]:
-        """The same for a media part, whose name, or kind beside an address, is lost where it is not `carried`."""
+        """Do the same for a media part, whose name, or kind beside an address, is lost if it is not `carried`."""
         if media.name is not None and "name" not in carried:
             self.lose(f"{path}.name", f"This API takes no name for this {media.kind}.")
         if media.mime_type is not None and media.data is None and "mime_type" not in carried:
@@ -484,12 +485,12 @@ class Encoding:
         return self.carry(encoded, media.extra, path)
 
     def speaker(self, message: Message, path: str) -> None:
-        """Name the speaker as lost, where an API has no names for them; a tool is known by the id of its call."""
+        """Record the speaker as lost if an API has no names for them; a tool is known by the id of its call."""
         if message.name is not None and message.role != "tool":
             self.lose(f"{path}.name", "This API has no names for speakers.")
 
     def effort(self, effort: str, *levels: str) -> str:
-        """An effort in the words that this API has for it: its own, else the nearest, which is said.
+        """Return an effort in this API's terms: its own, else the nearest one, which is recorded.
 
         >>> Encoding("ollama", Capabilities()).effort("xhigh", "low", "medium", "high")
         'high'
@@ -502,12 +503,12 @@ class Encoding:
         return nearest
 
     def lose_one_call(self, plan: SchemaChannel) -> None:
-        """Name the wish for one call at a time as lost, where callers' tools are offered and the API has no switch."""
+        """Record the loss of "one call at a time" if tools are offered and the API has no such switch."""
         if plan.parallel_tool_calls is False and any(tool.name != RESERVED_TOOL for tool in plan.tools):
             self.lose("parallel_tool_calls", "This API may call several tools at once.")
 
     def reject_media(self, media: Media, path: str, place: str = "") -> NoReturn:
-        """Raise `RequestError` for an image, sound or file that this API cannot carry: the model would answer blind."""
+        """Raise `RequestError` for an image, sound or file that this API cannot carry: the model would not see it."""
         source = ""
         if media.data is None and media.url:
             source = f" at {media.url[:100]}"
@@ -515,22 +516,23 @@ class Encoding:
             source = f" with the id {media.file_id}"
         raise RequestError(
             f"The API of this model ({self.codec}) does not take the {media.kind}{source}{place}",
-            where=path.partition("[")[0],  # a prompt that shows the schema shifts the turns, so their number misleads
+            # Without the turn's number: a prompt that shows the schema shifts the turns.
+            where=path.partition("[")[0],
             hint=f"{'Send its bytes, or choose' if source else 'Choose'} a model whose vendor takes it.",
             details={"category": UNDELIVERABLE},
         )
 
     def check_file(self, media: Media, path: str) -> None:
-        """Raise `RequestError` for a file that is named by the id that another vendor gave it."""
+        """Raise `RequestError` for a file named by an id that another vendor assigned."""
         if media.file_id is None or self.origin is None or _FAMILY.get(self.origin) == _FAMILY.get(self.codec):
             return
         self.reject_media(media, path, f", which was uploaded to another vendor ({self.origin})")
 
     def lost_thinking(self, request: ModelRequest) -> bool:
-        """Whether a turn with calls, whose results the model now gets, lacks the thinking that its vendor signed.
+        """Whether a turn with calls, whose results the model now gets, lacks the reasoning that its vendor signed.
 
-        A vendor that wants it refuses the request then, unless this turn goes without thinking, too. Callers of the
-        vendor's own API know what they leave out.
+        A vendor that requires it then refuses the request, unless this turn is answered without reasoning, too. Callers
+        of the vendor's own API omit it knowingly.
         """
         if request.extra_for == self.codec:
             return False
@@ -541,7 +543,7 @@ class Encoding:
         return False
 
     def own_part(self, part: Reasoning | Opaque, path: str) -> dict[str, Any] | None:
-        """What a vendor wants back untouched, if it is this codec's; else None, and it is named as lost."""
+        """Return an opaque part if it is this codec's own; else None, and it is recorded as lost."""
         if isinstance(part, Reasoning):
             own = part.opaque.get(self.codec)
             kind = "Reasoning"
@@ -554,7 +556,7 @@ class Encoding:
         return dict(own)
 
     def add_extra(self, body: dict[str, Any], request: ModelRequest) -> None:
-        """Pass vendor fields through untouched, or say that they were meant for another API."""
+        """Pass vendor fields through unchanged, or record that they were meant for another API."""
         if not request.extra:
             return
         if request.extra_for is None:
@@ -566,7 +568,7 @@ class Encoding:
                 self.lose(path, f"A field of {request.extra_for} that {self.codec} does not have.")
 
     def _add_unread(self, into: dict[str, Any], unread: Mapping[str, Any], path: str) -> None:
-        """Put back what was not read, except into what this request is sent without or what its channel decides."""
+        """Put back unread fields, except those removed for this request or determined by its channel."""
         for key, value in unread.items():
             old = into.get(key)
             has_type = isinstance(value, Mapping) and "type" in value
@@ -581,7 +583,7 @@ class Encoding:
 
 
 def open_turns(messages: Sequence[Message]) -> Iterator[tuple[int, Message]]:
-    """The model's turns with calls since a user last spoke, with their places: the tool loop that is in progress."""
+    """Return the model's turns with calls since the last user message, with their positions: the current tool loop."""
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if message.role == "assistant":
@@ -592,7 +594,7 @@ def open_turns(messages: Sequence[Message]) -> Iterator[tuple[int, Message]]:
 
 
 _PARTS = frozenset({"response_format", "json_schema", "format", "tool_choice", "stream_options"})
-"""Objects that slipform reads and writes itself: what else was in one goes nowhere without it."""
+"""Objects that slipform reads and writes itself: their further fields are dropped with them."""
 _READ = frozenset({*_PARTS, "text", "reasoning", "thinking", "output_config", "generationConfig", "thinkingConfig"})
 
 
@@ -605,7 +607,7 @@ def _paths(extra: Mapping[str, Any], path: str = "") -> Iterator[str]:
 
 
 def encode_function(tool: Tool, parameters: str = "parameters") -> dict[str, Any]:
-    """The name, description and schema of a function tool, as most APIs write them."""
+    """Return the name, description and schema of a function tool, as most APIs write them."""
     function: dict[str, Any] = {"name": tool.name}
     if tool.description is not None:
         function["description"] = tool.description
@@ -624,7 +626,7 @@ def _merge(into: dict[str, Any], extra: Mapping[str, Any]) -> None:
 
 
 def dumps(value: Any) -> bytes:
-    """JSON as compact bytes; keys keep their order."""
+    """Return JSON as compact bytes, with unchanged order of keys."""
     try:
         return orjson.dumps(value, default=plain_mapping)
     except TypeError:
@@ -632,7 +634,7 @@ def dumps(value: Any) -> bytes:
 
 
 def _dumps_unusual(value: Any) -> bytes:
-    """The same for what `orjson` does not write: integers beyond 64 bits, arguments nested more than 254 levels."""
+    """Return the same for what `orjson` refuses: integers beyond 64 bits, arguments nested more than 254 levels."""
     try:
         return json.dumps(value, default=plain_mapping, separators=(",", ":")).encode()
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Choose how a request asks for its shape: the vendor's native mode, a forced tool or the prompt."""
+"""Choose how a request asks for its schema: the vendor's native mode, a forced tool or the prompt."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from slipform.schema.lowering.lift_plan import SAME, LiftPlan, Wrapped
 
 
 class SchemaChannel(msgspec.Struct, frozen=True):
-    """What was decided for one request, and what the same codec needs to read the answer."""
+    """The decisions for one request, and the information that the same codec needs to read the answer."""
 
     strategy: OutputStrategy | None = None
-    """None when no schema was asked for."""
+    """None if no schema was requested."""
     name: str = ""
     schema: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """As the vendor sees it."""
+    """The schema as the vendor sees it."""
     strict: bool = False
     json_object: bool = False
-    """Whether the vendor's schema-less JSON mode is switched on."""
+    """Whether the vendor's JSON mode without a schema is used."""
     reasoning: Mapping[str, Any] = msgspec.field(default_factory=dict)
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | None = None
@@ -34,9 +34,9 @@ class SchemaChannel(msgspec.Struct, frozen=True):
     lift: Lift | None = None
     warnings: tuple[ModelWarning, ...] = ()
     tool_lifts: Mapping[str, Lift] = msgspec.field(default_factory=dict)
-    """The way back for the arguments of the caller's own tools, where their schemas were lowered."""
+    """Converters of the arguments of the caller's own tools, if their schemas were lowered."""
     tool_names: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The caller's own names of tools, by the names that the vendor takes, where those differ."""
+    """The caller's own names of tools, by the vendor's names, if those differ."""
 
 
 def choose_channel(
@@ -47,7 +47,7 @@ def choose_channel(
     native_rule: StrictRule = "always",
     tool_rule: StrictRule = "always",
 ) -> SchemaChannel:
-    """Decide the channel for this request; `auto` is what the codec settled on when it was made."""
+    """Choose the channel for this request; `auto` is the strategy that the codec resolved on its creation."""
     capabilities = out.capabilities
     response_format = request.response_format
     choice = request.tool_choice
@@ -83,10 +83,10 @@ def choose_channel(
 def _channel_without_schema(
     request: ModelRequest, out: Encoding, reasoning: Mapping[str, Any], tool_rule: StrictRule
 ) -> SchemaChannel:
-    """The channel of a request for text, or for any JSON object."""
+    """Return the channel of a request for text, or for any JSON object."""
     capabilities = out.capabilities
     if forces_object(request, capabilities):
-        # Arguments of a call are always JSON: the strongest JSON-only mode that this API has.
+        # Arguments of a call are always JSON: this is the strongest JSON-only mode of the API.
         return SchemaChannel(
             OutputStrategy.TOOL,
             reasoning=reasoning,
@@ -114,7 +114,7 @@ def _prompted_channel(
     reasoning: Mapping[str, Any],
     tool_rule: StrictRule,
 ) -> SchemaChannel:
-    """The channel of a request whose schema is in its prompt."""
+    """Return the channel of a request whose schema is in its prompt."""
     if response_format.strict:
         out.lose("response_format.strict", "A schema in the prompt cannot be made binding.", "approximated")
     if request.tools:
@@ -125,7 +125,7 @@ def _prompted_channel(
         OutputStrategy.PROMPTED,
         response_format.json_schema.name,
         response_format.json_schema.schema,
-        # A JSON mode would begin the JSON anew behind a beginning that is sent along.
+        # A JSON mode would start the JSON again after the beginning that is sent along.
         json_object=out.capabilities.json_mode and not request.tools and request.continues != "prefill",
         reasoning=reasoning,
         tools=tools,
@@ -137,7 +137,7 @@ def _prompted_channel(
 
 
 def forces_object(request: ModelRequest, capabilities: Capabilities) -> bool:
-    """Whether JSON without a schema is asked for by a tool, since the API has no mode for it."""
+    """Whether JSON without a schema is requested by a tool, since the API has no mode for it."""
     if request.response_format is not None or not request.json_mode or capabilities.json_mode:
         return False
     return capabilities.forced_tool and not request.tools and not request.reasoning
@@ -146,9 +146,9 @@ def forces_object(request: ModelRequest, capabilities: Capabilities) -> bool:
 def serving_strategy(
     request: ModelRequest, capabilities: Capabilities, auto: OutputStrategy, native_rule: StrictRule
 ) -> tuple[OutputStrategy, WireSchema | None, str]:
-    """The strategy that serves this request, its schema on the native channel, and why it is not the usual strategy.
+    """Return the strategy for this request, its schema on the native channel, and why another strategy is used.
 
-    `auto` takes the next channel where the schema has no place in the native one: the tool, then the prompt.
+    `auto` uses the next channel if the native one cannot express the schema: the tool, then the prompt.
     """
     response_format = request.response_format
     if response_format is None:
@@ -172,7 +172,7 @@ _PLACES = {OutputStrategy.TOOL: "a tool", OutputStrategy.PROMPTED: "the prompt"}
 
 
 def wraps_root(capabilities: Capabilities, request: ModelRequest) -> bool:
-    """Whether a prompted schema goes with a JSON mode that allows only objects, and its root is none.
+    """Whether a prompted schema is combined with a JSON mode that allows only objects, although its root is not one.
 
     The prompt then asks for the value under the key `value`.
     """
@@ -184,7 +184,7 @@ def wraps_root(capabilities: Capabilities, request: ModelRequest) -> bool:
 
 
 def _unwrapped(value: Any) -> Any:
-    """The value under the key `value`; a model that did not mind the key is understood as well."""
+    """Return the value under the key `value`; an answer of a model that ignored the key is accepted as well."""
     if isinstance(value, dict) and list(value) == ["value"]:
         return value["value"]
     return value
@@ -195,7 +195,7 @@ _UNWRAPPING = Lift({}, _unwrapped, LiftPlan(_WRAPPED, frozenset({id(_WRAPPED)}),
 
 
 def refuse_reserved(request: ModelRequest) -> None:
-    """Raise `RequestError` where a caller's tool has the name of the tool that asks for the answer."""
+    """Raise `RequestError` if a caller's tool has the name of the reserved answer tool."""
     for index, tool in enumerate(request.tools):
         if tool.name == RESERVED_TOOL:
             raise RequestError(
@@ -223,7 +223,7 @@ def _forced(request: ModelRequest, out: Encoding) -> ToolChoice:
         out.lose("tool_choice", message, "approximated")
         return "auto"
     if request.tools:
-        # A tool of the caller's may have its turn first; the answer comes by some call in any case.
+        # The model may call one of the caller's tools first; the answer arrives by some call in any case.
         if isinstance(request.tool_choice, NamedTool):
             return request.tool_choice
         return "required"
@@ -236,7 +236,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def schema_name(name: str, out: Encoding) -> str:
-    """The schema's name in the letters that OpenAI allows.
+    """Return the schema's name in the characters that OpenAI allows.
 
     >>> from slipform.codecs.request_fields import Capabilities
     >>> schema_name("My schema!", Encoding("openai-chat", Capabilities()))

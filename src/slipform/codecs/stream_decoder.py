@@ -13,7 +13,7 @@ import orjson
 from slipform.codecs.answer import MALFORMED, lifted_arguments, malformed
 from slipform.codecs.framing import Framing, WireEvent
 from slipform.codecs.schema_channel import SchemaChannel
-from slipform.codecs.tool_names import restored_chunks
+from slipform.codecs.tool_names import restore_chunk_names
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import SlipformError, TruncatedError, UpstreamError
 from slipform.ir import CompletionChunk, Lift, ToolDelta
@@ -23,18 +23,19 @@ from slipform.text.strict import parse
 
 _loads: Final = orjson.loads
 _MOST_TEMPLATES = 4
-"""How often it is tried; some servers pad every event with something else, and then it is of no use."""
+"""How often a template is tried; some servers vary the padding of every event, which makes templates useless."""
 
 
 class EventInterpreter(Protocol):
-    """What one vendor's events mean."""
+    """Reads the events of one vendor."""
 
     ended: bool
-    """Whether the vendor has said that the answer is over."""
+    """Whether the vendor has marked the end of the answer."""
     fault: UpstreamError | None
-    """The error the vendor put in the stream, if it did."""
+    """The error in the vendor's stream, if any."""
     text_key: bytes
-    """Where an event has its text, if two events that differ only there give two chunks that do; or nothing."""
+    """The key of an event's text, if events that differ only there give chunks that differ only in their text; else
+    empty."""
     arguments_key: bytes
     """The same for the arguments of a call."""
 
@@ -43,14 +44,14 @@ class EventInterpreter(Protocol):
         ...
 
     def finish(self, done: bool) -> Sequence[CompletionChunk]:
-        """Chunks that only the end of the stream brings, and whether it `ended`; `done`: it said `[DONE]`."""
+        """Return the chunks that only the stream's end yields, and whether it `ended`; `done`: it said `[DONE]`."""
         ...
 
 
 class TextTemplate:
-    """Bytes that hold one piece of text, without the text, and who said it; with `call`, a piece of its arguments.
+    """The bytes around one piece of text, and the ids of its chunk; with `call`, around a piece of arguments.
 
-    Most servers send hundreds of events that are the same but for that: they need not be taken apart one by one.
+    Most servers send hundreds of events that differ only in the text: they need not be parsed one by one.
     """
 
     __slots__ = ("_after", "_before", "_between", "_id", "_model", "call")
@@ -60,7 +61,7 @@ class TextTemplate:
         self._before = before
         self._after = after
         self._between = after + before
-        self._model = model  # whatever a vendor takes for a name; compiled code would insist on a string
+        self._model = model  # a vendor's name of any type; compiled code would insist on a string
         self._id = id_
 
     def texts(self, data: bytes) -> tuple[list[str], bytes] | None:
@@ -69,7 +70,7 @@ class TextTemplate:
             return None
         pieces = data[len(self._before) :].split(self._between)
         pieces[-1], end, rest = pieces[-1].partition(self._after)
-        if not end:  # the last event is not whole
+        if not end:  # the last event is incomplete
             rest = self._before + pieces.pop()
         texts: list[str] = []
         for encoded in pieces:
@@ -79,8 +80,8 @@ class TextTemplate:
             texts.append(text)
         return (texts, rest) if texts else None
 
-    def filled(self, data: bytes) -> CompletionChunk | None:
-        """The chunk of an event that differs in nothing but its text; None if it does."""
+    def chunk_of(self, data: bytes) -> CompletionChunk | None:
+        """Return the chunk of an event that differs only in its text; None for any other."""
         if not data.startswith(self._before) or not data.endswith(self._after):
             return None
         text = _string(data[len(self._before) : len(data) - len(self._after)])
@@ -91,8 +92,8 @@ class TextTemplate:
         delta = ToolDelta(self.call, None, None, text)
         return CompletionChunk("", "", "", (delta,), None, None, None, 0, self._model, self._id)
 
-    def widened(self, events: list[WireEvent], data: bytes) -> TextTemplate | None:
-        """The template of the bytes that the data of the last of these events came in; these are the bytes of all."""
+    def for_whole_events(self, events: list[WireEvent], data: bytes) -> TextTemplate | None:
+        """Return the template for whole events, from the bytes of all events and the data of the last one."""
         last = events[-1].data
         start = data.rfind(last)
         if start < 0:
@@ -102,7 +103,7 @@ class TextTemplate:
         if len(events) > 1:
             previous = events[-2].data
             end = data.rfind(previous, 0, start)
-            gap = before[end + len(previous) :]  # what ends an event, and what begins one
+            gap = before[end + len(previous) :]  # the bytes that end an event, and those that begin one
             before = gap[len(after) :]
             if end < 0 or not gap.startswith(after):
                 return None
@@ -110,18 +111,18 @@ class TextTemplate:
 
 
 def _string(encoded: bytes) -> str | None:
-    """The string that this is and nothing else, no blank around it either: a line break would end an event."""
+    """Return the string that these bytes encode, without surrounding blanks: a line break would end an event."""
     if not encoded.endswith(b'"') or not encoded.startswith(b'"'):
         return None
     try:
         text = _loads(encoded)
-    except ValueError:  # several fields, say
+    except ValueError:  # for example several fields
         return None
     return text if isinstance(text, str) else None
 
 
 def template_of(data: bytes, chunk: Any, interpreter: EventInterpreter) -> TextTemplate | None:
-    """What is around the text of an event that gave no more than this chunk; None where that is not plain to see."""
+    """Return the template of an event that yielded only this chunk; None if its text cannot be located for sure."""
     key = interpreter.text_key
     text = chunk.text
     call = -1
@@ -140,27 +141,37 @@ def template_of(data: bytes, chunk: Any, interpreter: EventInterpreter) -> TextT
 
 
 def _is_plain(chunks: Sequence[CompletionChunk]) -> bool:
-    """Whether an event gave no more than a piece of text, or of arguments."""
+    """Whether an event yielded only a piece of text, or of arguments."""
     return len(chunks) == 1 and (chunks[0].only_text or chunks[0].only_arguments)
 
 
 class StreamDecoder:
-    """Reads one streamed answer from bytes split anywhere: a framing below, a vendor's interpreter above.
+    """Reads one streamed answer from bytes split anywhere: a framing, then a vendor's interpreter.
 
-    The first chunk carries the warnings of the encoded request, and `lift` where the text is in the vendor's shape.
+    The first chunk carries the warnings of the encoded request, and `lift` if the text is in the vendor's shape.
     """
 
     __slots__ = (
-        "_alike", "_calls", "_done", "_fault", "_first", "_framing", "_halves", "_interpreter", "_plan",
-        "_template", "_templates_left", "_wide",
+        "_calls",
+        "_done",
+        "_fault",
+        "_first",
+        "_framing",
+        "_halves",
+        "_interpreter",
+        "_is_aligned",
+        "_plan",
+        "_template",
+        "_templates_left",
+        "_whole_event",
     )  # fmt: skip
 
     def __init__(self, framing: Framing, interpreter: EventInterpreter, plan: SchemaChannel) -> None:
         self._template: TextTemplate | None = None
-        self._wide: TextTemplate | None = None
-        """The template of bytes that are one event and no more."""
-        self._alike = False
-        """Whether the last event filled the template, and what is fed next begins an event."""
+        self._whole_event: TextTemplate | None = None
+        """The template for bytes that are exactly one event."""
+        self._is_aligned = False
+        """Whether the last event matched the template, and the next bytes begin an event."""
         self._templates_left = _MOST_TEMPLATES if interpreter.text_key else 0
         self._framing = framing
         self._interpreter = interpreter
@@ -172,52 +183,52 @@ class StreamDecoder:
         self._halves = SurrogateHalves()
 
     def feed(self, data: bytes) -> list[CompletionChunk]:
-        """The chunks completed by these bytes.
+        """Return the chunks completed by these bytes.
 
-        An error inside the stream is raised as an `UpstreamError`, after what came before it has been given out.
+        An error inside the stream is raised as an `UpstreamError`, after the chunks before it have been returned.
         """
         if self._fault is not None:
             raise self._fault
         alone = self._framing.between
-        self._alike = False
+        self._is_aligned = False
         events = self._framing.feed(data)
         if not events or self._done:
             return []
         chunks = self._chunks(events)
         if self._plan.tool_names:
-            chunks = restored_chunks(chunks, self._plan.tool_names)
-        if self._alike:
-            self._alike = self._framing.between
-            is_framed = self._alike and (alone or len(events) > 1)
-            if self._wide is None and self._template is not None and is_framed:
-                self._wide = self._template.widened(events, data)
+            chunks = restore_chunk_names(chunks, self._plan.tool_names)
+        if self._is_aligned:
+            self._is_aligned = self._framing.between
+            is_framed = self._is_aligned and (alone or len(events) > 1)
+            if self._whole_event is None and self._template is not None and is_framed:
+                self._whole_event = self._template.for_whole_events(events, data)
         return chunks
 
     def texts(self, data: bytes) -> tuple[list[str], int, bytes] | None:
-        """The texts of the chunks that `feed` would give for these bytes, as long as they are only that.
+        """Return the texts of the chunks that `feed` would return for these bytes, as long as they are texts.
 
-        With them comes the index of the call whose arguments they are, or -1, and the bytes that have to be fed after
-        them. None: all bytes have to be fed.
+        With them come the index of the call whose arguments they are, or -1, and the bytes to be fed after them. None:
+        all bytes have to be fed.
         """
-        wide = self._wide
-        if wide is None or not self._alike:
+        wide = self._whole_event
+        if wide is None or not self._is_aligned:
             return None
         plain = wide.texts(data)
         return None if plain is None else (plain[0], wide.call, plain[1])
 
     def finish(self) -> list[CompletionChunk]:
-        """The last chunks, with the rest of open calls; raises `TruncatedError` where the stream ended too early."""
+        """Return the last chunks, with the rest of open calls; raises `TruncatedError` for a stream without its end."""
         chunks = self._finish()
         if self._calls is not None:
             chunks = self._calls.feed(chunks, done=True)
             if self._calls.fault is not None:
                 raise self._calls.fault
         if self._plan.tool_names:
-            return restored_chunks(chunks, self._plan.tool_names)
+            return restore_chunk_names(chunks, self._plan.tool_names)
         return chunks
 
     def _finish(self) -> list[CompletionChunk]:
-        """The last chunks; raises `TruncatedError` if the stream ended without its terminator."""
+        """Return the last chunks; raises `TruncatedError` if the stream ended without its terminator."""
         chunks: list[CompletionChunk] = []
         if self._fault is None and not self._done:
             try:
@@ -234,7 +245,7 @@ class StreamDecoder:
         return chunks + self._started(last)
 
     def _event_chunks(self, name: str | None, value: dict[str, Any], data: bytes) -> Sequence[CompletionChunk]:
-        """The chunks of one event; one with nothing but text becomes the template of those like it."""
+        """Return the chunks of one event; one with only text becomes the template for similar events."""
         interpreter = self._interpreter
         try:
             decoded = self._halves.joined(interpreter.read(name, value))
@@ -244,7 +255,7 @@ class StreamDecoder:
         if self._templates_left and self._calls is None and _is_plain(decoded):
             self._templates_left -= 1
             self._template = template_of(data, decoded[0], interpreter)
-            self._wide = None
+            self._whole_event = None
         return decoded
 
     def _chunks(self, events: list[WireEvent]) -> list[CompletionChunk]:
@@ -252,14 +263,14 @@ class StreamDecoder:
         interpreter = self._interpreter
         for name, data in events:
             template = None if self._halves.waits else self._template
-            self._alike = False
-            if template is not None and name is None and (like := template.filled(data)) is not None:
+            self._is_aligned = False
+            if template is not None and name is None and (like := template.chunk_of(data)) is not None:
                 chunks.append(like)
                 self._templates_left = _MOST_TEMPLATES
-                self._alike = True
+                self._is_aligned = True
                 continue
             if data == b"[DONE]":
-                self._done = True  # what follows is not part of the answer
+                self._done = True  # later events are not part of the answer
                 break
             value = _parse(data)
             if value is _NOT_JSON:
@@ -280,7 +291,7 @@ class StreamDecoder:
         return self._started(chunks) if self._first else chunks
 
     def _lifted(self, chunks: list[CompletionChunk]) -> list[CompletionChunk]:
-        """The chunks with the arguments of strict tools in the caller's shape."""
+        """Return the chunks with the arguments of strict tools in the caller's shape."""
         if self._calls is None:
             return chunks
         lifted = self._calls.feed(chunks)
@@ -291,7 +302,7 @@ class StreamDecoder:
         return lifted
 
     def _started(self, chunks: Sequence[CompletionChunk]) -> list[CompletionChunk]:
-        """The chunks, the first one with the request's warnings and the way back to the caller's shape."""
+        """Return the chunks, the first one with the request's warnings and the converter to the caller's shape."""
         if not self._first or not chunks:
             return list(chunks)
         self._first = False
@@ -305,7 +316,7 @@ _NOT_JSON: Final = object()
 
 
 def _parse(data: bytes) -> Any:
-    """The JSON of an event, even with half a surrogate pair, as servers write that cut strings in UTF-16."""
+    """Return the JSON of an event, also with half a surrogate pair, as servers write that cut strings in UTF-16."""
     try:
         return parse(data)
     except ValueError:
@@ -317,21 +328,21 @@ def _parse(data: bytes) -> Any:
 
 
 class SurrogateHalves:
-    """Joins the halves of surrogate pairs that arrive in two events; a half that stays alone becomes U+FFFD."""
+    """Joins the halves of surrogate pairs that arrive in two events; a single half becomes U+FFFD."""
 
     __slots__ = ("_halves",)
 
     def __init__(self) -> None:
         self._halves: dict[int | None, str] = {}
-        """By the index of a call, or -1 for the text."""
+        """Pending halves by the index of a call, or -1 for the text."""
 
     @property
     def waits(self) -> bool:
-        """Whether a half waits for the other one."""
+        """Whether a half is pending."""
         return bool(self._halves)
 
     def joined(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk]:
-        r"""The chunks with whole characters.
+        r"""Return the chunks with whole characters.
 
         >>> halves = SurrogateHalves()
         >>> halves.joined([CompletionChunk("a\ud83d")])[0].text, halves.joined([CompletionChunk("\ude00b")])[0].text
@@ -375,7 +386,7 @@ def _whole_characters(text: str) -> str:
 
 
 class GrowingArguments:
-    """The arguments of one call, lifted from the vendor's shape while they grow."""
+    """Converts the growing arguments of one call from the vendor's shape to the caller's."""
 
     __slots__ = ("_lift", "_lifted", "_pieces", "_released")
 
@@ -386,7 +397,7 @@ class GrowingArguments:
         self._released: list[str] = []
 
     def grow(self, piece: str) -> str:
-        """Take the next piece; returns what it adds in the caller's shape. What follows the JSON is not changed."""
+        """Add the next piece; return its addition in the caller's shape. Text after the JSON stays unchanged."""
         self._pieces.append(piece)
         lifted = self._lifted
         if lifted is None or lifted.failed:
@@ -405,7 +416,7 @@ class GrowingArguments:
         return ""
 
     def end(self, *, is_cut: bool) -> str | None:
-        """Return what is missing; None where the whole arguments differ from what has been released of them.
+        """Return the missing part; None if the whole arguments contradict the released part.
 
         Arguments that were cut off stay unchanged, to be repaired later.
         """
@@ -424,7 +435,7 @@ class GrowingArguments:
         return None
 
     def _is_all_written(self, text: str, released: str) -> bool:
-        """Whether unfinished arguments hold nothing that waits for what would have come next."""
+        """Whether unfinished arguments contain nothing that depends on later text."""
         try:
             return bool(self._lift(load(text).value) == load(released).value)
         except (SlipformError, *MALFORMED):
@@ -432,21 +443,21 @@ class GrowingArguments:
 
 
 class LiftedCalls:
-    """Lifts the arguments of tools whose schemas were lowered while they grow."""
+    """Converts the growing arguments of tools whose schemas were lowered."""
 
     __slots__ = ("_last", "_lifts", "_open", "fault")
 
     def __init__(self, lifts: Mapping[str, Lift]) -> None:
         self.fault: UpstreamError | None = None
-        """Set when arguments end otherwise than they began; nothing after them is given out."""
+        """Set if arguments contradict their beginning; nothing after them is returned."""
         self._lifts: Final = lifts
         self._open: dict[tuple[int, int | None], GrowingArguments] = {}
-        """By choice and index, the calls that are not whole."""
+        """The unfinished calls, by choice and index."""
         self._last: dict[int, int | None] = {}
-        """By choice, the index of the call that pieces without one belong to."""
+        """The index of the call to which pieces without one belong, by choice."""
 
     def feed(self, chunks: list[CompletionChunk], *, done: bool = False) -> list[CompletionChunk]:
-        """The chunks with arguments in the caller's shape."""
+        """Return the chunks with arguments in the caller's shape."""
         out: list[CompletionChunk] = []
         for chunk in chunks:
             deltas: list[ToolDelta] = []
@@ -468,7 +479,7 @@ class LiftedCalls:
 
     def _delta(self, choice: int, delta: ToolDelta) -> list[ToolDelta]:
         index = self._last.get(choice) if delta.index is None and not delta.name else delta.index
-        # Where calls have no index, a name begins the next.
+        # Without indices, a name begins the next call.
         ended = self._end(choice) if delta.name and delta.index is None else []
         if delta.name and (lift := self._lifts.get(delta.name)) is not None and (choice, index) not in self._open:
             self._open[choice, index] = GrowingArguments(lift)
@@ -481,7 +492,7 @@ class LiftedCalls:
         return ended if is_empty else [*ended, own_delta]
 
     def _end(self, choice: int, *, is_cut: bool = False) -> list[ToolDelta]:
-        """The last pieces of all open calls of a choice."""
+        """Return the last pieces of all open calls of a choice."""
         deltas: list[ToolDelta] = []
         for key in [key for key in self._open if key[0] == choice]:
             rest = self._open.pop(key).end(is_cut=is_cut)
@@ -504,7 +515,7 @@ _EMPTY: Final = CompletionChunk()
 
 
 def cut_short() -> TruncatedError:
-    """The error for a stream that stopped before it was over."""
+    """Return the error for a stream that stopped before its end."""
     return TruncatedError(
         "The model's stream ended before the answer was over",
         hint="Retry; the connection or the server broke off.",

@@ -1,7 +1,7 @@
 """Encode tool names in the characters a vendor allows, and restore the caller's names.
 
 A name may come from another API, or from a library that allows more (`files.read`, `über`): a vendor answers it with a
-400. The tools, the choice among them and the calls and results of earlier turns are respelled alike; the names in the
+400. The tools, the choice among them and the calls and results of earlier turns are renamed alike; the names in the
 answer, streamed or not, are the caller's.
 """
 
@@ -20,12 +20,12 @@ from slipform.ir.messages import Part, ToolCall, ToolResult
 _NO_NAMES: Mapping[str, str] = {}
 _SPEAK_OF_TOOLS = frozenset({"assistant", "tool"})
 _MARK = 7
-"""Characters that tell two names apart which would be spelled alike."""
+"""The suffix that distinguishes two names with the same encoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alphabet:
-    """The letters that a vendor allows in the name of a tool, those it may begin with, and how many there may be.
+    """The characters that a vendor allows in a tool's name, those allowed at its beginning, and the maximum length.
 
     >>> Alphabet("A-Za-z0-9_-", "A-Za-z_", 10).encode("2 get.weather!", set())
     '_2__3ee2f7'
@@ -38,7 +38,7 @@ class Alphabet:
 
     def __post_init__(self) -> None:
         whole = re.compile(rf"[{self.first or self.letters}][{self.letters}]{{0,{self.most - 1}}}")
-        # The same few names come with every request. Long ones never get here, so that little is kept.
+        # The same few names occur in every request. Long ones are never cached here, so the cache stays small.
         object.__setattr__(self, "_fits", lru_cache(maxsize=1024)(whole.fullmatch))
 
     def allows(self, name: str) -> bool:
@@ -46,7 +46,7 @@ class Alphabet:
         return len(name) <= self.most and self._fits(name) is not None
 
     def encode(self, name: str, taken: set[str]) -> str:
-        """The name in these letters, other than all those taken; the same for the same name, in every turn."""
+        """Return the name in these characters, unlike all those taken; the same for the same name in every turn."""
         clean = re.sub(rf"[^{self.letters}]", "_", name)
         if not self.allows(clean[:1]):
             clean = f"_{clean}"
@@ -62,13 +62,13 @@ class Alphabet:
 
 
 LETTERS = Alphabet()
-"""What most vendors allow."""
+"""The characters that most vendors allow."""
 
 
-def respelled(
+def respell_tools(
     request: ModelRequest, alphabet: Alphabet | None, out: Encoding
 ) -> tuple[ModelRequest, Mapping[str, str]]:
-    """The request with names that the vendor takes, and the caller's own name of each that was changed."""
+    """Return the request with names that the vendor allows, and the caller's name of each changed one."""
     if alphabet is None or not _is_needed(request, alphabet):
         return request, _NO_NAMES
     names = dict.fromkeys(_names(request))
@@ -92,19 +92,19 @@ def respelled(
     return changed, {wire: name for name, wire in spelling.items()}
 
 
-def restored(response: ModelResponse, names: Mapping[str, str]) -> ModelResponse:
-    """The answer with the caller's own names of tools."""
+def restore_tool_names(response: ModelResponse, names: Mapping[str, str]) -> ModelResponse:
+    """Return the answer with the caller's own names of tools."""
     calls = tuple(replace(call, name=names.get(call.name, call.name)) for call in response.tool_calls)
-    back = {id(old): new for old, new in zip(response.tool_calls, calls, strict=True)}  # they are among the parts, too
+    back = {id(old): new for old, new in zip(response.tool_calls, calls, strict=True)}  # the parts contain them, too
     return response.replace(
         tool_calls=calls,
         parts=tuple(back.get(id(part), part) for part in response.parts),
-        others=tuple(restored(other, names) for other in response.others),
+        others=tuple(restore_tool_names(other, names) for other in response.others),
     )
 
 
-def restored_chunks(chunks: list[CompletionChunk], names: Mapping[str, str]) -> list[CompletionChunk]:
-    """The chunks of a streamed answer with the caller's own names of tools."""
+def restore_chunk_names(chunks: list[CompletionChunk], names: Mapping[str, str]) -> list[CompletionChunk]:
+    """Yield the chunks of a streamed answer with the caller's own names of tools."""
     return [
         chunk._replace(tool_calls=tuple(replace(each, name=names.get(each.name or "", each.name)) for each in calls))
         if (calls := chunk.tool_calls)
@@ -114,7 +114,7 @@ def restored_chunks(chunks: list[CompletionChunk], names: Mapping[str, str]) -> 
 
 
 def _is_needed(request: ModelRequest, alphabet: Alphabet) -> bool:
-    """Whether there is a name that the vendor does not take; asked for every request, so in plain loops."""
+    """Whether some name is not allowed by the vendor; runs for every request, hence the plain loops."""
     names = {tool.name for tool in request.tools if tool.vendor is None} if request.tools else set()
     for message in request.messages:
         if message.role not in _SPEAK_OF_TOOLS:

@@ -18,12 +18,12 @@ from slipform.ir.response import NO_USAGE
 
 _TIER = re.compile(rb'"service_tier"\s*:\s*"(\w{1,32})"')
 _OBJECT = re.compile(rb"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})")
-"""An object with objects in it, which hold none in turn."""
+"""An object with nested objects, which contain none themselves."""
 _PIECES = 3
-"""An event may be split between two pieces, and the one that only says that it is over comes after them."""
+"""An event may be split between two pieces, and the event that only marks the end follows them."""
 _LOOKS = 4
 _TEXT_PLACES = ("choices", "delta", "candidates", "message", "thinking")
-"""Where the events of an API hold what the model writes."""
+"""Where the events of an API contain the model's text."""
 _MAX_EVENT_BYTES = 8 * 1024 * 1024
 _MAX_OPEN_BYTES = 64 * 1024
 _NOT_TEXT = frozenset(
@@ -33,7 +33,7 @@ _NOT_TEXT = frozenset(
         "safetyRatings", "citationMetadata", "groundingMetadata",
     }
 )  # fmt: skip
-"""Fields there that hold something else."""
+"""Fields there that contain something else."""
 
 
 class UsageTail:
@@ -53,11 +53,11 @@ class UsageTail:
 
     @property
     def size(self) -> int:
-        """How much is kept."""
+        """The number of stored bytes."""
         return len(self._first) + sum(map(len, self._last))
 
     def usage(self, api: str) -> Usage | None:
-        """Return the usage in all of them."""
+        """Return the usage found in all pieces."""
         last = self._last
         last_usage = usage_in(api, last[0] if len(last) == 1 else b"".join(last))
         if last_usage is None or last_usage.input is not None:
@@ -69,7 +69,7 @@ class UsageTail:
 
 
 class StreamMeter:
-    r"""Counts what the bytes of a streamed answer hold while they are passed on.
+    r"""Counts the text in the bytes of a streamed answer while they are forwarded.
 
     >>> meter = StreamMeter("openai-chat")
     >>> meter.feed(b'data: {"choices": [{"delta": {"content": "Hello"}}]}\n\n')
@@ -85,16 +85,16 @@ class StreamMeter:
         self._usage_name = _quoted(codec.usage_key) if codec.usage_key else b""
         self._framing: SniffingDecoder | None = SniffingDecoder(_MAX_EVENT_BYTES)
         self._open_bytes = 0
-        """Of an event that is not complete."""
+        """The bytes of an incomplete event."""
         self._written = 0
         self.pieces = 0
-        """Events that hold text."""
+        """The number of events with text."""
         self.usage = NO_USAGE
-        """What the vendor has reported so far."""
+        """The vendor's usage so far."""
 
     @property
     def text_bytes(self) -> int:
-        """Bytes of what the model has written; an event that is not complete counts, as it may be nothing but text."""
+        """Return the bytes of the model's text; an incomplete event counts in full, as it may contain only text."""
         return self._written + min(self._open_bytes, _MAX_OPEN_BYTES)
 
     def feed(self, data: bytes) -> None:
@@ -148,7 +148,7 @@ def _text_size(value: Any) -> int:
 
 
 def usage_in(api: str, body: bytes, *, with_input: bool = False) -> Usage | None:
-    r"""The last usage in an answer's bytes that counts tokens, or tokens read; None where there is none.
+    r"""Return the last usage in an answer's bytes that counts output tokens, or input tokens; None without one.
 
     >>> usage_in("openai-chat", b'{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}').total
     9
@@ -164,7 +164,7 @@ def usage_in(api: str, body: bytes, *, with_input: bool = False) -> Usage | None
             return None
         try:
             usage = codec.read_usage(_object_at(body, at + len(name)))
-        except (AttributeError, TypeError):  # no vendor's: they may hold what they like
+        except (AttributeError, TypeError):  # not a vendor's: they may contain anything
             continue
         if usage is not None and (usage.input is not None or (usage.output is not None and not with_input)):
             return at_tier(usage, _service_tier(body))
@@ -172,14 +172,14 @@ def usage_in(api: str, body: bytes, *, with_input: bool = False) -> Usage | None
 
 
 def _service_tier(answer: bytes) -> str | None:
-    """Return the tier that an answer, or the end of a stream, says it was served at."""
+    """Return the service tier that an answer, or the end of a stream, reports."""
     at = answer.rfind(b'"service_tier"')
     tier = _TIER.match(answer, at) if at >= 0 else None
     return None if tier is None else tier[1].decode()
 
 
-def usage_place(api: str, piece: bytes) -> int:
-    """Where the last complete usage object in a piece begins; -1 where it has none."""
+def usage_offset(api: str, piece: bytes) -> int:
+    """Return where the last complete usage object in a piece begins; -1 without one."""
     name = _quoted(_codec(api).usage_key)
     at = piece.rfind(name)
     if at >= 0 and _OBJECT.match(piece, at + len(name)):
@@ -208,8 +208,8 @@ def _usage_of_line(codec: Codec, body: bytes) -> Usage | None:
 
 
 def _object_at(body: bytes, at: int) -> Any:
-    """The object that follows a name; None when something else does."""
-    if body.startswith((b":{", b": {"), at):  # most have no objects in them
+    """Return the object that follows a name; None if something else does."""
+    if body.startswith((b":{", b": {"), at):  # most contain no objects
         try:
             return orjson.loads(body[body.index(b"{", at) : body.index(b"}", at) + 1])
         except ValueError:

@@ -42,7 +42,7 @@ _CATEGORIES: dict[str, tuple[type[UpstreamError], bool, str | None]] = {
     "not_found": (UpstreamRequestError, False, None),
     "bad_request": (UpstreamRequestError, False, None),
 }
-"""What an error may be: its class, whether the same request may well succeed a little later, what to do about it."""
+"""The categories of errors: class, whether the same request may succeed a little later, and what to do about it."""
 _QUOTA_CODES = re.compile(
     r"insufficient_quota|billing_(hard_limit_reached|error)|credit_balance_exhausted|spend_limit|^(1113|13(0[89]|1\d|2[01]))$"
 )
@@ -65,7 +65,7 @@ _MISSING = re.compile(r"model_not_found|model identifier is invalid|not_found_er
 _OVERLOADED = re.compile(r"overloaded|over capacity|high demand", re.IGNORECASE)
 _AUTH = re.compile(r"API_KEY_INVALID|authentication_error|invalid_api_key|AccessDenied|UnrecognizedClient|ExpiredToken")
 _KEY = re.compile(r"API_KEY_INVALID|authentication_error|invalid_api_key|UnrecognizedClient|ExpiredToken")
-"""In an answer 403: the key itself is wrong, rather than what it may be used for."""
+"""Phrases in a 403 that mean a wrong key, as opposed to missing permissions."""
 _FILTERED = re.compile(r"content_filter|content_policy|ResponsibleAIPolicyViolation|misalignment_policy|bio_policy")
 _BY_NAME = (
     (_MISSING, "not_found"),
@@ -79,7 +79,7 @@ _BY_NAME = (
 
 @dataclass(frozen=True, slots=True)
 class VendorFault:
-    """What could be read from an error body, in whatever shape it came."""
+    """The fields of an error body, whatever its shape."""
 
     message: str = ""
     type: str = ""
@@ -116,7 +116,7 @@ def fault_error(
 
 
 def read_fault(payload: Any) -> VendorFault:
-    """Find message, type and code in any of the shapes vendors use."""
+    """Return message, type and code from any of the shapes vendors use."""
     if isinstance(payload, list) and payload:
         payload = payload[0]
     if isinstance(payload, str):
@@ -171,7 +171,7 @@ def _text(value: Any) -> str:
 
 
 def classify(fault: VendorFault, status: int | None, kind: str = "") -> str:
-    """Which category an error falls in: by its code and words first, by its HTTP status otherwise."""
+    """Return the category of an error: by its code and message first, otherwise by its HTTP status."""
     names = f"{fault.type} {fault.code} {kind}"
     if status in (None, 400, 413, 422) and _names_context_length(fault):
         return "context_length"
@@ -200,7 +200,7 @@ def _names_context_length(fault: VendorFault) -> bool:
 
 
 def _category_by_name(fault: VendorFault, names: str) -> str:
-    """Which category an error without an HTTP status falls in."""
+    """Return the category of an error without an HTTP status."""
     category = next((category for pattern, category in _BY_NAME if pattern.search(names)), "server")
     if category == "bad_request":
         return _bad_request(fault, names)
@@ -237,7 +237,7 @@ def _moderated(fault: VendorFault) -> bool:
 
 
 def retry_after(headers: Mapping[str, str], raw: Any = None) -> float | None:
-    """Seconds to wait before trying again, when the vendor says so.
+    """Return the seconds to wait before trying again, if the vendor says so.
 
     >>> retry_after({"Retry-After": "2"})
     2.0
@@ -264,7 +264,7 @@ def _number(value: str | None) -> float | None:
 
 
 def _date_gap(then: str | None, now: str | None) -> float | None:
-    # The server's own clock is the one its date was written by.
+    # The server's own clock wrote its date.
     if not then or not now:
         return None
     try:
@@ -283,7 +283,7 @@ def _retry_info(raw: Any) -> float | None:
 
 
 def read_error_body(body: bytes) -> Any:
-    """An error body as JSON if it is JSON, else as text without its markup."""
+    """Return an error body as JSON if it is JSON, else as text without its markup."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -292,9 +292,9 @@ def read_error_body(body: bytes) -> Any:
 
 
 def error_fields(error: SlipformError) -> dict[str, Any]:
-    """What a client may know of an error: its message, its code, its details without the vendor's raw body.
+    """Return the fields of an error that a client may see: message, code, details without the vendor's raw body.
 
-    Where a model's file lies, and what its engine writes to the terminal, is the operator's business.
+    The path of a model's file, and the output of its engine, are only for the operator.
     """
     if isinstance(error, LocalModelError):
         error = type(error)(error.message, hint=error.hint, details=error.details)
@@ -306,7 +306,7 @@ def error_fields(error: SlipformError) -> dict[str, Any]:
 
 
 def error_status(error: SlipformError) -> int:
-    """The HTTP status for an error: the vendor's own where clients tell its kinds apart, else that of the class."""
+    """Return the HTTP status for an error: the vendor's if clients distinguish its kinds, else that of the class."""
     if not isinstance(error, UpstreamError):
         return error.http_status
     if error.status in _KEPT_STATUSES:
@@ -325,7 +325,7 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 
 
 def _param(error: SlipformError) -> str | None:
-    """The parameter of the request that an error is about, if it is about one."""
+    """Return the parameter of the request that an error concerns, if any."""
     if isinstance(error, UpstreamError):
         param = error.details.get("param")
         return param if isinstance(param, str) else None
@@ -341,11 +341,11 @@ _OPENAI_CODES = {
     "quota": "insufficient_quota",
     "not_found": "model_not_found",
 }
-"""By category, the codes that programs written for OpenAI's APIs look for, whichever vendor answered."""
+"""The codes that programs written for OpenAI's APIs look for, by category, whichever vendor answered."""
 
 
 def openai_error(error: SlipformError) -> dict[str, Any]:
-    """The body of an error, as both of OpenAI's APIs write it.
+    """Return the body of an error, as both of OpenAI's APIs write it.
 
     >>> from slipform.errors import RequestError
     >>> openai_error(RequestError("No model", where="model"))["error"]["param"]

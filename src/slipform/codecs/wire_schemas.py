@@ -1,4 +1,4 @@
-"""Write the schemas of a request, its format's and its strict tools', as a vendor's channels take them."""
+"""Write the schemas of a request's format and strict tools in the form that a vendor's channels accept."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from slipform.schema.shape import Shape
 from slipform.schema.strict import strict_preflight
 
 StrictRule: TypeAlias = Literal["openai", "closed", "always"]
-"""When a channel's strict mode takes a schema: every property required, objects closed, or no switch to care for."""
+"""When a channel's strict mode accepts a schema: every property required, objects closed, or no conditions."""
 ANY_TOOL = "tool"
 """The dialect of tools that are not strict: any object."""
 
 
 class WireSchema(msgspec.Struct, frozen=True):
-    """A schema as one channel takes it."""
+    """A schema in the form that one channel accepts."""
 
     schema: Mapping[str, Any]
     strict: bool
@@ -37,7 +37,7 @@ _AS_IT_IS = "identity"
 
 
 def format_schema(response_format: ResponseFormat, capabilities: Capabilities, rule: StrictRule) -> WireSchema:
-    """The wanted schema in the dialect of the native channel; an `UnsupportedSchemaError` where that has no words."""
+    """Return the requested schema in the native channel's dialect; raises `UnsupportedSchemaError` if it cannot be."""
     is_sent_as_it_is = (
         _is_best_effort(response_format, rule) and response_format.json_schema.schema.get("type") == "object"
     )
@@ -45,12 +45,12 @@ def format_schema(response_format: ResponseFormat, capabilities: Capabilities, r
 
 
 def _is_best_effort(response_format: ResponseFormat, rule: StrictRule) -> bool:
-    """Whether the caller wants no strict mode, and the API can do without: there a schema needs no rewriting."""
+    """Whether the caller does not want strict mode and the API allows that: then a schema needs no rewriting."""
     return not response_format.strict and rule != "always"
 
 
 def tool_schema(response_format: ResponseFormat, out: Encoding, rule: StrictRule) -> WireSchema:
-    """The wanted schema as a tool's parameters; without strict mode where the strict dialect has no words for it."""
+    """Return the requested schema as a tool's parameters; not strict if the strict dialect cannot express it."""
     dialect_name = ANY_TOOL if _is_best_effort(response_format, rule) else out.capabilities.tool_dialect
     try:
         return _format(response_format, out.capabilities, dialect_name, rule)
@@ -71,7 +71,7 @@ def _format(response_format: ResponseFormat, capabilities: Capabilities, name: s
 def wire_schema(
     schema: Any, name: str, strict: bool, rule: StrictRule, open_objects: OpenObjects, text: bytes | None = None
 ) -> WireSchema:
-    """The schema in this dialect; `text` is its JSON, where it cannot change."""
+    """Return the schema in this dialect; `text` is its JSON, if it cannot change."""
     if type(schema) is not dict and not isinstance(schema, Mapping):
         raise RequestError(
             "The schema must be a JSON object at the top level", where="response_format.json_schema.schema"
@@ -110,7 +110,7 @@ def _lowered(
         message = f"Sent without strict mode: {breach}."
         losses.append(LossyEncode("lossy_encode", message, breach.path, "approximated"))
         strict = False
-    # The way back, when there is a way to go.
+    # The converter of the answer, if the schema was changed.
     lift = None if lowered.identity else Lift(lowered.schema, lowered.lift, lowered.plan)
     return WireSchema(lowered.schema, strict, lift, tuple(losses))
 
@@ -126,10 +126,10 @@ def _breach(schema: Mapping[str, Any]) -> StrictSchemaError | None:
 def lower_tools(
     tools: Sequence[Tool], out: Encoding, rule: StrictRule, *, beside: WireSchema | None = None
 ) -> tuple[tuple[Tool, ...], Mapping[str, Lift]]:
-    """The caller's tools, strict ones in the vendor's dialect, and the ways back for their arguments.
+    """Return the caller's tools, strict ones in the vendor's dialect, and the converters of their arguments.
 
-    A tool that the dialect has no words for, or that goes beyond what all strict schemas of a request may have
-    together (`beside` is the format's), loses `strict` with a warning.
+    A tool that the dialect cannot express, or that exceeds the limits on all strict schemas of a request (`beside` is
+    the format's), loses `strict` with a warning.
     """
     if not tools:
         return (), {}
@@ -161,7 +161,7 @@ def _with_shape(tool: Tool, shape: WireSchema | None) -> Tool:
 
 
 def _strict_shape(tool: Tool, out: Encoding, rule: StrictRule, used: dict[str, int]) -> WireSchema | None:
-    """A strict tool's parameters in the dialect; None, and `strict` is named as lost, where they stay unchanged."""
+    """Return a strict tool's parameters in the dialect; None, with `strict` recorded as lost, if they are unchanged."""
     path = f"tools.{tool.name}"
     if "no_strict" in out.quirks:
         out.lose(f"{path}.strict", "This model has no strict tools; the arguments are checked here.", "approximated")
@@ -190,7 +190,7 @@ def _strict_shape(tool: Tool, out: Encoding, rule: StrictRule, used: dict[str, i
 
 
 def _renamed(parameters: Mapping[str, Any], rules: Dialect) -> WireSchema | None:
-    """A tool's parameters as they are but for names that the vendor refuses; None where it takes all of them."""
+    """Return a tool's parameters with the names changed that the vendor refuses; None if it accepts all of them."""
     properties = parameters.get("properties")
     if not rules.names or not isinstance(properties, Mapping):
         return None

@@ -1,10 +1,10 @@
 """Find the schema that a known client library wrote into a prompt, so that it can be enforced.
 
-Each library has two fixed texts around its schema. Both have to be there word for word, the first of them once, and
-between them nothing but the schema. Text alone cannot distinguish a library's instruction from a quotation of one; so
-by default (`json_mode`) a schema counts only in a system message, at its end, outside of any quotation, and where the
-request itself asks for JSON. `all` also takes other places and requests that do not. A library that changes its words
-is not recognised any more, and its calls continue without adoption.
+Each library puts one fixed text before its schema and one after it. Both must occur word for word, the first of them
+exactly once, with nothing but the schema between them. Text alone cannot distinguish a library's instruction from a
+quotation of one; so by default (`json_mode`) a schema counts only in a system message, at its end, outside of any
+quotation, and if the request itself asks for JSON. `all` lifts these conditions. When a library changes its wording it
+is no longer recognised, and its calls are not enforced.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AdoptionMode: TypeAlias = Literal["off", "json_mode", "all"]
 
 
 class Adopted(NamedTuple):
-    """A schema that was found in a prompt: which library wrote it, and in which message."""
+    """A schema found in a prompt: which library wrote it, and in which message."""
 
     library: str
     where: str
@@ -48,17 +48,17 @@ class _Wording(NamedTuple):
     library: str
     before: str
     after: str
-    """What follows the schema; empty where the message ends with it."""
+    """The text after the schema; empty if the message ends with the schema."""
     read: Callable[[str], Mapping[str, Any] | None]
     roles: tuple[Role, ...] = ("system",)
     leads: str = ""
-    """A sentence somewhere before."""
+    """A sentence that must occur somewhere before the schema."""
     tail: bool = False
-    """Whether more of the library's own text follows."""
+    """Whether more text of the library follows."""
 
 
 def find_schema(request: ModelRequest, mode: AdoptionMode) -> Adopted | None:
-    r"""The one schema that a library wrote into the messages, where this mode takes it; None where there is doubt.
+    r"""Return the one schema that a library wrote into the messages, if this mode accepts it; None in doubt.
 
     >>> from slipform.ir import Message
     >>> said = "Respond only with valid JSON that matches this exact schema:\n" + '{"properties": {"age": {}}}'
@@ -80,12 +80,12 @@ def find_schema(request: ModelRequest, mode: AdoptionMode) -> Adopted | None:
 
 
 def may_hold_schema(body: bytes) -> bool:
-    """Whether a request's bytes hold the words of a library; cheap, for calls that would not be read otherwise."""
+    """Whether a request's bytes contain a library's wording: a cheap test for calls that are otherwise not parsed."""
     return any(each in body for each in _MARKS)
 
 
 def _matches(request: ModelRequest, mode: AdoptionMode) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield the schemas that libraries wrote into a request's messages: the library, the place, the schema."""
+    """Yield the schemas that libraries wrote into a request's messages: the library, the location, the schema."""
     users = [at for at, message in enumerate(request.messages) if message.role == "user"]
     last_user = users[-1] if users else -1
     for at, message in enumerate(request.messages):
@@ -101,7 +101,7 @@ def _matches(request: ModelRequest, mode: AdoptionMode) -> Iterator[tuple[str, s
 
 
 def _schema_between(text: str, wording: _Wording, *, at_end: bool) -> Mapping[str, Any] | None:
-    """The schema between a library's two texts."""
+    """Return the schema between a library's two texts."""
     if text.count(wording.before) != 1:
         return None
     head, _, rest = text.partition(wording.before)
@@ -117,7 +117,7 @@ def _schema_between(text: str, wording: _Wording, *, at_end: bool) -> Mapping[st
 
 
 def _is_quoted(head: str) -> bool:
-    """Whether the text after this is in a code block or in an element that is still open."""
+    """Whether this text ends inside a code block or an element that is still open."""
     line = head.rpartition("\n")[2].lstrip()
     if head.count("```") % 2 or line.startswith((">", '"', "'", "`", "“")):
         return True
@@ -139,7 +139,7 @@ def _is_schema(value: Mapping[str, Any]) -> bool:
 
 
 def _format(library: str, where: str, schema: Mapping[str, Any]) -> Adopted | None:
-    """The schema as a response format; None for one that cannot be used."""
+    """Return the schema as a response format; None for one that cannot be used."""
     title = schema.get("title")
     if "properties" in schema and "type" not in schema:
         schema = {**schema, "type": "object"}  # LangChain leaves it out
@@ -160,12 +160,12 @@ def _json(text: str) -> Mapping[str, Any] | None:
 
 
 def _schema_in_template(text: str) -> Mapping[str, Any] | None:
-    """LlamaIndex's schema, whose braces went through a template and are doubled."""
+    """Return LlamaIndex's schema, whose braces a template has doubled."""
     return _json(text.replace("{{", "{").replace("}}", "}"))
 
 
 def _fields(text: str) -> Mapping[str, Any] | None:
-    """DSPy's output fields: an object whose values say in words what each is."""
+    """Return DSPy's output fields as an object; the value of each describes the field in words."""
     listed = _json(text)
     if not listed:
         return None
@@ -189,7 +189,7 @@ _LISTS = ("must exactly match (no extra characters) one of: ", "must be one of: 
 
 
 def _schema_of_note(note: str) -> Mapping[str, Any]:
-    """The schema of one of DSPy's fields; an unknown one allows everything."""
+    """Return the schema of one of DSPy's fields; an unknown description allows everything."""
     if not note:
         return {"type": "string"}
     note = note.removeprefix(_NOTE)
@@ -268,4 +268,4 @@ _MARKS: Final = (
     b"Outputs will be a JSON object with the following fields.",
     b"matches this exact schema:",
 )
-"""A piece of each wording that JSON spells in one way only."""
+"""A piece of each wording that JSON encodes in exactly one way."""

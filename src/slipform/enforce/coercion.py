@@ -39,12 +39,12 @@ Risk: TypeAlias = Literal["low", "medium", "high"]
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
 
-# Both marks are there, or the groups repeat: then no reading makes the comma a decimal mark.
+# With both signs present, or with repeated groups, the comma cannot be a decimal mark.
 _GROUPED = re.compile(
     r"[+-]?[0-9]{1,3}((,[0-9]{3})+\.[0-9]+|(,[0-9]{3}){2,}|([ _’'\u00a0\u202f][0-9]{3})+(\.[0-9]+)?)\Z"
 )
 _MAYBE_GROUPED = re.compile(r"[+-]?[0-9]{1,3}\.000\Z")
-"""One, or a thousand where the point separates groups of digits."""
+"""One and a fraction, or a thousand if the point separates groups of digits."""
 _WITH_UNIT = re.compile(r"(?:[€$£¥]\s*)?([+-]?[0-9][0-9,._ ]*)\s*(?:%|[^\W\d_][^\d]{0,15}|[€$£¥°])?\Z")
 _WORDS = {"true": True, "false": False}
 _NOTHING = frozenset({"null", "none", "n/a", ""})
@@ -55,7 +55,7 @@ OUT_OF_LIST = "the one value of a list"
 
 @dataclass(frozen=True, slots=True)
 class Coerced:
-    """A value in another type, how it was made, and how sure that is."""
+    """A value converted to another type, the conversion used, and how certain it is."""
 
     value: Any
     reason: str
@@ -63,7 +63,7 @@ class Coerced:
 
 
 def coercions(value: Any, types: frozenset[str], *, units: bool = False) -> Iterator[Coerced]:
-    """The spellings of `value` in one of these JSON types that lose nothing.
+    """Yield the lossless conversions of `value` to one of these JSON types.
 
     >>> [each.value for each in coercions("42", frozenset({"integer"}))]
     [42]
@@ -81,13 +81,13 @@ def coercions(value: Any, types: frozenset[str], *, units: bool = False) -> Iter
 
 
 def _out_of_list(value: Any) -> Iterator[Coerced]:
-    """`[7]` where 7 is wanted."""
+    """Unwrap `[7]` where 7 is expected."""
     if isinstance(value, str | int | float | dict) or value is None:
         yield Coerced(value, OUT_OF_LIST, "medium")
 
 
 def _from_number(value: float, types: frozenset[str]) -> Iterator[Coerced]:
-    """Yield what a number may be read as: an integer, or its text."""
+    """Yield what a number may be converted to: an integer, or its text."""
     if "integer" in types and isinstance(value, float) and math.isfinite(value) and value.is_integer():
         yield Coerced(int(value), "whole number")
     if "string" in types:
@@ -98,7 +98,7 @@ def _from_number(value: float, types: frozenset[str]) -> Iterator[Coerced]:
 
 
 def _from_text(value: str, types: frozenset[str], *, units: bool) -> Iterator[Coerced]:
-    """Yield what a text may be read as: a number, a boolean, null, or the JSON that it holds."""
+    """Yield what a text may be converted to: a number, a boolean, null, or the JSON that it contains."""
     text = value.strip()
     if types & {"integer", "number"}:
         yield from _numbers(text, types, units=units)
@@ -111,7 +111,7 @@ def _from_text(value: str, types: frozenset[str], *, units: bool) -> Iterator[Co
 
 
 def _numbers(text: str, types: frozenset[str], *, units: bool) -> Iterator[Coerced]:
-    """Yield the number that a text spells: plain, with grouped digits, or with a unit after it."""
+    """Yield the number that a text represents: plain, with grouped digits, or with a unit after it."""
     if len(text) > _MOST_DIGITS:
         return
     number = _number(text, types)
@@ -131,7 +131,7 @@ def _numbers(text: str, types: frozenset[str], *, units: bool) -> Iterator[Coerc
 
 
 def without_grouping(text: str) -> str | None:
-    """A number in text without the signs between its groups of digits; None for other texts, and for one without any.
+    """Return a number in text without its digit separators; None for other texts, and for numbers without separators.
 
     >>> without_grouping("1,234.50"), without_grouping("12.50")
     ('1234.50', None)
@@ -145,7 +145,7 @@ def without_grouping(text: str) -> str | None:
 
 
 def _number(text: str, types: frozenset[str]) -> int | float | None:
-    """Return the number that a text spells, if no digit is lost; None for any other text."""
+    """Return the number that a text represents, if no digit is lost; None for any other text."""
     if _INTEGER.match(text):
         return int(text)
     if not _NUMBER.match(text):
@@ -158,7 +158,7 @@ def _number(text: str, types: frozenset[str]) -> int | float | None:
             return int(exact)
         return None
     number = float(text)
-    # Only where the double prints as the same number: digits must not be lost in silence.
+    # Only if the double prints as the same number: digits must not be lost silently.
     if math.isfinite(number) and Decimal(repr(number)) == exact:
         return number
     return None
@@ -179,7 +179,7 @@ ABSENT: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """Which kinds of patches are allowed. What may change the meaning is off unless asked for."""
+    """Which kinds of patches are allowed. What may change the meaning is off by default."""
 
     coerce: bool = True
     drop_extra: bool = True
@@ -187,25 +187,25 @@ class Switches:
     units: bool = False
     """Take the number out of "12 kg" or "$5"."""
     wrap_scalars: bool = False
-    """Make a one-item array of a value where an array is wanted."""
+    """Wrap a value in a one-item array where an array is expected."""
     fill_defaults: bool = False
-    """Give a missing key its schema's `default`."""
+    """Fill a missing key with its schema's `default`."""
     fill_constants: bool = True
-    """Give a missing key the one value that its schema allows there."""
+    """Fill a missing key with the only value that its schema allows."""
     drop_nulls: bool = True
-    """Leave out an optional key that is null where null is not allowed."""
+    """Remove an optional key whose value is null where null is not allowed."""
     unwrap: bool = True
-    """Take the answer out of a key, or a tool call, that is written around it."""
+    """Unwrap an answer that is nested under a key or inside a tool call."""
 
     @classmethod
     def none(cls) -> Switches:
-        """No patches at all."""
+        """Return switches that allow no patches at all."""
         return cls(False, False, False, fill_constants=False, drop_nulls=False, unwrap=False)
 
 
 @dataclass(frozen=True, slots=True)
 class PatchEdit:
-    """One JSON Patch operation, why it was made, and how sure it is."""
+    """One JSON Patch operation, the reason for it, and how certain it is."""
 
     op: Literal["add", "remove", "replace", "move"]
     steps: PathSteps
@@ -216,11 +216,11 @@ class PatchEdit:
 
 
 Fix: TypeAlias = tuple[PatchEdit, ...]
-"""Edits that belong together."""
+"""Edits that belong together: all are applied or none."""
 
 
 def at(value: Any, steps: PathSteps) -> Any:
-    """The part of a value that a path leads to, or ABSENT."""
+    """Return the part of a value at a path, or ABSENT."""
     for step in steps:
         try:
             value = value[step]
@@ -230,7 +230,7 @@ def at(value: Any, steps: PathSteps) -> Any:
 
 
 def folded(name: str) -> str:
-    """A name without what people spell in different ways: case, and the marks between words.
+    """Return a name without the differences of common spelling: case and separators between words.
 
     >>> folded("First_Name") == folded("first-name")
     True
@@ -239,7 +239,7 @@ def folded(name: str) -> str:
 
 
 def bare(word: str) -> str:
-    """A listed value also without quotes, marks of emphasis and the stop around it.
+    """Return a listed value without quotes, emphasis marks and a final full stop.
 
     >>> bare("**In progress.**")
     'inprogress'
@@ -252,7 +252,7 @@ _LIKE_NUMBER = re.compile(r"\s*[+-]?[0-9.,_’'\u00a0\u202f eE+-]*\Z")
 
 
 class PatchableFaults:
-    """What may be patched of the faults in a text that still grows: the tracker's `AllowedChanges`.
+    """Decide which faults in a growing text could still be patched: the tracker's `AllowedChanges`.
 
     >>> from slipform.text.resolve_plan import NormalForm
     >>> number, faults = NormalForm({"type": "integer"}).root.alternatives, PatchableFaults(Switches())
@@ -264,7 +264,7 @@ class PatchableFaults:
         self._switches = switches
 
     def of_scalar(self, value: Any, alternatives: list[Alternative], *, optional: bool) -> bool:
-        """Whether a whole scalar in the wrong place may be patched; `optional` says that its key may be left out."""
+        """Whether a complete scalar of the wrong type may be patched; `optional` says that its key may be left out."""
         switches = self._switches
         if value is None and optional and switches.drop_nulls:
             return True
@@ -282,14 +282,14 @@ class PatchableFaults:
         return next(coercions(value, types, units=switches.units), None) is not None
 
     def of_number(self, alternatives: list[Alternative]) -> bool:
-        """The same for a number of which only the first character is there."""
+        """Whether a number may be patched of which only the first character has arrived."""
         types = _wanted_types(alternatives)
         if types is None or (self._switches.wrap_scalars and "array" in types):
             return True
         return self._switches.coerce
 
     def of_text(self, text: str, alternatives: list[Alternative]) -> bool:
-        """The same for a string of which this much is there."""
+        """Whether a string may be patched of which only this much has arrived."""
         types = _wanted_types(alternatives)
         if types is None or (self._switches.wrap_scalars and "array" in types):
             return True
@@ -311,26 +311,26 @@ class PatchableFaults:
         return False
 
     def of_container(self, alternatives: list[Alternative], *, root: bool) -> bool:
-        """The same for an object or array where none is allowed."""
+        """Whether an object or array may be patched where none is allowed."""
         types = _wanted_types(alternatives)
         # At the root the answer may be nested under a key.
         return (root and self._switches.unwrap) or types is None or (self._switches.wrap_scalars and "array" in types)
 
     def of_closed_container(self) -> bool:
-        """The same for a container that lacks something."""
+        """Whether a container that lacks something may be patched."""
         return self._switches.fill_defaults
 
     def of_key(self) -> bool:
-        """The same for a key that is not allowed."""
+        """Whether a key that is not allowed may be patched."""
         return self._switches.drop_extra or self._switches.rename_keys
 
-    def of_spelling(self, key: str, missing: frozenset[str]) -> bool:
-        """Whether a key that no alternative names may be meant for one of the missing ones."""
+    def is_misspelt(self, key: str, missing: frozenset[str]) -> bool:
+        """Whether an unknown key may be a variant spelling of one of the missing keys."""
         return self._switches.rename_keys and folded(key) in map(folded, missing)
 
 
 def _wanted_types(alternatives: Iterable[Alternative]) -> frozenset[str] | None:
-    """The types that are allowed there; None for any type."""
+    """Return the types allowed by these alternatives; None if any type is."""
     types: set[str] = set()
     for alternative in alternatives:
         sets = [leaf.types for leaf in alternative.leaves if leaf.types is not None]
@@ -342,7 +342,7 @@ def _wanted_types(alternatives: Iterable[Alternative]) -> frozenset[str] | None:
 
 
 def _wanted_words(alternatives: Iterable[Alternative]) -> list[str]:
-    """The values that are listed there, as a model may write them in a string."""
+    """Return the values listed by these alternatives, as a model may write them in a string."""
     listed = [leaf.values for each in alternatives for leaf in each.leaves if leaf.values is not None]
     return [_as_word(value) for values in listed for value in values]
 
@@ -358,11 +358,11 @@ def _as_word(value: Any) -> str:
 UNIONS = ("anyOf", "oneOf")
 _MOST_TRIED = 3
 _MOST_READ = 200
-"""Subschemas that are read for what one place accepts."""
+"""Subschemas that are read to find what one location accepts."""
 
 
 class Accepted:
-    """What a schema takes, as far as it can be read off: types by name, and listed members."""
+    """The types and listed members that a schema accepts, as far as they can be read from it."""
 
     def __init__(self, schema: Any, document: Mapping[str, Any]) -> None:
         types: set[str] = set()
@@ -391,8 +391,8 @@ class Accepted:
         self.types = frozenset(types)
         self._members = members
 
-    def meant(self, text: str) -> list[Any]:
-        """The listed members that a text spells in another case, or else with other marks around and between words."""
+    def matching_members(self, text: str) -> list[Any]:
+        """Return the listed members that a text matches except for case, or else except for punctuation."""
         by_case, by_letters = self._spellings
         return by_case.get(_in_case(text)) or by_letters.get(bare(text)) or []
 
@@ -442,8 +442,8 @@ class CompiledUnion:
             self._schemas[number] = Schema("branch", _as_document(self._branches[number], self._document))
         return self._schemas[number]
 
-    def meant_by(self, value: Any) -> list[int]:
-        """The one alternative whose tag the value bears; all of them without one."""
+    def alternatives_for(self, value: Any) -> list[int]:
+        """Return the one alternative whose tag the value has; all of them for a value without a tag."""
         keys = self._discriminating(value) if isinstance(value, Mapping) else ()
         for key in keys:
             bearing = [number for number, tags in enumerate(self._tags) if _matches_tag(tags[key], value.get(key))]
@@ -452,7 +452,7 @@ class CompiledUnion:
         return list(range(len(self._branches)))
 
     def _discriminating(self, value: Mapping[str, Any]) -> Iterable[str]:
-        """The keys that every alternative gives tags of its own; the one that the schema names, where it names one."""
+        """Return the keys with distinct values in every alternative; only the one that the schema names, if any."""
         shared = self._shared_tags
         if isinstance(self._discriminator, str):
             if self._discriminator in shared:
@@ -464,7 +464,7 @@ class CompiledUnion:
 
     @cached_property
     def _tags(self) -> list[dict[str, list[Any]]]:
-        """The values that each alternative allows for its keys, where it lists them."""
+        """Return the values that each alternative lists for its keys."""
         return [_tags(branch, self._document) for branch in self._branches]
 
     @cached_property
@@ -475,7 +475,7 @@ class CompiledUnion:
 
 
 class SchemaReader:
-    """What patches ask of a schema, each of its places read once."""
+    """Answers the questions that patches have about a schema; reads each subschema once."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = with_plain_references(document)
@@ -483,13 +483,13 @@ class SchemaReader:
         self._unions: dict[str, CompiledUnion | None] = {}
 
     def accepted(self, path: str) -> Accepted:
-        """What the subschema at a pointer takes."""
+        """Return what the subschema at a pointer accepts."""
         if path not in self._accepted:
             self._accepted[path] = Accepted(locate(self.document, path), self.document)
         return self._accepted[path]
 
     def union(self, path: str) -> CompiledUnion | None:
-        """The union at a pointer; None where there is none, or its alternatives mean nothing by themselves."""
+        """Return the union at a pointer; None without one, or if its alternatives depend on their context."""
         if path not in self._unions:
             branches = locate(self.document, path)
             is_usable = isinstance(branches, list) and is_portable(branches)
@@ -499,7 +499,7 @@ class SchemaReader:
 
     @cached_property
     def property_names(self) -> frozenset[str]:
-        """All properties that the schema mentions anywhere."""
+        """Return all property names that the schema mentions anywhere."""
         names: set[str] = set()
         pending: list[Any] = [self.document]
         while pending:
@@ -520,10 +520,10 @@ def branch_fixes(
     switches: Switches,
     patch: Callable[[Any, Schema[Any], Switches], Patched],
 ) -> Iterator[Fix]:
-    """The edits that make the value fit one alternative of the union it violates.
+    """Yield the edits that make the value match one alternative of the union it violates.
 
-    A discriminator says which alternative is meant. Without one it is the alternative with the fewest violations; where
-    two are as near and would give different values, none is chosen: that would be a guess.
+    A discriminator selects the alternative. Without one it is the alternative with the fewest violations; where two
+    have equally few and would give different values, neither is chosen: that would be a guess.
     """
     steps = violation.steps or ()
     current = at(value, steps)
@@ -541,11 +541,11 @@ def branch_fixes(
 def _patched_alternative(
     value: Any, union: CompiledUnion, switches: Switches, patch: Callable[[Any, Schema[Any], Switches], Patched]
 ) -> Patched | None:
-    """The value made to fit the nearest alternative that it can be made to fit; None where that is not one value."""
+    """Return the value patched to match its nearest alternative; None if none matches or several patches differ."""
     budget = current_budget()
     size = json_size(value)
     distances: list[tuple[int, int]] = []
-    for number in union.meant_by(value):
+    for number in union.alternatives_for(value):
         if not budget.allows_trials:
             return None
         distance = len(union.schema(number).validate(value))
@@ -589,16 +589,16 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 _SIZE_OF_PART = 50
-"""Characters that a part of such a value counts for: it takes that much longer to validate."""
+"""Characters charged for each part of a value that takes long to validate."""
 
 
 def validation_work(size: int, violations: int) -> int:
-    """The units of work that it takes to validate a value of this many characters and to explain its violations."""
+    """Return the units of work to validate a value of this size and to explain its violations."""
     return 1_000 + size + 250 * violations
 
 
 def _tags(branch: Any, document: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The values that an alternative allows for its keys, where it lists them."""
+    """Return the values that an alternative lists for its keys."""
     properties = followed(branch, document).get("properties")
     listed: dict[str, list[Any]] = {}
     for key, shape in properties.items() if isinstance(properties, Mapping) else ():
@@ -616,7 +616,7 @@ def _matches_tag(tags: list[Any], value: Any) -> bool:
 
 
 def _as_document(branch: Any, document: Mapping[str, Any]) -> dict[str, Any]:
-    """An alternative as a separate document."""
+    """Return an alternative as a separate document."""
     definitions = {name: document[name] for name in ("$schema", *DEFINITIONS) if name in document}
     if isinstance(branch, Mapping) and REF not in branch:
         return {**definitions, **branch}
@@ -624,7 +624,7 @@ def _as_document(branch: Any, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_portable(shape: Any) -> bool:
-    """Whether a part of a document with plain references means the same beside the shared definitions alone."""
+    """Whether a subschema has the same meaning in a document that has only the shared definitions."""
     parts = shape if isinstance(shape, list) else [shape]
     for _, node in (subschema for part in parts for subschema in subschemas(part)):
         for key in REFERENCES:

@@ -1,4 +1,4 @@
-"""Continue an answer that was cut off by its token limit: keep what is complete, and ask for the rest."""
+"""Continue an answer that was cut off by its token limit: keep the complete part and request the rest."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from slipform.text.parser import Parser
 from slipform.text.strict import compact_json
 
 _SHOWN: Final = 3
-"""Items of a list that the model is shown: with one, it confuses equal rows (38 of 301 shifted in a trial)."""
+"""Items of a list that are shown to the model: with only one, it confuses equal rows (38 of 301 shifted in a trial)."""
 _LONGEST_OVERLAP: Final = 5
 _SHORTEST_OVERLAP: Final = 2
-"""A single item that comes again may be a row that the source has twice."""
+"""Fewer repeated items than this may be rows that occur twice in the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerContinuation:
-    """What is complete of an answer, and the schema of what is missing."""
+    """The complete part of an answer, and the schema of the missing part."""
 
     value: Any
     schema: dict[str, Any]
     size: int
     """Characters of the complete part as JSON: a continuation must add to it."""
     shown: str
-    """The end of the complete part, for the model."""
+    """The end of the complete part, as the model is shown it."""
     question: str
     open_text: str
     """The complete part as JSON, without the brackets that close it."""
 
     def merged(self, rest: Any) -> Any:
-        """Return the complete part with the rest joined to it."""
+        """Return the complete part joined with the rest."""
         return _joined(self.value, rest)
 
     def format(self, whole: ResponseFormat) -> ResponseFormat:
-        """Return what is asked for in place of the whole."""
+        """Return the response format of the missing part."""
         spec = JsonSchemaSpec(f"{whole.json_schema.name[:58]}_rest", self.schema)
         return dataclasses.replace(whole, json_schema=spec)
 
@@ -50,9 +50,9 @@ def continuation_of(
     before: AnswerContinuation | None = None,
     prefill: AnswerContinuation | None = None,
 ) -> AnswerContinuation | None:
-    """Return how to continue after a text that was cut off; None where nothing is complete, or nothing was gained.
+    """Return how to continue a text that was cut off; None if no part is complete, or the attempt added nothing.
 
-    With `before`, the text is the answer to an earlier continuation; with `prefill`, it begins with what that one had.
+    With `before`, the text is the answer to an earlier continuation; with `prefill`, it begins with that one's text.
 
     >>> rest = continuation_of('{"a": [1, 2, 3', {"properties": {"a": {"items": {"type": "integer"}}}})
     >>> rest.value, rest.merged({"a": [3, 4]})
@@ -81,20 +81,20 @@ def continuation_of(
 
 
 def continuation_request(base: ModelRequest, continuation: AnswerContinuation) -> ModelRequest:
-    """Return the request for the rest, after the end of what is complete."""
+    """Return the request for the rest; it shows the end of the complete part."""
     answer = Message.assistant(continuation.shown)
     return base.replace(messages=(*base.messages, answer, Message.user(continuation.question)), continues="rest")
 
 
 def prefill_request(base: ModelRequest, continuation: AnswerContinuation) -> ModelRequest:
-    """Return the request for the same answer, of which the complete part is there already."""
+    """Return the request for the same answer, with the complete part as the beginning of the assistant's turn."""
     return base.replace(messages=(*base.messages, Message.assistant(continuation.open_text)), continues="prefill")
 
 
 def with_prefill(text: str, continuation: AnswerContinuation) -> str:
-    """Return the whole text of an answer that was to continue this one.
+    """Return the whole text of an answer that was asked to continue this one.
 
-    Some vendors repeat the beginning in their answer, and some models give the whole anew.
+    Some vendors repeat the beginning in their answer, and some models write the whole again.
 
     >>> rest = continuation_of('[{"n": 1}, {"n"', {"items": {"type": "object"}})
     >>> with_prefill(', {"n": 2}]', rest), with_prefill('[{"n": 1}, {"n": 2}]', rest)
@@ -105,18 +105,18 @@ def with_prefill(text: str, continuation: AnswerContinuation) -> str:
 
 
 def _open_text(containers: Sequence[Any]) -> str:
-    """Return JSON of the outermost container, in which this one is the last of the next, up to where it goes on."""
+    """Return the JSON of nested containers, each the last item of its parent, up to where the next item follows."""
     text = compact_json(containers[0])[: -len(containers)]
     last = list(containers[-1].values())[-1] if isinstance(containers[-1], Mapping) else containers[-1][-1]
-    # A number could go on with further digits; its comma has been read, or it would not be complete.
+    # A number might have had further digits; its comma has been read, or the number would not be complete.
     return f"{text}," if isinstance(last, int | float) and not isinstance(last, bool) else text
 
 
 def complete_part(text: str) -> tuple[Any, list[str]] | None:
-    """Return what is complete in a text that was cut off, and the keys that lead to the container that continues.
+    """Return the complete part of a text that was cut off, and the keys that lead to the container that continues.
 
-    That is the outermost open list, whose open item is given up, else the innermost open object. None where nothing is
-    complete.
+    That container is the outermost open list, whose open item is dropped, else the innermost open object. None if no
+    part is complete.
 
     >>> complete_part('{"title": "a", "rows": [{"n": 1}, {"n": 2}, {"n"')
     ({'title': 'a', 'rows': [{'n': 1}, {'n': 2}]}, ['rows'])
@@ -130,6 +130,8 @@ def complete_part(text: str) -> tuple[Any, list[str]] | None:
 
 def _cut_at(value: Any, path: Sequence[str | int]) -> tuple[Any, list[str]] | None:
     """Return the complete part of a value cut at a path, and the keys that lead to the cut.
+
+    None if no part is complete.
 
     None if nothing is complete.
     """
@@ -150,7 +152,7 @@ def _cut_at(value: Any, path: Sequence[str | int]) -> tuple[Any, list[str]] | No
 def _rest_schema(
     node: Any, root: Mapping[str, Any], containers: Sequence[Any], names: Sequence[str]
 ) -> dict[str, Any] | None:
-    """Return the schema of what is missing in a container and, along the names, in those within it."""
+    """Return the schema of the missing part of a container and of the containers within it, along these names."""
     node = _only_branch(node, root, list if isinstance(containers[0], list) else dict)
     if isinstance(containers[0], list):
         return _rest_of_list(node, len(containers[0]))
@@ -182,7 +184,7 @@ def _rest_of_list(node: Mapping[str, Any], count: int) -> dict[str, Any] | None:
 
 
 def _only_branch(node: Any, root: Mapping[str, Any], kind: type) -> Mapping[str, Any]:
-    """Return the subschema for a list or an object, where it is one of several only beside null; else an empty one."""
+    """Return the subschema for a list or an object if the only alternative to it is null; else an empty one."""
     node = followed(node, root)
     branches = node.get("anyOf") or node.get("oneOf")
     if not isinstance(branches, list):
@@ -193,7 +195,7 @@ def _only_branch(node: Any, root: Mapping[str, Any], kind: type) -> Mapping[str,
 
 
 def _joined(value: Any, rest: Any) -> Any:
-    """Return a value with its rest: lists one after the other, members of objects side by side."""
+    """Return a value joined with its rest: lists are concatenated, objects merged."""
     if isinstance(value, list) and isinstance(rest, list):
         if _begins_anew(value, rest):
             return max(value, rest, key=len)
@@ -207,13 +209,13 @@ def _joined(value: Any, rest: Any) -> Any:
 
 
 def _begins_anew(items: Sequence[Any], rest: Sequence[Any]) -> bool:
-    """Return whether the model gave the list from its beginning again, in place of the rest."""
+    """Whether the model wrote the list again from its beginning, instead of the rest."""
     count = min(_SHOWN, len(items), len(rest))
     return count > 0 and list(items[:count]) == list(rest[:count])
 
 
 def _overlap(items: Sequence[Any], rest: Sequence[Any]) -> int:
-    """Return how many items at the end come again at the beginning of the rest."""
+    """Return how many items at the end are repeated at the beginning of the rest."""
     most = min(_LONGEST_OVERLAP, len(items), len(rest))
     for count in range(most, _SHORTEST_OVERLAP - 1, -1):
         if list(items[-count:]) == list(rest[:count]):

@@ -1,6 +1,6 @@
-"""List the doubts: why a valid value may not be what the model meant.
+"""List the doubts: reasons why a valid value may not be what the model meant.
 
-While attempts are left, the request is retried with the reason; after the last one the value is taken, with a warning.
+While attempts remain, the request is retried with the reason; after the last one the value is accepted with a warning.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ DOUBTS: Final[Mapping[str, str]] = {
     "duplicate_key": "one object has the key {keys} more than once, with different values",
     "dropped_data": "the schema has no key {keys}, and its data would be lost: put it where the schema has a place",
 }
-"""The words of a retry, by the kind of the warning. Unfinished reasoning is not among them: it is an error."""
+"""The retry prompt's words, by the kind of the warning. Unfinished reasoning is not among them: it is an error."""
 
 
 _log = logging.getLogger("slipform.doubts")
 
 
 def log_doubts(face: str, warnings: Iterable[tuple[str, str]]) -> None:
-    """Log the kinds and messages of warnings that put a value in doubt: callers that get the value alone see them."""
+    """Log warnings that put a value in doubt, for callers that receive only the value."""
     for kind, message in warnings:
         if kind in DOUBTS:
             _log.warning("%s: doubtful value, kind=%s: %s", face, kind, message)
 
 
 def dropped_data(patched: Patched | None) -> Iterator[LoadWarning]:
-    """Warn of a patch that dropped a key together with the objects or items under it."""
+    """Return warnings of patches that dropped a key together with objects or items under it."""
     for edit in patched.edits if patched is not None else ():
         if edit.op == "remove" and edit.risk == "high":
             message = f"The schema has no {join_pointer(edit.steps)}: it was dropped with the data it holds."
@@ -48,7 +48,7 @@ def dropped_data(patched: Patched | None) -> Iterator[LoadWarning]:
 
 
 def first_doubt(notes: Sequence[LoadWarning], source: str, patched: Patched | None) -> Violation | None:
-    """The first reason to retry that the warnings of a valid value give; None without one.
+    """Return the first doubt among the warnings of a valid value, as a reason to retry; None without one.
 
     `source` is the JSON text that the value was parsed from.
     """
@@ -64,6 +64,6 @@ def first_doubt(notes: Sequence[LoadWarning], source: str, patched: Patched | No
 
 
 def doubt(kind: str, keys: Sequence[str] = ()) -> Violation:
-    """Return the words for a doubt of this kind in a retry."""
+    """Return a doubt of this kind in the words of the retry prompt."""
     named = ", ".join(f'"{key}"' for key in keys)
     return Violation("", "", kind, DOUBTS[kind].format(keys=named), steps=())

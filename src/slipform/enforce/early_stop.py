@@ -1,4 +1,4 @@
-"""Stop a model early, once its growing answer cannot become valid or does not end."""
+"""Stop a model early when its growing answer can no longer become valid, or does not end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from slipform.text.work import bounded_work
 
 
 class EarlyStop:
-    """Follows one answer; `over` says that there is nothing more to wait for, `error` why if it is a bad one.
+    """Follows one growing answer; `over` says that it can be stopped, `error` why if the answer is bad.
 
     >>> watch = EarlyStop(Guard(stop_after_json=True), Schema.of(dict[str, int]))
     >>> watch.feed('Sure: {"a": 1}')
@@ -45,11 +45,11 @@ class EarlyStop:
         self._parser = Parser(lenient=True)
         self._cache = ResolveCache()
         self._length = 0
-        self._next_look: int | None = None
-        """Once the resolver has seen a fault that can be patched it says no more: at which length to look again."""
+        self._next_validation_at: int | None = None
+        """The length at which to validate again: once the resolver has met a patchable fault it reports no others."""
 
     def feed(self, text: str) -> bool:
-        """Take the next piece of text; whether to stop here."""
+        """Read the next piece of text; return whether to stop."""
         pieces = _UP_TO_A_CLOSING_BRACKET.findall(text) if self._guard.stop_after_json else (text,)
         for piece in pieces:
             if self.over:
@@ -58,7 +58,7 @@ class EarlyStop:
         return self.over
 
     def _feed_piece(self, text: str) -> None:
-        """Take a piece of the text, and stop once the JSON is complete or can no longer become valid."""
+        """Read a piece of the text, and stop once the JSON is complete or can no longer become valid."""
         if not text:
             return
         self._fence.add_chunk(text)
@@ -74,7 +74,7 @@ class EarlyStop:
                 self._restart()
 
     def _may_be_answer(self) -> bool:
-        """Whether the JSON that has closed is one the schema can begin with: `[1]` in prose is not an object."""
+        """Whether the schema allows JSON of this kind as the answer: `[1]` in prose is not an object."""
         if self._schema is None or self._parser.error is not None:
             return True
         value = self._parser.value
@@ -84,20 +84,20 @@ class EarlyStop:
         return types is None or ("array" if isinstance(value, list) else "object") in types
 
     def _restart(self) -> None:
-        """Look for JSON in what follows."""
+        """Search for JSON in the text that follows."""
         self._fence = self._guard.detector()
         self._parser = Parser(lenient=True)
         self._cache = ResolveCache()
-        self._next_look = None
+        self._next_validation_at = None
 
     def _is_complete(self, brackets_closed: bool) -> bool:
-        """Whether the JSON has closed, as the lenient parser has it; where that gives up, the brackets decide."""
+        """Whether the lenient parser has closed the JSON; if it gave up, whether the brackets are balanced."""
         if self._parser.error is None:
             return self._parser.complete
         return brackets_closed
 
     def follow_no_schema(self) -> None:
-        """The text is in a vendor's shape, which the caller's schema cannot validate until it is whole."""
+        """Stop validating: the text is in a vendor's shape, which only a whole answer can be converted from."""
         self._schema = None
 
     def _end(self, error: EnforcementError) -> None:
@@ -107,21 +107,21 @@ class EarlyStop:
     def _follow(self, text: str) -> None:
         """Parse more of the JSON, and compare it with the schema so far."""
         if self._parser.error is not None or self._parser.complete:
-            return  # faults that only the whole text can settle are left to the judge
+            return  # faults that only the whole text can resolve are left to the judge
         self._parser = self._parser.feed(text)
         self._length += len(text)
         schema = self._schema
         if schema is None or not self._guard.response_format_fail_hard or self._parser.error is not None:
             return
-        if self._next_look is None:
+        if self._next_validation_at is None:
             if isinstance(resolve(schema.document, self._parser, self._cache), Mismatch):
-                self._look(schema)
-        elif self._length >= self._next_look:
-            self._look(schema)
+                self._validate_finished_parts(schema)
+        elif self._length >= self._next_validation_at:
+            self._validate_finished_parts(schema)
 
-    def _look(self, schema: Schema[Any]) -> None:
-        """Whether something that is finished is wrong and cannot be patched."""
-        self._next_look = 2 * self._length  # the text must double before the whole is looked at again
+    def _validate_finished_parts(self, schema: Schema[Any]) -> None:
+        """Stop if a finished part is invalid and cannot be patched."""
+        self._next_validation_at = 2 * self._length  # the text must double before the whole is validated again
         value = self._parser.value
         open_path = self._parser.open_path
         if value is PENDING:
@@ -129,14 +129,14 @@ class EarlyStop:
         with bounded_work(self._length, TRIALS_ON_LOOP) as budget:
             left = patch(value, schema, self._switches).violations
         if not budget.allows_trials:
-            return  # what patches would leave is not known
+            return  # the outcome of patches is unknown
         certain = [violation for violation in left if _is_finished(violation, open_path)]
         if certain:
             self._end(violation_error(certain))
 
 
 def _is_finished(violation: Violation, open_path: tuple[str | int, ...] | None) -> bool:
-    """Whether nothing that is still to come can change this: it is outside the part that is being written."""
+    """Whether later text cannot change this violation: it is outside of the part that is still open."""
     steps = violation.steps
     if steps is None:
         return False
@@ -149,9 +149,9 @@ _MOST_NODES: Final = 200
 
 
 class RunawayStop:
-    """Stops an answer that repeats itself without end: its text, its thinking, the arguments of its calls.
+    """Stops an answer that repeats itself endlessly: its text, its reasoning or the arguments of its calls.
 
-    Strings that the schema says are encoded, or bounds below the limit, may repeat: base64 of zeros does.
+    Strings may repeat if the schema says they are encoded, or bounds them below the limit: base64 of zeros does.
 
     >>> stop = RunawayStop(Schema.of(dict[str, str]))
     >>> stop.feed(CompletionChunk('{"a": "' + "la " * 2_000)), stop.error.code
@@ -167,11 +167,11 @@ class RunawayStop:
         self._calls: dict[int | None, RunawayDetector] = {}
         self._schema = schema
         self._pieces: list[str] = []
-        """The text so far."""
+        """The pieces of the text so far."""
         self._exempt = False
 
     def feed(self, chunk: CompletionChunk) -> bool:
-        """Take the next chunk; whether to stop here."""
+        """Read the next chunk; return whether to stop."""
         if chunk.choice != 0 or self.error is not None:
             return self.error is not None
         if chunk.text:
@@ -184,7 +184,7 @@ class RunawayStop:
         return self.error is not None
 
     def feed_arguments(self, arguments: str, index: int | None) -> bool:
-        """Take the next piece of a call's arguments; whether to stop here."""
+        """Read the next piece of a call's arguments; return whether to stop."""
         call = self._calls.get(index)
         if call is None:
             call = self._calls[index] = RunawayDetector()
@@ -192,7 +192,7 @@ class RunawayStop:
         return self.error is not None
 
     def feed_text(self, text: str) -> bool:
-        """Take the next piece of text; whether to stop here."""
+        """Read the next piece of text; return whether to stop."""
         if self._text is None:
             return False
         self._pieces.append(text)
@@ -221,7 +221,7 @@ def _is_bounded_or_encoded(node: Mapping[str, Any]) -> bool:
 
 
 def _nodes_at(document: Mapping[str, Any], path: tuple[str | int, ...]) -> Iterator[Mapping[str, Any]]:
-    """Yield the subschemas of a place in a value, all alternatives among them."""
+    """Yield the subschemas that apply at a path of a value, all alternatives included."""
     document = with_plain_references(document)
     nodes = list(_alternatives(document, document))
     for step in path:
@@ -252,7 +252,7 @@ def _alternatives(node: Any, document: Mapping[str, Any]) -> Iterator[Mapping[st
 
 
 class GuardedAnswer:
-    """Folds the chunks of an answer that is validated as a whole, and says when to stop."""
+    """Collects the chunks of an answer that is validated as a whole, and says when to stop."""
 
     def __init__(self, watch: EarlyStop) -> None:
         self.watch = watch
@@ -260,7 +260,7 @@ class GuardedAnswer:
         self._reducer.start(Snapshot(emulated=None))
 
     def push(self, chunk: CompletionChunk) -> bool:
-        """Take a chunk; whether to stop here."""
+        """Add a chunk; return whether to stop."""
         self._reducer.push(chunk)
         if chunk.lift is not None:
             self.watch.follow_no_schema()
@@ -269,7 +269,7 @@ class GuardedAnswer:
         return self.watch.over
 
     def response(self) -> ModelResponse:
-        """The answer as far as it was read."""
+        """Return the part of the answer read so far."""
         response = self._reducer.finish(check=False)
         if self.watch.error:
             return response.replace(stopped=self.watch.error)

@@ -42,9 +42,9 @@ _REPEATED_CHARS = 16_384
 
 
 class SchemaHint:
-    """A schema, seen from the text: which roots it takes, and how badly a value misses it.
+    """A schema as the text search sees it: which roots it allows, and how many violations a value has.
 
-    `lift` turns a value as the vendor was asked for it into one of the caller's shape.
+    `lift` converts a value from the vendor's shape to the caller's.
 
     >>> SchemaHint(Schema.of({"type": "array"})).root_types
     frozenset({'array'})
@@ -59,24 +59,24 @@ class SchemaHint:
         self._lift = lift
         self._switches = switches
         self._counted: tuple[Any, int] | None = None
-        """The value whose violations were counted last, and their number."""
+        """The value whose violations were counted last, and the count."""
         self._root_types: frozenset[str] | None = frozenset()
-        """Empty until it is needed."""
+        """The allowed JSON types; empty until they are needed."""
 
     @property
     def root_types(self) -> frozenset[str] | None:
-        """The JSON types the value itself may have; most answers are read without asking."""
+        """Return the JSON types that a value itself may have; for most answers this is never computed."""
         if self._root_types is not None and not self._root_types:
             self._root_types = None if self._lift else root_types(self._schema.document)
         return self._root_types
 
     def fits(self, value: Any) -> bool:
-        """Whether a value fits."""
+        """Whether a value is valid."""
         current_budget().spend(json_size(value) // 10)
         return self._schema.fits(lifted(value, self._lift))
 
     def violations(self, value: Any) -> int:
-        """In how many ways a value does not fit."""
+        """Return the number of violations of a value."""
         if self._counted is None or self._counted[0] is not value:
             count = len(self._schema.validate(lifted(value, self._lift)))
             current_budget().spend(validation_work(json_size(value), count) if count else json_size(value) // 10)
@@ -84,12 +84,12 @@ class SchemaHint:
         return self._counted[1]
 
     def remaining(self, value: Any) -> int:
-        """In how many ways a value does not fit after the patches that it would get."""
+        """Return the number of violations that remain after patching."""
         return len(patch(lifted(value, self._lift), self._schema, self._switches).violations)
 
 
 def lifted(value: Any, lift: Callable[[Any], Any] | None) -> Any:
-    """The value in the caller's shape; unchanged where it cannot be lifted."""
+    """Return the value in the caller's shape; unchanged if it cannot be converted."""
     if lift is None:
         return value
     try:
@@ -99,7 +99,7 @@ def lifted(value: Any, lift: Callable[[Any], Any] | None) -> Any:
 
 
 def root_types(document: Mapping[str, Any]) -> frozenset[str] | None:
-    """The JSON types a schema's root may have, or None where it cannot be read off.
+    """Return the JSON types that a schema's root may have, or None if they cannot be read from the schema.
 
     >>> sorted(root_types({"anyOf": [{"type": "object"}, {"type": ["null", "string"]}]}))
     ['null', 'object', 'string']
@@ -133,7 +133,7 @@ def root_types(document: Mapping[str, Any]) -> frozenset[str] | None:
 
 
 NOT_TYPED: Final = object()
-"""Marks a missing object of the schema's Python type, which may well be None."""
+"""Marks a missing object of the schema's Python type; None may be a value of that type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,49 +147,49 @@ class Requirement:
     validators: tuple[Validator, ...] = ()
     """The caller's own checks of the typed value."""
     must_call: tuple[str, ...] = ()
-    """One of these tools has to be called; none has to when empty."""
+    """The model must call one of these tools; empty if it need not call any."""
     calls: bool = True
-    """Whether tools were offered; where none were, the arguments of a call that came nevertheless are read as text."""
+    """Whether tools were offered; without tools, the arguments of a call are read as text."""
     strict_trailing: bool = False
     """Whether text around the JSON makes an answer invalid."""
     checks: tuple[Callable[[Any], Sequence[Violation]], ...] = ()
     """Checks of the JSON value by slipform itself."""
     answer_tool: str | None = RESERVED_TOOL
-    """The tool whose arguments are the answer; None where the caller has a tool of this name."""
+    """The reserved tool whose arguments are the answer; None if the caller has a tool of this name."""
     loads_tools: bool = False
-    """Whether the vendor may call tools that it has loaded itself: their schemas are not known."""
+    """Whether the vendor may call tools that it has loaded itself, whose schemas are unknown."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What became of one answer: a valid value, or the error that says why there is none."""
+    """The result of validating one answer: a valid value, or the error that explains why there is none."""
 
     value: Any = None
     candidate: str = ""
-    """The text that was validated: the value's JSON when there is one, else what the model wrote."""
+    """The text that was validated: the value's JSON if there is one, else the model's text."""
     repairs: tuple[RepairEdit, ...] = ()
     patched: Patched | None = None
     violations: tuple[Violation, ...] = ()
     warnings: tuple[ModelWarning, ...] = ()
     error: EnforcementError | None = None
     doubt: Violation | None = None
-    """Why a valid value may not be what was meant: it is taken only when no attempt is left."""
+    """Why a valid value may not be what the model meant: it is accepted only if no attempt remains."""
     typed: Any = NOT_TYPED
-    """The value as an object of the schema's Python type, where there is a valid one."""
+    """The value as an object of the schema's Python type, if it is valid."""
     hopeless: bool = False
-    """Whether asking again is pointless: it was refused."""
+    """Whether a retry is pointless: the model refused."""
     tool_calls: tuple[ToolCall, ...] = ()
     """The model's calls of the caller's tools, with their arguments patched."""
     wrong_calls: Mapping[str, tuple[Violation, ...]] = msgspec.field(default_factory=dict)
-    """What is wrong with the arguments of which call."""
+    """The calls with invalid arguments, each with its violations."""
     doubtful_calls: Mapping[str, tuple[Violation, ...]] = msgspec.field(default_factory=dict)
-    """Why the arguments of which call may not be what was meant."""
+    """The calls whose arguments are in doubt, each with the reason."""
     is_changed: bool = False
-    """Whether the value is valid, but differs from what has been sent."""
+    """Whether the value is valid, but differs from the text already sent."""
     is_cut: bool = False
-    """Whether slipform stopped the answer, so that the value lacks what the model had still to write."""
+    """Whether slipform stopped the answer, so that the value lacks the part the model had not written yet."""
 
     def doubted(self) -> Verdict:
-        """The same verdict as a failure; its violations say what its warnings did."""
+        """Return the same verdict as a failure; its violations repeat its warnings."""
         violations = (self.doubt,) if self.doubt is not None else ()
         return msgspec.structs.replace(
             self,
@@ -202,7 +202,7 @@ class Verdict(msgspec.Struct, frozen=True):
         )
 
     def changed(self) -> Verdict:
-        """The same verdict as a failure, because the value differs from what has been sent."""
+        """Return the same verdict as a failure, because the value differs from the text already sent."""
         return msgspec.structs.replace(self, error=changed_after_release(), typed=NOT_TYPED, is_changed=True)
 
     @property
@@ -215,9 +215,9 @@ _DEPTH = 50
 
 
 def is_whole(text: str, loaded: Loaded, document: Mapping[str, Any], lift: Callable[[Any], Any] | None = None) -> bool:
-    """Whether only closing brackets are missing, and the schema leaves nothing that could come before them.
+    """Whether only closing brackets are missing, and the schema requires nothing before them.
 
-    Then closing the brackets loses nothing. An open array may have had more items to come, and an object keys that it
+    Then closing the brackets loses nothing. An open array might have had more items, and an object the keys that it
     lacks: those were cut off.
 
     >>> from slipform.text.loads import load
@@ -232,7 +232,7 @@ def is_whole(text: str, loaded: Loaded, document: Mapping[str, Any], lift: Calla
     document = with_plain_references(document)
     value = loaded.value
     node = followed(document, document)
-    for _ in range(_DEPTH):  # down the last branch: the brackets that are missing are among these
+    for _ in range(_DEPTH):  # along the last branch: the missing brackets are among these
         if isinstance(value, dict):
             properties = node.get("properties")
             open_ended = node.get("additionalProperties", False) is not False or "patternProperties" in node
@@ -250,7 +250,7 @@ def is_whole(text: str, loaded: Loaded, document: Mapping[str, Any], lift: Calla
 
 
 def _ends_closed(text: str) -> bool:
-    """Whether the text ends with a value that is over: digits, and letters, might have continued."""
+    """Whether the text ends with a finished value: digits and letters might have continued."""
     return text.rstrip()[-1:] in ('"', "}", "]")
 
 
@@ -268,16 +268,16 @@ __all__ = [
 
 
 SMALL_ANSWER: Final = 4_096
-"""Characters of an answer that takes little time to validate, whatever it is."""
+"""Characters of an answer that is validated quickly, whatever its content."""
 LONG_ANSWER: Final = 1 << 18
-"""Characters of an answer that takes milliseconds to judge even where nothing is wrong with it."""
+"""Characters of an answer that takes milliseconds to judge even if it is valid."""
 _FEW_CALLS: Final = 8
 TRIALS_ON_LOOP: Final = 200_000
-"""Units of work for patches that are tried on an event loop, while an answer grows."""
+"""Units of work for patches tried on an event loop, while an answer grows."""
 
 
 def is_quickly_judged(response: ModelResponse, standard: Requirement) -> bool:
-    """Whether an answer takes little time to validate: it is small, or valid as it was written.
+    """Whether an answer is validated quickly: it is small, or valid as written.
 
     >>> ints = Requirement(Schema.of(list[int]))
     >>> [is_quickly_judged(ModelResponse(text=text), ints) for text in ("[1", "[" + "1," * 3_000 + "1]", "[" * 5_000)]
@@ -310,7 +310,7 @@ def is_valid_as_written(text: str, schema: Schema[Any], lift: Callable[[Any], An
 
 
 def judge(response: ModelResponse, standard: Requirement) -> Verdict:
-    """Find the JSON in an answer, repair it, hold it against the full schema, and patch what is mechanical.
+    """Find the JSON in an answer, repair it, validate it against the full schema, and patch mechanical faults.
 
     >>> judge(ModelResponse(text='{"a": "1",}'), Requirement(Schema.of(dict[str, int]))).value
     {'a': 1}
@@ -340,15 +340,15 @@ def judge(response: ModelResponse, standard: Requirement) -> Verdict:
 
 
 def _with_other_calls(verdict: Verdict, answers: Sequence[str]) -> Verdict:
-    """The verdict on the first of several calls that each give the answer; in doubt where they differ."""
-    if all(_plain_value(each) == _plain_value(answers[0]) for each in answers[1:]):
+    """Return the verdict on the first of several calls that each contain the answer; in doubt if they differ."""
+    if all(_parsed_or_text(each) == _parsed_or_text(answers[0]) for each in answers[1:]):
         return verdict
     warning = ModelWarning("several_calls", f"The model gave {len(answers)} different answers; this is the first.")
     return msgspec.structs.replace(verdict, warnings=(*verdict.warnings, warning), doubt=doubt("several_calls"))
 
 
-def _plain_value(text: str) -> Any:
-    """The value of a JSON text; of another text, the text."""
+def _parsed_or_text(text: str) -> Any:
+    """Return the value of a JSON text; for any other text, the text."""
     try:
         return parse(text)
     except ValueError:
@@ -356,25 +356,25 @@ def _plain_value(text: str) -> Any:
 
 
 def _calls_vendor_tool(response: ModelResponse) -> bool:
-    """Whether an answer without words is a call, or work, of a tool that only its vendor knows."""
+    """Whether an answer without text is a call of a tool, or the result of one, that only its vendor knows."""
     unknown = (part.data for part in response.parts if isinstance(part, Opaque))
     return any(data.get("type") != "message" and not {"text", "tool_plan"} & data.keys() for data in unknown)
 
 
 def judge_value(value: Any, standard: Requirement) -> Verdict:
-    """Hold a value that is already parsed to the same standard."""
+    """Validate a value that is already parsed, in the same way as `judge`."""
     if standard.schema is None:
         return Verdict(value=value, candidate=compact_json(value))
     try:
-        return _held_to(value, Loaded(value, 0, 0), standard, standard.schema)
+        return _validate_and_patch(value, Loaded(value, 0, 0), standard, standard.schema)
     except JsonEnforcementError as error:
         return Verdict(value=value, error=error)
 
 
 def _split_calls(response: ModelResponse, standard: Requirement) -> tuple[str, list[str], list[ToolCall]]:
-    """The text of an answer with calls, the arguments of calls that are the answer, and the calls of other tools.
+    """Return the text of an answer, the arguments of calls that are the answer, and the calls of other tools.
 
-    Where no tools were offered, a call of any tool is taken for the answer unless there is a text.
+    Without offered tools, a call of any tool is accepted as the answer if there is no text.
     """
     answers = [call.arguments for call in response.tool_calls if call.name == standard.answer_tool]
     own_calls = [call for call in response.tool_calls if call.name != standard.answer_tool]
@@ -388,7 +388,7 @@ def _split_calls(response: ModelResponse, standard: Requirement) -> tuple[str, l
 
 
 def _judge_stopped(response: ModelResponse, text: str, error: EnforcementError, standard: Requirement) -> Verdict:
-    """The verdict on an answer that was stopped; of one without end, what had closed before is an answer."""
+    """Return the verdict on a stopped answer; if it was endless, a value closed before that is the answer."""
     if isinstance(error, RunawayError):
         verdict = judge(response.replace(stopped=None, finish="length"), standard)
         if verdict.ok:
@@ -397,9 +397,9 @@ def _judge_stopped(response: ModelResponse, text: str, error: EnforcementError, 
 
 
 def _unreadable(text: str, response: ModelResponse, error: JsonEnforcementError) -> Verdict:
-    """The verdict on a text without JSON that can be read."""
+    """Return the verdict on a text without readable JSON."""
     if response.finish != "length" and error.details.get("reason") == UNFINISHED_REASONING:
-        # Half a thought is neither shown to the model again nor given to a formatter.
+        # Unfinished reasoning is neither shown to the model again nor given to a formatter.
         return Verdict(violations=(_UNFINISHED,), error=error)
     return Verdict(
         candidate=text, error=_runaway_error(text) or (was_truncated() if response.finish == "length" else error)
@@ -412,7 +412,7 @@ def _judge_text(text: str, response: ModelResponse, standard: Requirement, schem
     try:
         loaded = load(text, hint)
         if loaded.edits and not standard.repair:
-            load(text[loaded.start : loaded.end], strict=True)  # raises: it is not valid as it stands
+            load(text[loaded.start : loaded.end], strict=True)  # raises: it is not valid as written
     except JsonEnforcementError as error:
         return _unreadable(text, response, error)
     if response.finish == "length" and loaded.edits and not is_whole(text, loaded, schema.document, response.lift):
@@ -421,7 +421,7 @@ def _judge_text(text: str, response: ModelResponse, standard: Requirement, schem
         return _cut(text, loaded, _cut_short())
     try:
         value = loaded.value if response.lift is None else lifted(loaded.value, response.lift)
-        verdict = _held_to(value, loaded, standard, schema)
+        verdict = _validate_and_patch(value, loaded, standard, schema)
     except JsonEnforcementError as error:
         return Verdict(candidate=text, error=error)
     if len(text) >= _REPEATED_CHARS and verdict.ok and (count := _equal_rows(text, verdict.value)):
@@ -438,7 +438,7 @@ _UNFINISHED = Violation("", "", "reasoning", "the answer ended in its reasoning:
 def _without_surroundings(
     verdict: Verdict, text: str, spans: Sequence[tuple[int, int]], standard: Requirement
 ) -> Verdict:
-    """The verdict with a note of the text that was left out; with `strict_trailing`, that text is a fault."""
+    """Return the verdict with a note about the text that was left out; `strict_trailing` makes that text a fault."""
     if not spans:
         return verdict
     shown = " and ".join(f"characters {start} to {end} ({_excerpt(text[start:end])})" for start, end in spans)
@@ -461,7 +461,7 @@ def _excerpt(text: str) -> str:
 
 
 def _equal_rows(text: str, value: Any) -> int:
-    """How many equal objects follow one another in a list, if there are enough to look like a loop; else 0."""
+    """Return the length of a run of equal objects in a list if it is long enough to suggest a loop; else 0."""
     block = _REPEATED_CHARS // 2
     starts = range(0, len(text) - block, block)
     if not any(is_periodic(text[start : start + block], block, block // 2) for start in starts):
@@ -488,13 +488,13 @@ def _cut(text: str, loaded: Loaded, error: EnforcementError) -> Verdict:
 
 
 def _runaway_error(text: str) -> RunawayError | None:
-    """The error for a text that cannot be read because it repeats itself to its end, which could not be stopped."""
+    """Return the error for an unreadable text that repeats itself to its end; None for any other text."""
     runaway = runaway_in(text)
     return None if runaway is None else runaway_error(runaway)
 
 
 def runaway_error(runaway: Runaway, where: str = "text") -> RunawayError:
-    """The error for an answer that repeats itself without end."""
+    """Return the error for an answer that repeats itself endlessly."""
     what = {"blanks": "blanks", "digits": "the digits of one number", "string": "one phrase in a string"}
     return RunawayError(
         f"The model wrote {what.get(runaway.kind, 'one phrase')} without end",
@@ -507,9 +507,10 @@ def runaway_error(runaway: Runaway, where: str = "text") -> RunawayError:
 
 
 def _is_cut(text: str, loaded: Loaded) -> bool:
-    """Whether a value was cut in the middle. Closing what is open is safe; half a value is not the one that was meant.
+    """Whether a value was cut in the middle.
 
-    A number that the text ends with may have had more digits to come; one with a blank after it is whole.
+    Closing open brackets is safe; half a value is not what the model meant. A number at the end of the text may have
+    had more digits; one with a blank after it is whole.
     """
     kinds = {edit.kind for edit in loaded.edits}
     return "truncated" in kinds or ("missing_bracket" in kinds and text[-1:].isdigit())
@@ -518,26 +519,26 @@ def _is_cut(text: str, loaded: Loaded) -> bool:
 def _patched_for_type(
     value: Any, schema: Schema[Any], violations: Sequence[Violation], before: Patched | None
 ) -> Patched | None:
-    """The patches so far, with those that make a value fit the schema's Python type."""
+    """Return the patches so far and those that make a value fit the schema's Python type."""
     coerced = patch_for_type(value, schema, violations)
     if coerced is None or before is None:
         return coerced or before
     return Patched(coerced.value, (*before.edits, *coerced.edits))
 
 
-def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[Any]) -> Verdict:
+def _validate_and_patch(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[Any]) -> Verdict:
     """Validate a loaded value; raises `JsonEnforcementError` for one that is too deep, or takes too much work."""
     patched: Patched | None = None
     violations: Sequence[Violation] = ()
     if not schema.fits(value):
-        # What was lifted has other places than the text.
+        # A lifted value has other paths than the text.
         source = loaded.source if value is loaded.value else ""
         patched = patch_as_written(value, source, schema, standard.switches)
         value = patched.value
         violations = patched.violations
     candidate, text = _encoded(value)
     notes = loaded.notes
-    # What reads the same when it is written again has no key twice, and this one no escape.
+    # A value that reads the same when written again has no duplicate key, and this one no escape.
     if candidate != loaded.source or "\\" in candidate:
         notes = loaded.warnings_for(text if value is loaded.value else None)
     if patched is not None:
@@ -551,7 +552,7 @@ def _held_to(value: Any, loaded: Loaded, standard: Requirement, schema: Schema[A
             candidate, text = _encoded(value)
             typed, violations = schema.read(value, text)
         if not violations and (standard.checks or standard.validators):
-            violations = _own_checks(value, typed, standard)
+            violations = _run_checks(value, typed, standard)
     error = None
     doubt_left = None
     if violations:
@@ -576,14 +577,14 @@ def _warning_of(note: LoadWarning) -> ModelWarning:
     return ModelWarning(note.kind, note.message)
 
 
-def _own_checks(value: Any, typed: Any, standard: Requirement) -> list[Violation]:
-    """What slipform's checks and the caller's validators say of a value that fits the schema and its Python type."""
+def _run_checks(value: Any, typed: Any, standard: Requirement) -> list[Violation]:
+    """Return the violations that slipform's checks and the caller's validators find in a valid, typed value."""
     violations = [violation for check in standard.checks for violation in check(value)]
     return violations or complaints(standard.validators, typed, value)
 
 
 def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: Requirement) -> Verdict:
-    """Arguments of the caller's own tools are repaired, validated and patched like any other answer."""
+    """Repair, validate and patch the arguments of the caller's tools like any other answer."""
     patched_calls: list[ToolCall] = []
     wrong: dict[str, tuple[Violation, ...]] = {}
     doubtful: dict[str, tuple[Violation, ...]] = {}
@@ -596,7 +597,7 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
                 names = ", ".join(standard.tools)
                 wrong[call.id] = (Violation("", "", "tool", f"unknown tool {call.name!r}; the tools are {names}"),)
             continue
-        # The token limit cuts the last call only.
+        # The token limit cuts only the last call.
         verdict = judge_arguments(call.name, call.arguments, standard, response.finish if call is calls[-1] else "stop")
         repairs += verdict.repairs
         if verdict.ok:
@@ -629,13 +630,13 @@ def _judge_calls(response: ModelResponse, calls: Sequence[ToolCall], standard: R
 
 
 def judge_arguments(name: str, arguments: str, standard: Requirement, finish: FinishReason = "stop") -> Verdict:
-    """Hold the arguments of one call to its tool's schema; none at all are an empty object."""
+    """Validate the arguments of one call against its tool's schema; missing arguments are an empty object."""
     plain = dataclasses.replace(standard, validators=(), checks=())
     return _judge_text(arguments or "{}", ModelResponse(finish=finish), plain, standard.tools[name])
 
 
 def _judge_missing_call(text: str, response: ModelResponse, standard: Requirement) -> Verdict:
-    """A tool had to be called and the model wrote text: text that is one tool's arguments is that call."""
+    """Return the verdict where a call was required and the model wrote text; arguments of one tool count as a call."""
     try:
         with bounded_work(len(text)):
             return _find_call(text, response, standard)
@@ -644,11 +645,11 @@ def _judge_missing_call(text: str, response: ModelResponse, standard: Requiremen
 
 
 def _find_call(text: str, response: ModelResponse, standard: Requirement) -> Verdict:
-    """Return a verdict with the tool call whose arguments the text holds, where exactly one tool takes them."""
+    """Return a verdict with the tool call whose arguments the text contains, if exactly one tool accepts them."""
     plain = dataclasses.replace(standard, validators=(), checks=())
     unlifted = response.replace(lift=None)
     verdicts = {name: _judge_text(text, unlifted, plain, standard.tools[name]) for name in standard.must_call}
-    fitting = {name: verdict for name, verdict in verdicts.items() if verdict.ok} or _spelt_out(text, plain)
+    fitting = {name: verdict for name, verdict in verdicts.items() if verdict.ok} or _written_call(text, plain)
     if len(fitting) == 1:
         name, verdict = next(iter(fitting.items()))
         call = ToolCall("call_1", name, verdict.candidate, arguments_resolved=verdict.value)
@@ -665,8 +666,8 @@ def _find_call(text: str, response: ModelResponse, standard: Requirement) -> Ver
     return Verdict(candidate=text, violations=violations, error=violation_error(violations, what="The answer is"))
 
 
-def _spelt_out(text: str, standard: Requirement) -> dict[str, Verdict]:
-    """A call written as `{"name": …, "arguments": {…}}`."""
+def _written_call(text: str, standard: Requirement) -> dict[str, Verdict]:
+    """Return the call written as `{"name": …, "arguments": {…}}`, by the tool's name."""
     try:
         written = load(text).value
     except JsonEnforcementError:
@@ -680,7 +681,7 @@ def _spelt_out(text: str, standard: Requirement) -> dict[str, Verdict]:
 
 
 def violation_error(violations: Sequence[Violation], what: str = "The answer is JSON but") -> SchemaViolationError:
-    """The error for JSON that breaks its schema."""
+    """Return the error for JSON that violates its schema."""
     first = violations[0]
     rest = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
     return SchemaViolationError(
@@ -692,14 +693,14 @@ def violation_error(violations: Sequence[Violation], what: str = "The answer is 
 
 
 def answer_text(response: ModelResponse, answer_tool: str | None = RESERVED_TOOL) -> str:
-    """The text that holds the answer: the arguments of the tool for it if that was called, else the content."""
+    """Return the text that contains the answer: the arguments of the answer tool if it was called, else the content."""
     if not response.tool_calls:
         return response.text
     return next((call.arguments for call in response.tool_calls if call.name == answer_tool), response.text)
 
 
 def _encoded(value: Any) -> tuple[str, bytes | None]:
-    """Compact JSON, and the same as bytes unless it holds what strict writers refuse."""
+    """Return compact JSON and its bytes; the bytes are None for values that strict encoders refuse."""
     try:
         text = orjson.dumps(value)
     except TypeError:
@@ -708,7 +709,7 @@ def _encoded(value: Any) -> tuple[str, bytes | None]:
 
 
 def _refusal_verdict(response: ModelResponse, text: str) -> EnforcementError | None:
-    """Refusals, filters and silence are their own outcomes, never parse errors."""
+    """Return the verdict on a refusal, a filtered or an empty answer: these are never parse errors."""
     if response.refusal is not None or response.finish == "refusal":
         return RefusalError(f"The model refused: {response.refusal or text}", hint="Change the request.")
     if response.finish == "content_filter":
@@ -722,14 +723,14 @@ def _refusal_verdict(response: ModelResponse, text: str) -> EnforcementError | N
 
 
 def was_truncated() -> TruncatedError:
-    """The error for an answer that met its token limit."""
+    """Return the error for an answer that was cut off by its token limit."""
     return TruncatedError(
         "The answer was cut off by the token limit before its JSON closed", hint="Raise `max_tokens`."
     )
 
 
 def changed_after_release() -> JsonEnforcementError:
-    """The error for a valid answer that differs from what has been sent of it, or of the attempt before it."""
+    """Return the error for a valid answer that contradicts the part of it, or of an earlier attempt, already sent."""
     return JsonEnforcementError(
         "The answer had to be changed where it had already been sent",
         hint="Ask without `stream`, or with the stream mode `buffer`.",

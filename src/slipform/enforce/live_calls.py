@@ -1,4 +1,4 @@
-"""Follow the tool calls of a growing answer, each against its own tool's schema, and release what is certain."""
+"""Follow the tool calls of a growing answer against their tools' schemas, and release the parts that are certain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from slipform.enforce.judging import SMALL_ANSWER, Requirement, is_valid_as_written, judge_arguments
-from slipform.enforce.kept_calls import renamed
+from slipform.enforce.kept_calls import with_unique_ids
 from slipform.enforce.release import ReleaseGate
 from slipform.ir import ModelResponse, ToolCall, ToolDelta
 from slipform.ir.choice_merge import CallTable, OpenCall
@@ -15,30 +15,30 @@ from slipform.ir.response import StopPoint
 from slipform.schema.limits import json_text
 
 MOST_FOLLOWED = 1 << 16
-"""Bytes of a schema that a growing text is validated against, piece by piece on the event loop."""
+"""The largest schema, in bytes, that a growing text is validated against on the event loop."""
 _NO_EXTRA: Final[dict[str, Any]] = {}
 
 
 class LiveCall:
-    """One call while it grows: its gate, and whether it has been released."""
+    """One growing call: its gate, and whether it has been released."""
 
     __slots__ = ("call", "fed", "gate", "id", "index", "is_over", "sent")
 
     def __init__(self, call: OpenCall) -> None:
         self.call = call
         self.gate: ReleaseGate | None = None
-        """None while the name is missing, and where the tool has no schema."""
+        """None until the name is known, and for tools without a schema."""
         self.fed = 0
-        """How many of the call's pieces the gate has been given."""
+        """How many of the call's pieces the gate has received."""
         self.id = ""
         self.index = -1
-        """Its number among the calls that have been released; -1 while it has not."""
+        """Its number among the released calls; -1 before its release."""
         self.sent: list[str] = []
-        """The text that was released without a gate."""
+        """The text released without a gate."""
         self.is_over = False
 
     def rest(self, final: str) -> tuple[str, str] | None:
-        """Return the last piece to release, and all that is released then; None if `final` begins otherwise."""
+        """Return the last piece to release and all released text; None if `final` begins differently."""
         if self.gate is not None:
             return self.gate.rest(final)
         sent = "".join(self.sent)
@@ -48,7 +48,7 @@ class LiveCall:
 
 
 class LiveCalls:
-    """The calls of one answer. `fault` is the one that can become no valid call any more, once there is one.
+    """The calls of one answer; `fault` is the first call that can no longer become valid.
 
     >>> from slipform.schema import Schema
     >>> calls = LiveCalls(Requirement(None, {"look": Schema.of({"properties": {"at": {"type": "string"}}})}))
@@ -62,23 +62,23 @@ class LiveCalls:
         self.fault: LiveCall | None = None
         self._standard = standard
         self._holds = holds
-        """Whether all of them wait for the end."""
+        """Whether nothing is released before the end."""
         self._table = CallTable()
         self._calls: list[LiveCall] = []
         self._by_index: dict[int, LiveCall] = {}
         self._left: list[LiveCall] = []
         self.any_open = False
-        """Whether some call may not be over."""
+        """Whether some call may still grow."""
         self.replaced: dict[str, str] = {}
-        """By the ids under which calls have been released, those of the calls that took their places."""
+        """The ids of replacement calls, by the ids under which the replaced calls were released."""
 
     @property
-    def has_left(self) -> bool:
-        """Whether some of a call has been released."""
+    def has_released(self) -> bool:
+        """Whether some part of a call has been released."""
         return bool(self._left)
 
     def feed(self, delta: Any, answer_id: Any) -> list[ToolDelta]:
-        """What may be released now that this piece has arrived."""
+        """Return the pieces of calls that this piece allows to release."""
         call, is_new = self._table.place(delta)
         call.add(delta)
         if is_new:
@@ -101,20 +101,20 @@ class LiveCalls:
         return out
 
     def begun(self, index: int) -> LiveCall | None:
-        """Return the call with this index if some of it is released and it is not over: `grow` takes the next piece."""
+        """Return the call with this index if it is partly released and still open: `grow` then reads its next piece."""
         live = self._by_index.get(index)
         if live is None or live.index < 0 or live.is_over or self.fault is not None:
             return None
         return live
 
     def grow(self, live: LiveCall, piece: str) -> str:
-        """What may be released of a call's arguments now that this piece has arrived."""
+        """Return the part of a call's arguments that this piece allows to release."""
         live.call.pieces.append(piece)
         live.fed += 1
         return self._grow(live, piece)
 
     def end(self, but: LiveCall | None = None) -> list[ToolDelta]:
-        """The last pieces of the calls that are over, because something else has begun or the answer has ended."""
+        """Return the last pieces of the calls that ended, because something else has begun or the answer has ended."""
         out: list[ToolDelta] = []
         if not self.any_open:
             return out
@@ -133,7 +133,7 @@ class LiveCalls:
     def closed(self, response: ModelResponse) -> ModelResponse:
         """Return the answer as it was when the model was stopped, so that it can be validated.
 
-        The faulty call is closed where it was open; one that had hardly begun is left out.
+        The brackets of the faulty call are closed; a call without a name or arguments is left out.
         """
         calls: list[ToolCall] = []
         dropped: list[ToolCall] = []
@@ -151,10 +151,10 @@ class LiveCalls:
         parts = [changed.get(id(part), part) for part in response.parts if not any(part is each for each in dropped)]
         return response.replace(tool_calls=tuple(calls), parts=tuple(parts), stop=stop)
 
-    def settled(self, calls: Sequence[ToolCall]) -> tuple[dict[str, ToolDelta | None], tuple[ToolCall, ...]] | None:
-        """Return the last piece of each call to release, and all calls; None if they do not continue what is released.
+    def resolve(self, calls: Sequence[ToolCall]) -> tuple[dict[str, ToolDelta | None], tuple[ToolCall, ...]] | None:
+        """Return the last piece of each call and all calls; None if they do not continue the released part.
 
-        A call that was retried takes the place of the one that has been released, with its id.
+        A retried call takes the place of the one that has been released, with its id.
         """
         self.replaced = {}
         waiting = list(calls)
@@ -173,7 +173,7 @@ class LiveCalls:
             if ending is None:
                 return None
             rest[live.id] = None if live.is_over else self._delta(live, ending[0], done=True)
-        for call in renamed(waiting, rest.keys()):
+        for call in with_unique_ids(waiting, rest.keys()):
             rest[call.id] = ToolDelta(len(final), call.id, call.name, call.arguments, call.extra, True)
             final.append(call)
         return rest, tuple(final)
@@ -199,12 +199,12 @@ class LiveCalls:
             requirement = Requirement(
                 self._standard.tools[str(live.call.name)], {}, self._standard.switches, self._standard.repair
             )
-            if gate.confirmed(requirement):
+            if gate.confirm_fault(requirement):
                 self.fault = live
         return certain
 
     def _judged(self, live: LiveCall) -> str | None:
-        """The last piece of a call that is over; None while that is not certain."""
+        """Return the last piece of a call that has ended; None while that is uncertain."""
         if live.gate is None:
             return "" if live.call.pieces else "{}"
         text = "".join(live.call.pieces)
@@ -234,7 +234,7 @@ class LiveCalls:
 
 
 def _replaced_ids(live: LiveCall, call: ToolCall) -> dict[str, str]:
-    """The ids of a call that has been released, with those of the call in its place: slipform's and its vendor's."""
+    """Return the ids of a released call, mapped to those of its replacement: slipform's and its vendor's."""
     pairs = {live.id: call.id}
     for vendor, own in live.call.extra.items():
         other = call.extra.get(vendor)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """A value from a text, and everything that was done to get it."""
+    """A value from a text, and a record of every step that was needed to get it."""
 
     value: Any
     start: int
@@ -30,9 +30,9 @@ class LoadReport:
     edits: tuple[RepairEdit, ...] = ()
     warnings: tuple[LoadWarning, ...] = ()
     patched: Patched | None = None
-    """The patches that made the value valid, when any were needed."""
+    """The patches that made the value valid, if any were needed."""
     left_out: tuple[tuple[int, int], ...] = ()
-    """Where text around the JSON was left out."""
+    """The ranges of text around the JSON that were left out."""
 
 
 @overload
@@ -54,7 +54,7 @@ def loads(
 @overload
 def loads(text: str, schema: TypeForm[T], *, strict: bool = False, nan: Literal["refuse", "null"] = "refuse") -> T: ...
 def loads(text: str, schema: Any = None, *, strict: bool = False, nan: Literal["refuse", "null"] = "refuse") -> Any:
-    """The JSON in a text: found, repaired, and with a schema also validated and mechanically patched.
+    """Return the JSON in a text: found, repaired, and with a schema also validated and mechanically patched.
 
     Valid JSON gives exactly what a strict parser gives. A Python type gives an object of that type, a JSON Schema gives
     plain values. `strict` refuses whatever is not valid as it stands. Raises `JsonEnforcementError` when there is no
@@ -87,7 +87,7 @@ def loads(text: str, schema: Any = None, *, strict: bool = False, nan: Literal["
 def loads_report(
     text: str, schema: Any = None, *, strict: bool = False, nan: Literal["refuse", "null"] = "refuse"
 ) -> LoadReport:
-    """`loads`, with the place of the JSON in the text and a record of every edit; the value is plain JSON.
+    """Return a `LoadReport`: the value as plain JSON, its position in the text, and a record of every edit.
 
     >>> [edit.kind for edit in loads_report("[1, 2,]").edits]
     ['trailing_comma']
@@ -107,7 +107,7 @@ def loads_report(
 
 
 def _json_in_string(value: Any) -> tuple[LoadWarning, ...]:
-    """Without a schema a string is a string, also one that holds JSON: that is said."""
+    """Warn if a string value contains JSON: without a schema, a string stays a string."""
     if not isinstance(value, str) or value.strip()[:1] not in ("{", "["):
         return ()
     try:
@@ -118,7 +118,7 @@ def _json_in_string(value: Any) -> tuple[LoadWarning, ...]:
 
 
 def ensure_json_only(text: str, schema: Any = None) -> str:
-    """The JSON in a text and nothing else, in compact form; with a schema, valid against it.
+    """Return only the JSON in a text, in compact form; with a schema, valid against it.
 
     Without one it is an object or an array. Raises what `loads` raises.
 

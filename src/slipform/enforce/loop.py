@@ -72,22 +72,22 @@ __all__ = ["LOGPROBS_LEFT_OUT", "Budget", "Formatter", "Outcome", "Plan", "Steps
 
 
 class _Turn(msgspec.Struct, frozen=True):
-    """What is asked next, and how its answer is to be read."""
+    """The next request, and how its answer is to be read."""
 
     request: ModelRequest
     strategy: OutputStrategy
     parts: Parts | AnswerContinuation | None = None
     before: ModelResponse | None = None
-    """The answer whose calls with these ids were `wrong`, where only those are retried."""
+    """The earlier answer, if only its calls with the ids in `wrong` are retried."""
     wrong: Collection[str] = ()
     prefill: AnswerContinuation | None = None
-    """The beginning that was sent along, which the answer continues."""
+    """The beginning that the request sends along, for the answer to continue."""
 
 
 def enforce(request: ModelRequest, plan: Plan, answered: ModelResponse | None = None) -> Steps:
-    """Yield each request to be sent, take its response, and return the outcome or raise.
+    """Yield each request to send, receive its response, and return the outcome or raise.
 
-    `answered` is the answer to the first request, where there is one already.
+    `answered` is the answer to the first request, if one exists already.
 
     >>> steps = enforce(ModelRequest("m", ()), Plan(Schema.of(int)))
     >>> request = next(steps)
@@ -140,14 +140,14 @@ def enforce(request: ModelRequest, plan: Plan, answered: ModelResponse | None = 
 
 
 def counted(request: ModelRequest, plan: Plan) -> ModelRequest:
-    """Return the request with a count of its calls, and with the mark for the vendor's cache where that is wanted."""
+    """Return the request with a call counter, and with the mark for the vendor's cache if the plan wants it."""
     if request.calls is None:
         request = request.replace(calls=CallCount(plan.budget.calls))
     return request.replace(cache_prefix=True) if plan.prompt_cache == "on" else request
 
 
 class _Progress:
-    """The attempts of one enforcement so far, and what its budget leaves."""
+    """The attempts of one enforcement so far, and the remaining budget."""
 
     def __init__(self, request: ModelRequest, plan: Plan, warnings: tuple[ModelWarning, ...]) -> None:
         self.standard = _requirement(plan, request) if plan.wording.list_keys else plan.standard
@@ -158,7 +158,7 @@ class _Progress:
         self._started = plan.clock()
         self._verdict: Verdict | None = None
         self._continues = True
-        """Whether an answer that is cut off is continued."""
+        """Whether a cut-off answer is continued."""
 
     def record_verdict(self, response: ModelResponse, turn: _Turn, seconds: float) -> Verdict:
         """Validate the answer to this turn, add the attempt to the report, and return the verdict."""
@@ -167,7 +167,7 @@ class _Progress:
         else:
             verdict = _verdict(response, turn, self.standard)
         if verdict.doubt is not None and not self._calls.is_spent:
-            # A doubtful answer fails only where the budget allows another attempt after this one.
+            # A doubtful answer fails only if the budget allows another attempt after this one.
             as_failure = verdict.doubted()
             report_with_failure = _recorded(self.report, response, as_failure, turn, self._plan, seconds)
             if self._spent(report_with_failure) is None:
@@ -175,24 +175,24 @@ class _Progress:
         report = _recorded(self.report, response, verdict, turn, self._plan, seconds)
         continues = response.continues
         if continues is not None and verdict.ok and not continues(_outcome(response, verdict, report)):
-            # The value is valid, but it contradicts what the caller's stream already contains.
+            # The value is valid, but it contradicts the part already sent to the caller.
             verdict = verdict.changed()
             report = _recorded(self.report, response, verdict, turn, self._plan, seconds)
         if verdict.error is not None:
-            verdict.error.__traceback__ = None  # its frames hold the answer in a cycle with the error
+            verdict.error.__traceback__ = None  # the error's frames hold the answer in a reference cycle
         self.report = report
         self._verdict = verdict
         return verdict
 
     def continued(self, verdict: Verdict, response: ModelResponse, turn: _Turn) -> _Turn | None:
-        """Return the request for the rest of an answer that met its token limit; None where it cannot be continued."""
+        """Return the request for the rest of an answer cut off by its token limit; None if it cannot be continued."""
         plan = self._plan
         if plan.schema is None or response.finish != "length" or not isinstance(verdict.error, TruncatedError):
             return None
         is_spent = self.report.continuations >= plan.budget.continuations or self._calls.is_spent
         if is_spent or not self._continues:
             return None
-        if _without_answer_call(response, plan).tool_calls:  # half a call must not run
+        if _without_answer_call(response, plan).tool_calls:  # a truncated call must not run
             return None
         tokens_left = self._output_tokens_left(response)
         if tokens_left is not None and tokens_left <= 0:
@@ -201,9 +201,9 @@ class _Progress:
         before = turn.parts if isinstance(turn.parts, AnswerContinuation) else None
         rest = continuation_of(text, plan.schema.document, before, turn.prefill)
         prefills = rest is not None
-        rest = rest or turn.prefill  # where the beginning gained nothing, words may
+        rest = rest or turn.prefill  # where the beginning gained nothing, an instruction may help
         if rest is None:
-            self._continues = before is None  # one that gained nothing will not gain more
+            self._continues = before is None  # an instruction that gained nothing will not gain more
             return None
         *earlier, last = self.report.attempts
         self.report = self.report.replace(attempts=(*earlier, msgspec.structs.replace(last, outcome=CONTINUED)))
@@ -212,7 +212,7 @@ class _Progress:
         return _rest_turn(self._request.replace(max_tokens=tokens_left), rest, turn.strategy, plan, prefills=prefills)
 
     def _output_tokens_left(self, response: ModelResponse) -> int | None:
-        """Return what the caller's own limit leaves; None without one."""
+        """Return the tokens that remain of the caller's own limit; None without a limit."""
         limit = self._request.max_tokens
         if limit is None:
             return None
@@ -220,7 +220,7 @@ class _Progress:
         return limit - (guess_tokens(response.text) if tokens is None else tokens)
 
     def failure(self, verdict: Verdict, response: ModelResponse) -> EnforcementError | None:
-        """The error of a call that ends with this verdict; None where the request is retried."""
+        """Return the error of a call that ends with this verdict; None if the request is retried."""
         ended = self._spent(self.report)
         at_limit = self._plan.on_incomplete == "respond" and response.finish == "length"
         is_final = at_limit and isinstance(verdict.error, TruncatedError)
@@ -232,7 +232,7 @@ class _Progress:
         return failure
 
     def interrupted(self, error: SlipformError, turn: _Turn, seconds: float) -> _Turn:
-        """Take note of an answer that broke off, and return what is sent next; raises where nothing can be."""
+        """Record an answer that broke off, and return the next request; raises if there is none."""
         if turn.prefill is not None and isinstance(error, UpstreamRequestError):
             request = self._request.replace(max_tokens=turn.request.max_tokens)
             return _rest_turn(request, turn.prefill, turn.strategy, self._plan, prefills=False)
@@ -254,7 +254,7 @@ class _Progress:
 
 
 def broke_off(error: SlipformError) -> bool:
-    """Whether an answer had begun and its vendor then failed in a way that may be over on a retry.
+    """Whether an answer had begun when its vendor failed in a way that may not recur.
 
     >>> broke_off(UpstreamError("The connection broke", details={"phase": "body"}))
     True
@@ -273,9 +273,10 @@ def _outcome(response: ModelResponse, verdict: Verdict, report: Report) -> Outco
 
 
 def _needs_other_words(verdict: Verdict, turn: _Turn, report: Report) -> bool:
-    """Whether the next request differs from the last one.
+    """Whether the next request must differ from the last one.
 
-    A further answer that is valid and only differs from what was sent is not at fault: the request is retried.
+    A further answer that is valid and only differs from the text already sent is not at fault: the same request is
+    retried.
     """
     if verdict.is_changed and len(report.attempts) > 1:
         return False
@@ -283,7 +284,7 @@ def _needs_other_words(verdict: Verdict, turn: _Turn, report: Report) -> bool:
 
 
 def _received(response: ModelResponse, turn: _Turn, plan: Plan, report: Report) -> ModelResponse:
-    """Return the answer with the calls that were not retried; raises if the prompt of its values was cut."""
+    """Return the answer with the calls that were not retried; raises if the vendor cut a prompt with its source."""
     cut = prompt_cut(turn.request, response.usage)
     if cut is not None:
         if plan.evidence is not None:
@@ -307,12 +308,12 @@ def _without_answer_call(response: ModelResponse, plan: Plan) -> ModelResponse:
 
 
 def _with_calls(response: ModelResponse, verdict: Verdict) -> ModelResponse:
-    """The answer with its calls as they were judged: a tool that was not offered was taken for the answer itself."""
+    """Return the answer with its calls as judged; a call of a tool that was not offered became the answer itself."""
     if not response.tool_calls and not verdict.tool_calls:
         return response
     calls = verdict.tool_calls
     parts = with_content(response.parts, response.text, calls) if response.parts else ()
-    # The vendor's own word for the end is about a text where the call was written as one.
+    # The vendor's finish reason describes a text, in which the model wrote the call.
     raw_finish = response.raw_finish if response.tool_calls else None
     return response.replace(tool_calls=calls, parts=parts, raw_finish=raw_finish)
 
@@ -320,7 +321,7 @@ def _with_calls(response: ModelResponse, verdict: Verdict) -> ModelResponse:
 def _with_own_logprobs(
     response: ModelResponse, verdict: Verdict, turn: _Turn, standard: Requirement, report: Report
 ) -> tuple[ModelResponse, Report]:
-    """The answer with the probabilities of those tokens that its JSON is made of; with none where it was changed."""
+    """Return the answer with the probabilities of its JSON's own tokens; without any if the JSON was changed."""
     text = answer_text(response, standard.answer_tool)
     own_logprobs = None
     if verdict.candidate == text:
@@ -343,7 +344,7 @@ LOGPROBS_LEFT_OUT = ModelWarning(
 
 
 def unjudged(request: ModelRequest, plan: Plan) -> Steps:
-    """The steps of a call whose answer is not validated."""
+    """Return the steps of a call whose answer is not validated."""
     began = plan.clock()
     response = yield request
     attempt = Attempt(
@@ -360,7 +361,7 @@ def unjudged(request: ModelRequest, plan: Plan) -> Steps:
 
 
 def _with_guard(request: ModelRequest, plan: Plan) -> tuple[ModelRequest, tuple[ModelWarning, ...]]:
-    """The request with the guard's options where the provider knows them, and without them where it does not."""
+    """Return the request with the guard's options if the provider supports them, else without them."""
     extra = Guard.without(request.extra) if request.extra else {}
     guard_fields = plan.guard.to_extra() if plan.strategy is OutputStrategy.PROMPTED else {}
     warnings = () if plan.guarded_decoding or "force_json_start" not in guard_fields else (_NOT_FORCED,)
@@ -378,13 +379,13 @@ _NOT_FORCED = ModelWarning(
 
 
 def _is_cut_again(report: Report) -> bool:
-    """Whether two answers in a row did not fit the token limit: then a third will not either."""
+    """Whether two answers in a row exceeded the token limit: then a third will, too."""
     outcomes = [attempt.outcome for attempt in report.attempts if attempt.outcome != CONTINUED]
     return outcomes[-2:] == [TruncatedError.code] * 2
 
 
 def _requirement(plan: Plan, request: ModelRequest) -> Requirement:
-    """What answers are validated against; where worked examples are shown, also that they are not copied."""
+    """Return what answers are validated against, including a check for copies of the worked examples, if shown."""
     standard = plan.standard
     if plan.strategy is not OutputStrategy.PROMPTED:
         return standard
@@ -405,7 +406,7 @@ def _verdict(response: ModelResponse, turn: _Turn, standard: Requirement) -> Ver
 def _rest_turn(
     request: ModelRequest, rest: AnswerContinuation, strategy: OutputStrategy, plan: Plan, *, prefills: bool = True
 ) -> _Turn:
-    """Return the turn that asks for the rest of an answer: where a schema does not constrain it, by its beginning."""
+    """Return the turn that asks for the rest of an answer; without a schema in its channel, it sends the beginning."""
     wording = plan.wording
     is_free = strategy is OutputStrategy.PROMPTED and not wording.wraps_root and not request.tools
     if is_free and prefills and wording.prefills:
@@ -418,7 +419,7 @@ def _rest_turn(
 
 
 def _complete_value(text: str, turn: _Turn, standard: Requirement) -> Any:
-    """Return what is complete of an answer that was cut off: an object of the caller's type where it is valid."""
+    """Return the complete part of an answer that was cut off, as the caller's type if it is valid."""
     complete = complete_part(text)
     value = None if complete is None else complete[0]
     if isinstance(turn.parts, AnswerContinuation):
@@ -432,7 +433,7 @@ def _complete_value(text: str, turn: _Turn, standard: Requirement) -> Any:
 
 
 def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, attempts: int, plan: Plan) -> _Turn:
-    """What to ask after a bad answer: the same way again, then a stronger way, and a formatter at the last."""
+    """Return the turn after a bad answer: the same strategy again, then a stronger one, at the last a formatter."""
     is_last = attempts == plan.budget.attempts - 1
     if plan.formatter and is_last and verdict.candidate.strip() and not verdict.wrong_calls:
         formatter = plan.formatter
@@ -455,7 +456,7 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
         return _Turn(shorter_request(base), strategy)
     if parts := _parts(verdict, plan):
         return _Turn(parts_request(base, verdict.candidate, parts, verdict.violations), strategy, parts)
-    # A server may have ignored the schema that its native mode was given: the prompt describes it instead.
+    # A server may have ignored the schema of its native mode: the prompt describes it instead.
     unseen = None
     if strategy is OutputStrategy.NATIVE and request.response_format is not None:
         unseen = plan.schema
@@ -463,7 +464,7 @@ def _next(request: ModelRequest, response: ModelResponse, verdict: Verdict, atte
 
 
 def _next_strategy(plan: Plan, attempts: int, *, endless: bool) -> OutputStrategy:
-    """Return the strategy of the next attempt; after an answer that never ended, another one."""
+    """Return the strategy of the next attempt; after an endless answer, another one."""
     if endless and not plan.wording.list_keys:
         return _another_strategy(plan)
     if attempts > 1 and plan.stronger:
@@ -472,7 +473,7 @@ def _next_strategy(plan: Plan, attempts: int, *, endless: bool) -> OutputStrateg
 
 
 def _another_strategy(plan: Plan) -> OutputStrategy:
-    """How to ask after an answer that never ended: constrained decoding often is the cause, so words take its place."""
+    """Return the strategy after an endless answer: a prompt, because constrained decoding often is the cause."""
     if plan.strategy is OutputStrategy.PROMPTED or plan.schema is None:
         if plan.stronger:
             return plan.stronger[0]
@@ -481,7 +482,7 @@ def _another_strategy(plan: Plan) -> OutputStrategy:
 
 
 def _next_for_a_small_model(request: ModelRequest, verdict: Verdict, plan: Plan) -> _Turn:
-    """Return the next request for a small model: the question alone, or a part of it.
+    """Return the next request for a small model: only the question, or a part of it.
 
     Shown a bad answer, such a model repeats it.
     """
@@ -494,7 +495,7 @@ def _next_for_a_small_model(request: ModelRequest, verdict: Verdict, plan: Plan)
 
 
 def _parts(verdict: Verdict, plan: Plan) -> Parts | None:
-    """Return the invalid parts of an answer, to be requested alone; None where the whole answer is requested again."""
+    """Return the invalid parts of an answer, to be requested alone; None if the whole answer is requested again."""
     small = len(verdict.candidate) <= SMALL
     if plan.schema is None or plan.reask_scope == "full" or (small and plan.reask_scope == "auto") or verdict.is_cut:
         return None
@@ -504,7 +505,7 @@ def _parts(verdict: Verdict, plan: Plan) -> Parts | None:
 
 
 def _price(calls: CallCount | None, plan: Plan) -> AnyPrice | None:
-    """Return the price of the model that the last request went to."""
+    """Return the price of the model that received the last request."""
     if calls is None:
         return None
     return find_price(plan.prices, calls.model, calls.price_list)
@@ -517,8 +518,8 @@ def _call_verdicts(response: ModelResponse, verdict: Verdict, plan: Plan) -> tup
     return tuple([CallVerdict(call, verdict.wrong_calls.get(call.id, ())) for call in calls])
 
 
-def _words_of(message: Message) -> str:
-    """Return the text of a message, or of the tool results that it holds."""
+def _text_of(message: Message) -> str:
+    """Return the text of a message, or of its tool results."""
     return message.text or "\n".join([part.text for part in message.parts if isinstance(part, ToolResult)])
 
 
@@ -528,7 +529,7 @@ def _recorded(
     """Return the report with one more attempt, and each warning once."""
     attempt = _attempt_of(response, verdict, turn, plan, seconds)
     if (report.attempts or plan.keep_text) and turn.request.messages:
-        attempt = msgspec.structs.replace(attempt, asked=_words_of(turn.request.messages[-1]))
+        attempt = msgspec.structs.replace(attempt, asked=_text_of(turn.request.messages[-1]))
     attempts = (*report.attempts, attempt)
     messages = (*report.warnings, *response.warnings, *verdict.warnings)
     if not messages and not report.notes:
@@ -565,7 +566,7 @@ def _attempt_of(response: ModelResponse, verdict: Verdict, turn: _Turn, plan: Pl
 
 
 def _unenforced_outcome(response: ModelResponse, error: EnforcementError, report: Report, plan: Plan) -> Outcome:
-    """The outcome where a failure is not raised: the text as the model wrote it, and the error as a warning."""
+    """Return the outcome where failures do not raise: the model's unchanged text, with the error as a warning."""
     warning = ModelWarning(error.code, str(error))
     text = answer_text(response, plan.answer_tool)
     response = _without_answer_call(response, plan)
@@ -573,7 +574,7 @@ def _unenforced_outcome(response: ModelResponse, error: EnforcementError, report
 
 
 def _as_the_vendor_ended_it(response: ModelResponse, plan: Plan) -> ModelResponse:
-    """Return an answer that is not valid with its text, as far as it goes, in the caller's shape."""
+    """Return an invalid answer with its text, as far as it goes, in the caller's shape."""
     text = answer_text(response, plan.answer_tool)
     if response.lift is not None and response.lift.plan is not None and text.lstrip()[:1] == "{":
         text = LiftedText(response.lift.plan).feed(text.lstrip())
@@ -605,13 +606,13 @@ def _failure(
     if ended is not None and ended != "attempts":
         error.hint = f"The budget of {ended} is spent; allow more of it. {error.hint or ''}".strip()
     error.details.setdefault("attempts", count)
-    # Whatever went wrong, those who read the list find it there.
+    # Callers that read the list of errors find the last failure there, whatever it was.
     error.details.setdefault("validation_errors", error.to_dict()["details"]["validation_errors"])
     return error
 
 
 def _is_out_of_time(error: SlipformError, plan: Plan, started: float) -> bool:
-    """Whether the call's time budget is spent; timers of event loops may run out a millisecond early."""
+    """Whether the call's time budget is spent; timers of event loops may fire a millisecond early."""
     seconds = plan.budget.seconds
     if seconds is None or not isinstance(error, UpstreamTimeout):
         return False
@@ -621,7 +622,7 @@ def _is_out_of_time(error: SlipformError, plan: Plan, started: float) -> bool:
 def _out_of_time(
     error: SlipformError, verdict: Verdict | None, report: Report, plan: Plan, request: ModelRequest
 ) -> SlipformError:
-    """Return the failure of a call whose time budget ran out: what was wrong with its last answer, if it had one."""
+    """Return the error of a call whose time budget ran out, with the fault of its last answer, if it had one."""
     if verdict is not None:
         return _failure(verdict, report, "seconds", plan, request)
     error.message = f"No complete answer within {plan.budget.seconds:g} s"
@@ -630,7 +631,7 @@ def _out_of_time(
 
 
 def as_invalid_format(error: EnforcementError) -> InvalidResponseFormat:
-    """The same failure under the name that those who fail hard wait for."""
+    """Return the same failure as an `InvalidResponseFormat`, for callers that asked to fail hard."""
     hard = InvalidResponseFormat(
         error.message, where=error.where, hint=error.hint, details={**error.details, "cause": error.code}
     )

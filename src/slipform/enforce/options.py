@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from slipform.enforce.plan import Report
 
 Place: TypeAlias = str | Sequence[str | int]
-"""A place in the answer's JSON: `items[0].price`, or its steps `("items", 0, "price")`."""
+"""A path in the answer's JSON: `items[0].price`, or its steps `("items", 0, "price")`."""
 Complaint: TypeAlias = str | tuple[Place, str]
-"""What is wrong with an answer, with or without the place."""
+"""A description of a fault in an answer, with or without its path."""
 Validator: TypeAlias = Callable[[Any], Complaint | Sequence[Complaint] | None]
-"""A check of a valid answer: gets the typed value, returns what is wrong or None, or raises `ValueError`."""
+"""A check of a valid answer: receives the typed value; returns a complaint or None, or raises `ValueError`."""
 
 
 def checked_validators(validators: object) -> tuple[Validator, ...]:
-    """Return the validators as a tuple; raises `ConfigError` for what cannot be one.
+    """Return the validators as a tuple; raises `ConfigError` for objects that cannot be called with one value.
 
     >>> checked_validators([print]) == (print,)
     True
@@ -54,7 +54,7 @@ def checked_validators(validators: object) -> tuple[Validator, ...]:
 
 
 def complaints(validators: Sequence[Validator], typed: Any, value: Any) -> list[Violation]:
-    """Return what the validators say of an answer, given as its typed object and as its JSON value.
+    """Return the complaints of the validators about an answer, given as its typed object and as its JSON value.
 
     >>> [found.json_path for found in complaints([lambda age: ("$", "too young")], 3, 3)]
     ['$']
@@ -73,7 +73,7 @@ def complaints(validators: Sequence[Validator], typed: Any, value: Any) -> list[
 
 
 def _as_list(returned: Any) -> Sequence[Any]:
-    """Return what a validator returned as a list of complaints; a pair of place and text is one complaint."""
+    """Return the result of a validator as a list of complaints; a pair of path and text is one complaint."""
     if returned is None:
         return ()
     if isinstance(returned, list):
@@ -85,7 +85,7 @@ def _as_list(returned: Any) -> Sequence[Any]:
 
 
 def _violation(complaint: Any, validator: Validator, value: Any) -> Violation:
-    """Return the violation that a validator's complaint states; raises `TypeError` for any other value."""
+    """Return a validator's complaint as a violation; raises `TypeError` for any other value."""
     if isinstance(complaint, str):
         return violation_at((), "validator", complaint, value)
     place, message = complaint if isinstance(complaint, tuple) and len(complaint) == 2 else (None, None)
@@ -104,20 +104,20 @@ def _name(validator: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one answer may cost in all; whichever ends first ends the loop."""
+    """Limits on the cost of one answer; the first limit that is reached ends the loop."""
 
     attempts: int = 3
-    """Model calls for one answer in all: the default of every face, from Python to the proxy."""
+    """Model calls per answer: the default of every interface, from Python to the proxy."""
     seconds: float | None = None
     tokens: int | None = None
     money: float | None = None
     calls: int = 24
-    """Calls over all models of a fallback list, their attempts and transport retries together."""
+    """Calls over all models of a fallback list, including attempts and transport retries."""
     continuations: int = 20
-    """How often an answer that is cut off by its token limit is continued; such calls are not attempts."""
+    """How often a cut-off answer is continued; continuations do not count as attempts."""
 
     def spent_by(self, report: Report, seconds: float) -> str | None:
-        """Which limit is reached, if any."""
+        """Return the name of the limit that is reached, or None."""
         tokens = report.tokens
         limits = (
             ("attempts", self.attempts, len(report.attempts) - report.continuations),
@@ -130,7 +130,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How answers are enforced; a client has some, and a call may have others."""
+    """The options of enforcement: a client's defaults, which one call may override."""
 
     budget: Budget = field(default_factory=Budget)
     switches: Switches = field(default_factory=Switches)
@@ -138,38 +138,38 @@ class Options:
     validators: tuple[Validator, ...] = ()
     reask_scope: Literal["auto", "full", "parts"] = "auto"
     formatter: str | None = None
-    """A model that re-shapes what the first one said, on the last attempt; `auto` is the embedded model, where it is
-    installed and not the one that was asked."""
+    """A model that reformats the first model's answer on the last attempt; `auto` is the embedded model, if it is
+    installed and not the model in use."""
     tools: Literal["enforce", "pass"] = "enforce"
     max_schema_chars: int = 2000
     descriptions: bool = False
     on_failure: Literal["raise", "raw"] = "raise"
     guard: Guard = field(default_factory=Guard)
-    """What is done about an answer while it is written; a request's `extra` may ask for more."""
+    """Checks of an answer while it is generated; a request's `extra` may enable more."""
     backoff_seconds: float = 0
-    """The pause before a retry; streams do not pause."""
+    """The delay before a retry; streams do not wait."""
     keep_text: bool = False
     prices: Mapping[str, Price] = field(default_factory=dict)
-    """What models cost, by `provider/model`, in which `*` stands for any run of characters; the first that fits.
-    Other models have the prices that ship with slipform."""
+    """Prices by `provider/model`, in which `*` matches any characters; the first match counts. Other models have the
+    prices that ship with slipform."""
     schema_shown: bool = False
-    """Whether the caller's own messages show the schema: nothing is added to them."""
+    """Whether the caller's own messages show the schema, so that the prompt does not repeat it."""
     evidence: Evidence | None = None
-    """What is collected for each value of an answer, if anything is."""
+    """The evidence to collect for each value of an answer, if any."""
     on_incomplete: Literal["respond", "raise"] = "raise"
-    """Whether the caller accepts refused and truncated answers; the proxy's callers do."""
+    """Whether refused and truncated answers are returned instead of raised; the proxy's callers accept them."""
     prompt_cache: Literal["auto", "on", "off"] = "auto"
-    """Whether the part that requests share (system, tools, schema) is marked for a vendor that caches what is marked.
-    `auto`: in jobs of many requests."""
+    """Whether the part that requests share (system, tools, schema) is marked for the vendor's prompt cache. `auto`: in
+    jobs of many requests."""
     split: Literal["auto", "never"] = "auto"
-    """Whether a schema that the vendor refuses as too large is asked for in parts."""
+    """Whether a schema that the vendor refuses as too large is requested in parts."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "validators", checked_validators(self.validators))
 
 
 def for_many(options: Options) -> Options:
-    """Return the options of a job of many requests.
+    """Return these options for a job of many requests.
 
     >>> for_many(Options()).prompt_cache
     'on'

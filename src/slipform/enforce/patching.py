@@ -1,7 +1,7 @@
 """Edit a value mechanically until it is valid, and record every edit: `patch`.
 
-A value that is valid is not touched. An edit is kept only if it helps, as the validator says, and never invents: what
-is missing stays missing.
+A valid value is not touched. An edit is kept only if the validator confirms that it helps. Nothing is invented: a
+missing value stays missing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from slipform.text.work import bounded_work, current_budget
 
 
 class PatchContext:
-    """What the edits of one round are looked for in: a value, its schema, and which kinds of edits are allowed."""
+    """The input of one round of patching: a value, its schema, and the allowed kinds of edits."""
 
     __slots__ = ("_keys_by_spelling", "reader", "switches", "value")
 
@@ -50,7 +50,7 @@ class PatchContext:
         self._keys_by_spelling: dict[int, dict[str, list[str]]] = {}
 
     def keys_like(self, name: str, holder: Mapping[str, Any]) -> list[str]:
-        """The keys of an object of the value that are this name in another spelling."""
+        """Return the keys of an object that are variant spellings of this name."""
         spellings = self._keys_by_spelling.get(id(holder))
         if spellings is None:
             spellings = {}
@@ -93,21 +93,21 @@ def _drop(violation: Violation, steps: PathSteps, current: Any, reader: SchemaRe
     if violation.keyword == "additionalProperties":
         yield (_dropped(steps, current),)
     elif isinstance(current, dict):
-        # The validator names the object, not its keys: those that the schema never mentions go.
+        # The validator reports the object, not its keys: drop those that the schema never mentions.
         extra = [key for key in current if key not in reader.property_names]
         if extra:
             yield tuple(_dropped((*steps, key), current[key]) for key in extra)
 
 
 def _dropped(steps: PathSteps, dropped: Any) -> PatchEdit:
-    """The edit that drops a key; one that holds records loses more than a value."""
+    """Return the edit that drops a key; its kind says whether the key contained whole records."""
     if isinstance(dropped, dict | list) and dropped:
         return PatchEdit("remove", steps, "a key the schema forbids, with the data it holds", "high")
     return PatchEdit("remove", steps, "a key the schema forbids")
 
 
 def _missing(violation: Violation, current: Any, holder: Mapping[str, Any], context: PatchContext) -> Iterator[Fix]:
-    """Yield fixes for a missing key: another key spelled like it, or a value that the schema itself gives."""
+    """Yield fixes for a missing key: a key with a similar name, or a value that the schema provides."""
     if not isinstance(current, Mapping):
         return
     steps = violation.steps or ()
@@ -126,7 +126,7 @@ def _missing(violation: Violation, current: Any, holder: Mapping[str, Any], cont
 
 
 def _given_by_the_schema(steps: PathSteps, shape: Any, switches: Switches) -> Iterator[Fix]:
-    """Yield the value that the schema gives for a missing key: its only value, or its default."""
+    """Yield the value that the schema provides for a missing key: its only allowed value, or its default."""
     if not isinstance(shape, Mapping):
         return
     only = [shape["const"]] if "const" in shape else shape.get("enum")
@@ -137,7 +137,7 @@ def _given_by_the_schema(steps: PathSteps, shape: Any, switches: Switches) -> It
 
 
 def _is_optional(violation: Violation, document: Mapping[str, Any]) -> bool:
-    """Whether the key that holds the value may be left out, as far as the object schema around it says."""
+    """Whether the key that holds the value may be omitted, as far as the surrounding object schema says."""
     path = violation.schema_path.rpartition("/")[0]
     around, _, last = path.rpartition("/properties/")
     name = split_pointer("/" + last)
@@ -145,15 +145,15 @@ def _is_optional(violation: Violation, document: Mapping[str, Any]) -> bool:
     if last and len(name) == 1:
         holder = locate(document, around)
     if not isinstance(holder, Mapping):
-        return True  # reached by a reference or a union: leaving it out is tried, and kept only if that validates
+        return True  # reached by a reference or a union: dropping it is tried, and kept only if the result validates
     return name[0] not in holder.get("required", ())
 
 
 def _members(steps: PathSteps, current: Any, accepted: Accepted) -> Iterator[Fix]:
-    """A listed member in another case, with blanks around it, or with a number written as text."""
+    """Yield a listed member that matches but for case, surrounding blanks, or a number written as text."""
     if not isinstance(current, str):
         return
-    fitting = accepted.meant(current)
+    fitting = accepted.matching_members(current)
     if len(fitting) == 1:
         yield (PatchEdit("replace", steps, "a listed value, spelled as listed", "medium", fitting[0]),)
 
@@ -161,13 +161,13 @@ def _members(steps: PathSteps, current: Any, accepted: Accepted) -> Iterator[Fix
 _MOST_ROUNDS = 6
 _MOST_TRIED = 200
 _MOST_WRAPPED = 4
-"""How many keys may be around the whole answer, one inside the other."""
+"""How many nested keys may wrap the whole answer."""
 _EDIT_WORK = 20
-_ORDER = {"move": 0, "add": 1, "replace": 2, "remove": 3}  # what is renamed must not have been dropped before
+_ORDER = {"move": 0, "add": 1, "replace": 2, "remove": 3}  # a key to be renamed must not have been dropped before
 
 
 class Patched(msgspec.Struct, frozen=True):
-    """A value, the edits that made it, and what is still wrong with it.
+    """A value, the edits that produced it, and its remaining violations.
 
     >>> schema = Schema.of({"type": "object", "properties": {"n": {"type": "integer"}}})
     >>> patched = patch({"n": "42"}, schema)
@@ -181,16 +181,16 @@ class Patched(msgspec.Struct, frozen=True):
 
     @property
     def operations(self) -> list[dict[str, Any]]:
-        """The edits as JSON Patch (RFC 6902)."""
+        """Return the edits as JSON Patch (RFC 6902)."""
         return [_operation(edit) for edit in self.edits]
 
 
 def patch(value: Any, schema: Schema[Any], switches: Switches | None = None) -> Patched:
-    """Patch what can be patched mechanically.
+    """Patch the mechanical faults of a value.
 
-    An edit counts if it lowers the number of violations. One that only moves a violation deeper, where the next edit
-    may reach it (a key renamed, whose value is a number written as text), counts if the whole then becomes valid. What
-    would take too much work to try is left unchanged.
+    An edit is kept if it lowers the number of violations. One that only moves a violation deeper, where the next edit
+    may reach it (a renamed key whose value is a number written as text), is kept if the whole then becomes valid. Edits
+    that would take too much work to try are skipped.
     """
     violations = schema.validate(value)
     if not violations:
@@ -200,7 +200,7 @@ def patch(value: Any, schema: Schema[Any], switches: Switches | None = None) -> 
 
 
 def patch_as_written(value: Any, source: str, schema: Schema[Any], switches: Switches | None = None) -> Patched:
-    """`patch`, where a number that becomes text keeps the spelling of `source`, the JSON text of the value.
+    """Call `patch`; a number converted to text keeps its spelling in `source`, the JSON text of the value.
 
     >>> patch_as_written([1.1], "[1.10]", Schema.of({"items": {"type": "string"}})).value
     ['1.10']
@@ -221,13 +221,13 @@ def patch_as_written(value: Any, source: str, schema: Schema[Any], switches: Swi
 
 
 class _Spelling(str):
-    """A number of a JSON text, as it is written there."""
+    """A number of a JSON text, as written there."""
 
     __slots__ = ()
 
 
 def _with_spelling(edit: PatchEdit, before: Sequence[PatchEdit], spellings: Any) -> PatchEdit:
-    """The edit with the number's own spelling, where it is known which number of the text it was."""
+    """Return the edit with the number's original spelling, if the number can be located in the text."""
     if edit.reason != NUMBER_AS_TEXT:
         return edit
     steps = edit.steps
@@ -248,7 +248,7 @@ def _with_spelling(edit: PatchEdit, before: Sequence[PatchEdit], spellings: Any)
 
 
 def _patch_invalid(start: Patched, schema: Schema[Any], allowed: Switches, wrapped: int) -> Patched:
-    """`patch`, for a value whose violations are known; `wrapped` is how many keys were taken off around it."""
+    """Patch a value whose violations are known; `wrapped` counts the keys that were unwrapped around it."""
     trials = _Trials(schema, start)
     if not trials.charge(start.violations):
         return start
@@ -260,15 +260,15 @@ def _patch_invalid(start: Patched, schema: Schema[Any], allowed: Switches, wrapp
         return unwrapped
     reader = SchemaReader(schema.document)
     for _ in range(_MOST_ROUNDS):
-        if not trials.may_go_on or not _try_fixes(trials, reader, allowed):
+        if not trials.has_budget or not _try_fixes(trials, reader, allowed):
             break
     return trials.best
 
 
 def patch_for_type(value: Any, schema: Schema[Any], violations: Sequence[Violation]) -> Patched | None:
-    """Mend what fits the schema and not its Python type; None where that cannot be.
+    """Patch a value that is valid but does not fit its Python type; None if that is not possible.
 
-    A `Decimal` may be a number or any text in JSON Schema: grouped digits in a text are read as for a number.
+    In JSON Schema a `Decimal` may be a number or any text: grouped digits in a text are read as for a number.
     """
     edits = []
     for violation in violations:
@@ -286,7 +286,7 @@ def patch_for_type(value: Any, schema: Schema[Any], violations: Sequence[Violati
 
 
 def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches, wrapped: int) -> Patched | None:
-    """`{"invoice": {…}}` where the inside is the answer, or a tool call whose arguments are."""
+    """Patch the inside of a value like `{"invoice": {…}}`, or the arguments of a tool call around it."""
     for name, inner in call_arguments(value):
         if isinstance(inner, str):
             try:
@@ -313,10 +313,10 @@ def _unwrapped(value: Any, schema: Schema[Any], allowed: Switches, wrapped: int)
 
 
 def _try_fixes(trials: _Trials, reader: SchemaReader, allowed: Switches) -> bool:
-    """Try the edits that may fix what is wrong now; return whether one helped."""
-    context = PatchContext(trials.now.value, reader, allowed)
+    """Try the edits that may fix the current violations; return whether one helped."""
+    context = PatchContext(trials.current.value, reader, allowed)
     choices = []
-    for violation in trials.now.violations[:_MOST_TRIED]:
+    for violation in trials.current.violations[:_MOST_TRIED]:
         options = _options(violation, context)
         if (first := next(options, None)) is not None:
             choices.append((violation, first, options))
@@ -325,7 +325,7 @@ def _try_fixes(trials: _Trials, reader: SchemaReader, allowed: Switches) -> bool
     others = {violation: options for violation, _, options in choices}
     any_kept = len(refused) < len(choices)
     for violation, _ in refused:
-        if not trials.may_go_on:
+        if not trials.has_budget:
             break
         any_kept |= any(not trials.keep([(violation, other)]) for other in others[violation])
     return any_kept
@@ -338,41 +338,42 @@ def _options(violation: Violation, context: PatchContext) -> Iterator[Fix]:
 
 
 class _Trials:
-    """A value, and the edits that have proved good on it so far."""
+    """A value, and the edits confirmed so far."""
 
     def __init__(self, schema: Schema[Any], start: Patched) -> None:
         self.schema = schema
-        self.now = start
+        self.current = start
         self.best = start
-        """The state with the fewest violations: the end, or where edits that only led deeper began."""
+        """The state with the fewest violations: the current one, or the one before a chain of edits that only moved a
+        violation."""
         self._budget = current_budget()
         self._size = json_size(start.value)
 
     @property
-    def may_go_on(self) -> bool:
-        """Whether there is work left for further trials."""
+    def has_budget(self) -> bool:
+        """Whether the work budget allows further trials."""
         return self._budget.allows_trials
 
     def charge(self, violations: Sequence[Violation], edits: int = 0) -> bool:
-        """Count one validation; return whether there is work left for more."""
+        """Count one validation; return whether the work budget allows another."""
         self._budget.spend_on_trial(validation_work(self._size, len(violations)) + _EDIT_WORK * edits)
-        return self.may_go_on
+        return self.has_budget
 
     def keep(self, choices: Sequence[tuple[Violation, Fix]]) -> list[tuple[Violation, Fix]]:
-        """Make those of the edits that help, and return the others.
+        """Apply those of the edits that help, and return the others.
 
-        All are tried together, then the halves of what did not help together: most often all help, and to try hundreds
-        one by one costs as many validations of the whole.
+        All are tried together, then the halves of a set that did not help: usually all help, and trying hundreds one by
+        one costs as many validations of the whole.
         """
-        if not choices or not self.may_go_on:
+        if not choices or not self.has_budget:
             return list(choices)
-        value, made = apply(self.now.value, [edit for _, fix in choices for edit in fix])
+        value, made = apply(self.current.value, [edit for _, fix in choices for edit in fix])
         if not made:
             return list(choices)
-        tried = Patched(value, (*self.now.edits, *made), tuple(self.schema.validate(value)))
+        tried = Patched(value, (*self.current.edits, *made), tuple(self.schema.validate(value)))
         self.charge(tried.violations, len(tried.edits))
-        if _helps(self.now.violations, tried.violations, choices):
-            self.now = tried
+        if _helps(self.current.violations, tried.violations, choices):
+            self.current = tried
             if len(tried.violations) < len(self.best.violations):
                 self.best = tried
             return []
@@ -383,7 +384,7 @@ class _Trials:
 
 
 def _helps(before: Sequence[Violation], after: Sequence[Violation], choices: Sequence[tuple[Violation, Fix]]) -> bool:
-    """Whether the edits lower the number of violations by one each, or leave only new ones inside what they wrote."""
+    """Whether each edit removes a violation, or all new violations are inside the edited values."""
     if not after or len(after) <= len(before) - len(choices):
         return True
     still = set(after)
@@ -396,9 +397,9 @@ def _helps(before: Sequence[Violation], after: Sequence[Violation], choices: Seq
 
 
 def apply(value: Any, edits: Sequence[PatchEdit]) -> tuple[Any, tuple[PatchEdit, ...]]:
-    """The value with these edits made, and those of them that changed something.
+    """Return the value with these edits applied, and those of them that had an effect.
 
-    What is not on their paths is shared; nothing is changed in place.
+    Parts that no edit touches are shared with the original, which stays unchanged.
 
     >>> apply({"a": {"b": 1}, "c": 2}, [PatchEdit("remove", ("a", "b"), "because")])[0]
     {'a': {}, 'c': 2}
@@ -409,21 +410,21 @@ def apply(value: Any, edits: Sequence[PatchEdit]) -> tuple[Any, tuple[PatchEdit,
 
 
 class _Edited:
-    """A value in which edits are made; of what is shared with the original, each container is copied once."""
+    """A value under edit; containers shared with the original are copied before their first change."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        self._own: dict[int, dict[str, Any] | list[Any]] = {}
-        """The containers that are not shared, by their identity."""
+        self._copied: dict[int, dict[str, Any] | list[Any]] = {}
+        """The copied containers, by identity."""
 
     def apply(self, edit: PatchEdit) -> bool:
-        """Make an edit; return whether that changed something."""
+        """Apply an edit; return whether it had an effect."""
         if edit.op == "move":
             return self._move(edit)
         return self._put(edit.steps, ABSENT if edit.op == "remove" else edit.value)
 
     def _move(self, edit: PatchEdit) -> bool:
-        """Rename a key in place, so that the order of the keys stays."""
+        """Rename a key in place, which preserves the order of the keys."""
         holder = at(self.value, edit.source[:-1])
         if not isinstance(holder, dict) or edit.source[-1] not in holder:
             return False
@@ -432,7 +433,7 @@ class _Edited:
         return self._put(edit.source[:-1], {(new if key == old else key): each for key, each in holder.items()})
 
     def _put(self, steps: PathSteps, new: Any) -> bool:
-        """Write, or with ABSENT remove, the value at a path; return whether that changed anything."""
+        """Write the value at a path, or remove it if the value is ABSENT; return whether that had an effect."""
         if not steps:
             is_same = new is self.value
             self.value = new
@@ -452,19 +453,19 @@ class _Edited:
         return True
 
     def _owned_container(self, steps: PathSteps) -> Any:
-        """The container at a path, copied together with those around it where they are shared."""
-        self.value = container = self._own_copy(self.value)
+        """Return the container at a path; it and its parents are copied if they are shared with the original."""
+        self.value = container = self._copy_once(self.value)
         for step in steps:
-            inner = self._own_copy(container[step])
+            inner = self._copy_once(container[step])
             container[step] = inner
             container = inner
         return container
 
-    def _own_copy(self, container: Any) -> Any:
-        if id(container) in self._own:
+    def _copy_once(self, container: Any) -> Any:
+        if id(container) in self._copied:
             return container
         copied = list(container) if isinstance(container, list) else dict(container)
-        self._own[id(copied)] = copied
+        self._copied[id(copied)] = copied
         return copied
 
 

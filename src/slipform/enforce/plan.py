@@ -1,4 +1,4 @@
-"""Define what an answer must satisfy and what comes of it: Plan, Budget, Verdict, Outcome, Report."""
+"""Define how answers are enforced and how the results are reported: `Plan`, `Attempt`, `Report`, `Outcome`."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _NOTHING = Usage()
 
 
 CONTINUED = "continued"
-"""The outcome of a call whose answer was cut off by its token limit, and continued by the next one."""
+"""The outcome of an attempt that was cut off by its token limit and continued by the next one."""
 
 
 class CallVerdict(NamedTuple):
-    """A call of one of the caller's tools, as the model wrote it, and what is wrong with it."""
+    """A call of one of the caller's tools, as the model wrote it, and its violations."""
 
     call: ToolCall
     violations: tuple[Violation, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the verdict as plain data for JSON."""
         violations = [each.to_dict() for each in self.violations]
         return {
             "id": self.call.id, "name": self.call.name, "arguments": self.call.arguments, "violations": violations,
@@ -48,47 +48,47 @@ class CallVerdict(NamedTuple):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One model call and what became of its answer; `outcome` is "ok", "continued" or an error's code."""
+    """One model call and its result; `outcome` is "ok", "continued" or an error's code."""
 
     outcome: str
     strategy: OutputStrategy
     model: str = ""
     candidate: str = ""
-    """The JSON that was validated, or the text in its place."""
+    """The JSON that was validated; without JSON, the text."""
     text: str | None = None
-    """What the model wrote, kept only when asked for."""
+    """The model's text, recorded only on request."""
     repairs: tuple[RepairEdit, ...] = ()
     patched: Patched | None = None
     violations: tuple[Violation, ...] = ()
     usage: Usage = _NOTHING
     seconds: float | None = None
     price: AnyPrice | None = None
-    """What its model costs, where that is known."""
+    """The price of its model, if known."""
     asked: str | None = None
-    """The words of the retry prompt; with the text, also the last message of the first request."""
+    """The text of the retry prompt; if texts are recorded, also the last message of the first request."""
     stream: StreamFigures | None = None
-    """What became of the characters of a streamed answer."""
+    """How many characters of a streamed answer were received, released and held back."""
     response: ModelResponse | None = None
-    """What the model answered, kept only for evidence."""
+    """The response, recorded only for evidence."""
     parts: Parts | None = None
-    """Which parts of the answer before were asked for, where it was not the whole; kept only for evidence."""
+    """The requested parts of the earlier answer, if not all of it was requested; recorded only for evidence."""
     calls: tuple[CallVerdict, ...] = ()
-    """The calls of the caller's tools; not part of the report's JSON, which has no words of the model."""
+    """The calls of the caller's tools; not part of the report's JSON, which contains no text of the model."""
 
     @property
     def cost(self) -> float | None:
-        """What it cost, where the price and the tokens are known."""
+        """The cost of the attempt, if price and tokens are known."""
         if self.price is None:
             return None
         return cost_of(self.price, self.usage)
 
     @property
     def patches(self) -> tuple[PatchEdit, ...]:
-        """The mechanical edits that were made."""
+        """The mechanical edits that were applied."""
         return self.patched.edits if self.patched else ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the attempt as plain data for JSON."""
         fields: dict[str, Any] = {"outcome": self.outcome, "strategy": self.strategy.value, "model": self.model}
         if self.repairs:
             fields["repairs"] = [edit._asdict() for edit in self.repairs]
@@ -114,32 +114,32 @@ def _summary(attempt: Attempt) -> str:
 
 
 class Report(msgspec.Struct, frozen=True):
-    """All attempts of one enforcement, what they cost, and what the caller should know."""
+    """All attempts of one enforcement, their cost, and the warnings for the caller."""
 
     attempts: tuple[Attempt, ...] = ()
     warnings: tuple[ModelWarning, ...] = ()
     fallbacks: int = 0
-    """How many models of a list could not answer; their attempts are here too."""
+    """The number of models of a fallback list that failed; their attempts are included."""
     notes: tuple[ModelWarning, ...] = ()
-    """What was done without losing anything: text left out around the JSON, objects closed for a vendor."""
+    """Notes on lossless changes: text left out around the JSON, objects closed for a vendor."""
     fallback_errors: tuple[Mapping[str, Any], ...] = ()
-    """Why each of them could not: its name, the code and the message of the error."""
+    """Why each of these models failed: its name, the code and the message of the error."""
     evidence: Mapping[str, FieldEvidence] | None = None
-    """What is known of each value of the answer, by JSON Pointer, where evidence was asked for."""
+    """The evidence for each value of the answer, by JSON Pointer, if requested."""
     samples: tuple[Attempt, ...] = ()
-    """The calls for further answers that the values were compared with."""
+    """The further answers that the values were compared with."""
 
     def __str__(self) -> str:
         lines = [f"{number}. {_summary(attempt)}" for number, attempt in enumerate(self.attempts, 1)]
         return "\n".join([*lines, *[f"Warning: {warning.message}" for warning in self.warnings]])
 
     def replace(self, **changes: Any) -> Report:
-        """A copy with these fields changed."""
+        """Return a copy with these fields changed."""
         return msgspec.structs.replace(self, **changes)
 
     @property
     def tokens(self) -> Usage:
-        """Tokens over all attempts."""
+        """The tokens of all attempts."""
         if len(self.attempts) == 1 and not self.samples:
             usage = self.attempts[0].usage
             if usage.total is not None or (usage.input is None and usage.output is None):
@@ -151,7 +151,7 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def usage(self) -> Usage:
-        """Tokens over all attempts, and what they cost where prices are known."""
+        """The tokens of all attempts, with their cost if prices are known."""
         cost = self.cost
         if cost is None:
             return self.tokens
@@ -159,7 +159,7 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def cost(self) -> float | None:
-        """Money over all attempts, when prices are known."""
+        """The cost of all attempts, if prices are known."""
         if len(self.attempts) == 1 and not self.samples:
             attempt = self.attempts[0]
             return None if attempt.price is None else cost_of(attempt.price, attempt.usage)
@@ -182,7 +182,7 @@ class Report(msgspec.Struct, frozen=True):
         return bool(self.attempts and self.attempts[-1].patches)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the report as plain data for JSON."""
         usage = self.usage
         spent = {"input": usage.input, "output": usage.output, "total": usage.total}
         fields: dict[str, Any] = {
@@ -213,7 +213,7 @@ def _warning(warning: ModelWarning) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Formatter:
-    """A second model that only re-shapes what the first one said, on the last attempt."""
+    """A second model that reformats the first model's answer on the last attempt."""
 
     model: str
     strategy: OutputStrategy = OutputStrategy.NATIVE
@@ -221,7 +221,7 @@ class Formatter:
 
 
 class PartPlan(NamedTuple):
-    """A part of a wide schema: what is asked for, and how its answer is enforced."""
+    """A part of a wide schema: its fields, and how its answer is enforced."""
 
     shape: SchemaPart
     response_format: ResponseFormat
@@ -230,17 +230,17 @@ class PartPlan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """How a wide schema is asked for in parts."""
+    """How a wide schema is requested in parts."""
 
     parts: tuple[PartPlan, ...]
-    """What is asked for at once; empty where the vendor may take the whole."""
+    """The parts that are requested at the same time; empty if the whole is tried first."""
     halves: Callable[[], tuple[PartPlan, ...]]
-    """Returns what is asked for where the vendor refuses the whole as too large."""
+    """Returns the parts to request after the vendor has refused the whole as too large."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How one answer is to be enforced; without a schema only tool calls are looked at."""
+    """How one answer is enforced; without a schema, only tool calls are validated."""
 
     schema: Schema[Any] | None
     strategy: OutputStrategy = OutputStrategy.PROMPTED
@@ -248,50 +248,50 @@ class Plan:
     wording: Wording = field(default_factory=Wording)
     tools: Mapping[str, Schema[Any]] = field(default_factory=dict)
     must_call: tuple[str, ...] = ()
-    """One of these tools has to be called; none has to when empty."""
+    """The model must call one of these tools; empty if it need not call any."""
     answer_tool: str | None = RESERVED_TOOL
-    """The tool whose arguments are the answer; None where the caller has a tool of this name."""
+    """The reserved tool whose arguments are the answer; None if the caller has a tool of this name."""
     calls: bool = True
-    """Whether the caller takes tool calls for an answer; not where no tools were offered."""
+    """Whether the caller accepts tool calls as an answer; not if no tools were offered."""
     loads_tools: bool = False
     """Whether the vendor may call tools that it has loaded itself."""
     stronger: tuple[OutputStrategy, ...] = ()
-    """Strategies to continue with when the first has failed twice."""
+    """Strategies to continue with after two failures of the first."""
     formatter: Formatter | None = None
     reask_scope: Literal["auto", "full", "parts"] = "auto"
     switches: Switches = field(default_factory=Switches)
     repair: bool = True
     validators: tuple[Validator, ...] = ()
     on_failure: Literal["raise", "raw"] = "raise"
-    """What becomes of an answer that cannot be made to fit: an error, or its unchanged text with a warning."""
+    """What a failed enforcement returns: an error, or the unchanged text with a warning."""
     on_incomplete: Literal["respond", "raise"] = "raise"
-    """Whether the caller accepts an answer that was cut by its token limit: it is then not retried."""
+    """Whether the caller accepts an answer cut off by its token limit, which is then not retried."""
     prompt_cache: Literal["auto", "on", "off"] = "auto"
-    """Whether the part that requests share is marked for the vendor's cache; here, `auto` is off."""
+    """Whether the part that requests share is marked for the vendor's cache; `auto` means off here."""
     guard: Guard = field(default_factory=Guard)
     guarded_decoding: bool = False
-    """Whether the provider takes the guard's options."""
+    """Whether the provider supports the guard's options."""
     keep_text: bool = False
-    """Whether the report keeps what the model wrote."""
+    """Whether the report records the model's text."""
     prices: Mapping[str, Price] = field(default_factory=dict)
     """The caller's own prices, by `provider/model`."""
     backoff_seconds: float = 0
-    """How long the driver of the loop waits before each further call."""
+    """The delay before each further call, observed by the driver of the loop."""
     checks: tuple[Callable[[Any], Sequence[Violation]], ...] = ()
-    """Checks of a valid value by slipform itself."""
+    """slipform's own checks of a valid value."""
     evidence: Evidence | None = None
-    """What is collected for each value of the answer, if anything is."""
+    """The evidence to collect for each value of the answer, if any."""
     clock: Callable[[], float] = time.monotonic
     heavy: bool | None = None
-    """Whether work on its schemas belongs off event loops; None where that is still to be found out."""
+    """Whether work on its schemas must not run on event loops; None if that is not yet known."""
     split: SplitPlan | None = None
-    """How the schema is asked for in parts, where it is so wide that the vendor may refuse it."""
+    """How the schema is requested in parts, if it is so wide that the vendor may refuse it."""
     standard: Requirement = field(init=False, repr=False, compare=False)
-    """What answers are validated against."""
+    """The requirement that answers are validated against."""
 
     @staticmethod
     def shared(options: Options) -> dict[str, Any]:
-        """Return the fields that a plan has from its options, under the same names."""
+        """Return the plan's fields that come from the options and have the same names there."""
         return {name: getattr(options, name) for name in _SHARED}
 
     def __post_init__(self) -> None:
@@ -311,40 +311,40 @@ class Plan:
         object.__setattr__(self, "standard", standard)
 
     def watch(self, request: ModelRequest) -> EarlyStop | None:
-        """What looks at the answer to this request while it is written, if anything does."""
+        """Return a new guard for the answer to this request, or None if nothing is checked while it is generated."""
         if not self.guard.watches or self.schema is None or request.tools:
             return None
         response_format = request.response_format
         strategy = OutputStrategy.AUTO if response_format is None else response_format.strategy
         if (self.strategy if strategy is OutputStrategy.AUTO else strategy) is OutputStrategy.TOOL:
-            return None  # the answer is the call's arguments, which end by themselves
+            return None  # the answer is the call's arguments, whose end the vendor marks
         schema = self.schema if response_format is None else Schema.of(response_format.json_schema)
         return EarlyStop(self.guard, schema, self.switches)
 
 
 _RESOLVED = frozenset({"tools", "formatter", "guard", "evidence", "split"})
-"""Fields of a plan that depend on the request and the model, too."""
+"""Fields of a plan that also depend on the request and the model."""
 _SHARED = tuple({each.name for each in fields(Options)} & {each.name for each in fields(Plan)} - _RESOLVED)
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """A valid value, its compact JSON, and the way there; `response` is the last answer, its tool calls patched."""
+    """A valid value, its compact JSON, and the report; `response` is the last one, with its tool calls patched."""
 
     value: Any
     text: str
     response: ModelResponse
     report: Report
     typed: Any = NOT_TYPED
-    """The value as an object of the schema's Python type; `NOT_TYPED` where the answer was returned unchanged."""
+    """The value as an object of the schema's Python type; `NOT_TYPED` if the answer was returned unchanged."""
 
     @property
     def is_valid(self) -> bool:
-        """Whether the answer fits; not where `on_failure` returned it unchanged."""
+        """Whether the answer is valid; False if `on_failure` returned it unchanged."""
         return self.report.attempts[-1].outcome == "ok"
 
     @property
     def _finish(self) -> FinishReason:
-        """Why an answer without calls ended: one that is valid JSON has ended well, even at a token limit."""
+        """The finish reason of an answer without calls: valid JSON has ended normally, even at a token limit."""
         finish = self.response.finish
         is_any_text = isinstance(self.value, str) and self.value == self.text
         if finish == "pause" or (finish == "length" and is_any_text):
@@ -353,12 +353,12 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def _has_value(self) -> bool:
-        """Whether the text was read as JSON: the value of an answer without a schema is its text."""
+        """Whether the text was read as JSON; without a schema, the value of an answer is its text."""
         return self.value is not self.text and self.is_valid
 
     @property
     def answer(self) -> ModelResponse:
-        """The last answer with its text in the caller's shape, and with the usage of all attempts."""
+        """The last response with its text in the caller's shape and the usage of all attempts."""
         response = self.response
         calls = response.tool_calls
         return ModelResponse(
@@ -380,7 +380,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def _extra(response: ModelResponse, text: str) -> Mapping[str, Any]:
-    """Further facts about an answer, with the probabilities of the tokens of the text that is returned."""
+    """Return the vendor's further fields, with the probabilities of the tokens of the returned text."""
     fitted = response.extra[LOGPROBS] if text == response.text else fit_logprobs(response.extra[LOGPROBS], text)
     return {**response.extra, LOGPROBS: fitted or response.extra[LOGPROBS]}
 
@@ -389,9 +389,9 @@ Steps: TypeAlias = Generator[ModelRequest, ModelResponse, Outcome]
 
 
 class Collector(NamedTuple):
-    """An add-on that learns more about the answers of enforced calls; it does no I/O."""
+    """An add-on that collects more about the answers of enforced calls; it does no I/O."""
 
     prepare: Callable[[Plan, ModelRequest, Evidence], Plan]
     """Returns the plan with the checks and options that collecting needs."""
     collect: Callable[[ModelRequest, Plan], Steps]
-    """Enforces like `enforce`, with further requests where needed, and completes the report."""
+    """Enforces a request like `enforce`, sends further requests if needed, and completes the report."""

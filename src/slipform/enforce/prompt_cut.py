@@ -1,4 +1,4 @@
-"""Notice a prompt that the server cut: it reports far fewer prompt tokens than the text can have."""
+"""Detect a prompt that the server truncated: it reports far fewer prompt tokens than the text must have."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from slipform.ir import Message, ModelRequest, ModelWarning, Text, Usage
 from slipform.ir.messages import PlainTurns
 
 _LEAST_BYTES: Final = 4096
-"""Shorter prompts are never cut: no server has so small a context."""
+"""Shorter prompts are never cut: every server's context is larger."""
 _BYTES_PER_TOKEN: Final = 12
-"""Texts have 2 to 6 bytes a token, in every script and tokenizer that was tried."""
+"""Texts have 2 to 6 bytes per token, in every script and tokenizer that was measured."""
 _MOST_BYTES_PER_CHARACTER: Final = 4
 _LARGEST_CUT: Final = 65_536
-"""Servers that cut prompts have small contexts (Ollama: 4,096 tokens by default); with more, nothing was cut."""
+"""Servers that cut prompts have small contexts (Ollama: 4,096 tokens by default); a larger count means no cut."""
 _RUNS: Final = re.compile(r"(.)\1{3,}", re.DOTALL)
-"""Runs of one character, of which a single token may hold dozens."""
+"""Runs of one character: a single token may hold dozens of them."""
 _PIECE: Final = 512
-"""Characters that are searched for runs at a time."""
+"""Characters searched for runs at a time."""
 
 
 def prompt_cut(request: ModelRequest, usage: Usage) -> ModelWarning | None:
-    """Return the warning `prompt_cut` where the server cannot have read all of the request's text.
+    """Return the warning `prompt_cut` if the server cannot have read all of the request's text; else None.
 
     >>> from slipform.ir import Message
     >>> request = ModelRequest("m", (Message.user("Who wrote this? " * 5_000),))
@@ -58,7 +58,7 @@ def prompt_cut_error(warning: ModelWarning) -> PromptCutError:
 
 
 def _words(messages: Sequence[Message]) -> str | None:
-    """Return all text of a conversation; None where it holds more, whose tokens cannot be estimated."""
+    """Return all text of a conversation; None if it contains other parts, whose tokens cannot be estimated."""
     if isinstance(messages, PlainTurns):
         return "".join([turn.content for turn in messages.turns])
     texts: list[str] = []
@@ -71,7 +71,7 @@ def _words(messages: Sequence[Message]) -> str | None:
 
 
 def _exceeds(words: str, tokens: int) -> bool:
-    """Whether a text takes more than this many tokens; no more of it is read than needed."""
+    """Whether a text takes more than this many tokens; reads no more of it than needed."""
     left = (tokens + 1) * _BYTES_PER_TOKEN
     for start in range(0, len(words), _PIECE):
         left -= _bytes(_RUNS.sub(r"\1", words[start : start + _PIECE]))

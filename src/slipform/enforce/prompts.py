@@ -1,7 +1,7 @@
 """Write the prompts that ask for JSON: whole answers, parts of one, and small models.
 
-A small model copies a schema that it is shown, and the placeholders of an example made from it; it does follow worked
-examples of other shapes, and a list of the keys with the kind of each.
+A small model copies a schema that it is shown, and the placeholders of an example generated from it; it follows worked
+examples of other shapes, and a list of the keys with their types.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from slipform.schema.summary import SchemaSummary, summarize
 from slipform.schema.violations import json_path
 
 SMALL = 2_000
-"""Answers under this many characters are re-asked whole: that is simpler, and costs nothing to speak of."""
+"""Shorter answers are requested again as a whole: that is simpler, and costs almost nothing."""
 _MOST_PARTS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The places of a value that are retried, by the name each has in the question."""
+    """The locations of a value that are retried, each by the name it has in the question."""
 
     value: Any
     places: Mapping[str, PathSteps]
     schema: dict[str, Any]
-    """The shape of the answer: one key per place."""
+    """The schema of the answer: one key per location."""
 
     def merged(self, answer: Any) -> Any:
-        """Return the value with the answered parts inserted; what was not answered stays as it was."""
+        """Return the value with the new parts inserted; parts without an answer stay unchanged."""
         if not isinstance(answer, Mapping):
             return self.value
         edits = [
@@ -48,13 +48,13 @@ class Parts:
         return apply(self.value, edits)[0]
 
     def format(self, whole: ResponseFormat) -> ResponseFormat:
-        """What is asked for in place of the whole."""
+        """Return the response format for the parts, in place of the whole."""
         spec = JsonSchemaSpec(f"{whole.json_schema.name[:57]}_parts", self.schema)
         return dataclasses.replace(whole, json_schema=spec)
 
 
 def parts_of(value: Any, violations: Sequence[Violation], document: Mapping[str, Any]) -> Parts | None:
-    """The few places that are wrong in a large value; None where the whole should be retried."""
+    """Return the invalid locations of a large value if they are few; None if the whole should be retried."""
     document = with_plain_references(document)
     places: dict[str, PathSteps] = {}
     shapes: dict[str, Any] = {}
@@ -78,11 +78,11 @@ def parts_of(value: Any, violations: Sequence[Violation], document: Mapping[str,
 
 
 def _place(violation: Violation, value: Any, document: Mapping[str, Any]) -> tuple[PathSteps, Any] | None:
-    """Where to put a better value, and the shape it must have there."""
+    """Return the path to replace for a violation, and the schema of the replacement."""
     steps = violation.steps
     holder = locate(document, violation.schema_path.rpartition("/")[0])
     if steps is None or not violation.schema_path or not isinstance(holder, Mapping):
-        return None  # a type or a validator found it, and the schema has nothing to say there
+        return None  # a Python type or a validator reported it, and the schema does not constrain that location
     if violation.keyword == "required":
         missing = [name for name in holder.get("required", ()) if f'"{name}"' in (violation.expected or "")]
         shape = None
@@ -97,7 +97,7 @@ def _place(violation: Violation, value: Any, document: Mapping[str, Any]) -> tup
 
 
 def parts_request(first: ModelRequest, answer: str, parts: Parts, violations: Sequence[Violation]) -> ModelRequest:
-    """Ask for the offending parts only, each under its path."""
+    """Return the request for only the invalid parts, each under its path."""
     wrong = "\n".join(f"- {violation.json_path}: {violation.message}" for violation in violations)
     names = ", ".join(f'"{name}"' for name in parts.places)
     question = (
@@ -117,7 +117,7 @@ KIND_ONLY: Final = "Reply in JSON with: {kind}."
 _MOST_CHARS: Final = 1_200
 _DEPTH: Final = 5
 _SHORTEST: Final = 4
-"""Characters that the kind of a part takes at the least."""
+"""Characters that the type of a part takes at least."""
 _KINDS: Final = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 _WORKED: Final = (
     (
@@ -136,7 +136,7 @@ _THEIR_WORDS: Final = ("zubin", "gimlet", "sextant", "ottilie")
 
 
 def worked_examples() -> tuple[Message, ...]:
-    """Turns in which such questions were answered well; of shapes that no caller uses, so that a copy is noticed.
+    """Return example turns that answer such questions well; no caller uses their shapes, so copies are recognised.
 
     >>> worked_examples()[-1].text
     '{"child": "Ottilie", "years": 7, "swims": true}'
@@ -148,7 +148,7 @@ def worked_examples() -> tuple[Message, ...]:
 
 
 def repeats_prompt(value: Any, messages: Sequence[Message]) -> Sequence[Violation]:
-    """What is wrong with an answer that took a word from the worked examples that is nowhere else.
+    """Return violations if an answer contains a word that occurs only in the worked examples.
 
     >>> repeats_prompt({"item": "gimlets"}, (Message.user("Two pens, please."),))[0].message
     'the answer copies "gimlet" from an example that was shown'
@@ -165,7 +165,7 @@ def repeats_prompt(value: Any, messages: Sequence[Message]) -> Sequence[Violatio
 
 
 def wanted_keys(schema: Mapping[str, Any]) -> str:
-    """Return the sentence that says what a small model should reply with.
+    """Return the sentence that tells a small model what to reply with.
 
     >>> wanted_keys({"type": "object", "properties": {"age": {"type": "integer"}}})
     'Reply in JSON with the keys: age (whole number).'
@@ -181,9 +181,9 @@ def wanted_keys(schema: Mapping[str, Any]) -> str:
 
 
 def _kind(node: Any, document: Mapping[str, Any], depth: int, room: list[int]) -> str:
-    """What a value must be, in words that are short and read like the JSON they ask for.
+    """Return the type of a value in few words that read like the requested JSON.
 
-    `room` holds how many characters are left: references may lead to far more parts than a schema has.
+    `room` holds the number of characters left: references may lead to far more parts than a schema has.
     """
     room[0] -= _SHORTEST
     if room[0] <= 0:
@@ -208,9 +208,9 @@ def _kind(node: Any, document: Mapping[str, Any], depth: int, room: list[int]) -
 
 
 def misnamed_keys(value: Any, violations: Sequence[Violation], document: Mapping[str, Any]) -> Parts | None:
-    """The keys of an object that are missing or wrong, to be asked for alone; None where the whole should be.
+    """Return the missing or wrong keys of an object, to be requested alone; None if the whole should be.
 
-    A shorter question is an easier one: what is right stays, and only the rest is asked for.
+    A shorter question is an easier one: valid keys stay, and only the others are requested.
     """
     document = with_plain_references(document)
     shape = followed(document, document)
@@ -242,9 +242,9 @@ FIRST_WITHOUT_SCHEMA = "Return JSON only."
 EXAMPLE = "An example of the form, with made-up values: {example}"
 _LONGEST_EXAMPLE: Final = 500
 _PENALTY: Final = 0.3
-"""The frequency penalty of a retry after an answer that never ended."""
+"""The frequency penalty of a retry after an endless answer."""
 _LARGEST_EXEMPLIFIED: Final = 20_000
-"""Bytes of a schema for which an example is made."""
+"""Bytes of the largest schema for which an example is generated."""
 SCHEMA = "The answer must be JSON matching this schema: {schema}."
 REPAIR = "Return ONLY valid compact JSON. No markdown, no prose."
 REASK = "Return corrected JSON only. No prose. No code fences."
@@ -258,26 +258,26 @@ CALL_AGAIN = "The arguments are not valid:\n{faults}\nCall the tool again with c
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How the prompt describes the shape."""
+    """How the prompt describes the schema."""
 
     list_keys: bool = False
-    """Whether the prompt names the keys although the channel carries the schema: small models need it. Where there is
-    only the prompt, the prompt also has the kinds, and worked examples."""
+    """Whether the prompt lists the keys although the channel carries the schema: small models need it. Without such a
+    channel, the prompt also has the types and worked examples."""
     max_schema_chars: int = 2000
     descriptions: bool = False
     """Whether a schema in the prompt keeps its descriptions."""
     schema_in_prompt: bool = False
-    """Whether the prompt shows the schema although the channel carries it: some servers do not show it to the model."""
+    """Whether the prompt shows the schema although the channel carries it: some servers hide it from the model."""
     shown: bool = False
-    """Whether the caller's own messages show the schema, so that nothing is added to them."""
+    """Whether the caller's own messages show the schema, so that the prompt does not repeat it."""
     wraps_root: bool = False
-    """Whether a root that is not an object is asked for under the key `value`: JSON modes allow only objects."""
+    """Whether a root that is not an object is requested under the key `value`: JSON modes allow only objects."""
     prefills: bool = False
-    """Whether an answer that was cut off is continued from its beginning, where the prompt alone asks for JSON."""
+    """Whether a cut-off answer is continued by sending its beginning, if only the prompt asks for JSON."""
 
 
 class Worded:
-    """A request with the prompt's additions, and warnings about them for the caller."""
+    """A request with additions to its prompt, and the warnings about them for the caller."""
 
     __slots__ = ("request", "warnings")
 
@@ -287,7 +287,7 @@ class Worded:
 
 
 def first_request(request: ModelRequest, strategy: OutputStrategy, wording: Wording) -> Worded:
-    """Return the request with the description of the shape that this strategy needs."""
+    """Return the request with the description of the schema that this strategy needs."""
     if wording.shown:
         return Worded(request.replace(tells_schema=True))
     schema = None
@@ -309,10 +309,10 @@ def reask_request(
     unseen: Schema[Any] | None = None,
     wording: Wording | None = None,
 ) -> ModelRequest:
-    """The request again, with the answer it got and what was wrong with it.
+    """Return the request again, with its answer and the violations.
 
-    `unseen` is the schema where the model may not have been shown it yet. It goes after the conversation, whose
-    beginning the vendor may have cached.
+    `unseen` is the schema if the model may not have seen it yet. It goes after the conversation, whose beginning the
+    vendor may have cached.
     """
     correction = f"That JSON is not valid:\n{faults(violations)}\n{REASK}" if violations else REPAIR
     shows_schema = wording is None or wording.schema_in_prompt or wording.list_keys or wording.shown
@@ -323,12 +323,12 @@ def reask_request(
 
 
 def shorter_request(base: ModelRequest) -> ModelRequest:
-    """The request again after an answer that did not fit the token limit; that answer is not shown, it was too long."""
+    """Return the request again after an answer that exceeded the token limit, without showing that long answer."""
     return base.replace(messages=(*base.messages, Message.user(TOO_LONG)))
 
 
 def ending_request(base: ModelRequest) -> ModelRequest:
-    """The request again after an answer that never ended, in other words and with repetition made less likely."""
+    """Return the request again after an endless answer, worded differently and with a penalty on repetition."""
     sampling = base.sampling
     if sampling.frequency_penalty is None:
         sampling = dataclasses.replace(sampling, frequency_penalty=_PENALTY)
@@ -336,7 +336,7 @@ def ending_request(base: ModelRequest) -> ModelRequest:
 
 
 def ask_plainly(request: ModelRequest, wording: Wording) -> ModelRequest:
-    """The question once more for a small model, without the schema: what it made of that was no good."""
+    """Return only the question again, for a small model that could not follow the schema."""
     schema = None
     if request.response_format:
         schema = request.response_format.json_schema.schema
@@ -348,7 +348,7 @@ def ask_plainly(request: ModelRequest, wording: Wording) -> ModelRequest:
 def call_again_request(
     base: ModelRequest, response: ModelResponse, wrong: Mapping[str, Sequence[Violation]]
 ) -> ModelRequest:
-    """The request again, with the model's tool calls and, as their results, what was wrong with their arguments."""
+    """Return the request again, with the model's tool calls and the violations of their arguments as results."""
     results = tuple(
         ToolResult(call.id, (Text(_call_result(wrong.get(call.id, ()))),), is_error=call.id in wrong, name=call.name)
         for call in response.tool_calls
@@ -357,14 +357,14 @@ def call_again_request(
 
 
 def formatter_request(request: ModelRequest, model: str, text: str) -> ModelRequest:
-    """Ask another model to re-shape what the first one said."""
+    """Return a request for another model to reformat the first one's answer."""
     return request.replace(
         model=model, messages=(Message.system(FORMAT), Message.user(text)), tools=(), tool_choice=None
     )
 
 
 def faults(violations: Sequence[Violation]) -> str:
-    """What is wrong, a line each: where, and what was expected and found."""
+    """Return the violations, one per line: location, expected and actual value."""
     return "\n".join(f"- {violation.json_path}: {violation.message}" for violation in violations)
 
 
@@ -392,7 +392,7 @@ def _prompted(request: ModelRequest, schema: Mapping[str, Any] | None, wording: 
 
 
 def wrapped_root(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object that has a value of this schema under the key `value`.
+    """Return the schema of an object with a value of this schema under the key `value`.
 
     >>> wrapped_root({"type": "array"})["properties"]
     {'value': {'type': 'array'}}
@@ -408,7 +408,7 @@ def _summary(schema: Mapping[str, Any], wording: Wording) -> SchemaSummary:
 
 
 def _short_example(schema: Mapping[str, Any]) -> str | None:
-    """A valid instance as JSON, if one is found that is short."""
+    """Return a valid instance as JSON, if a short one is found."""
     key = to_text(schema)
     if len(key) > _LARGEST_EXEMPLIFIED:
         return None
@@ -423,11 +423,11 @@ def _example_text(schema: Mapping[str, Any]) -> str:
 
 
 def _with_system(instruction: str, messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The messages with this said first, in the system message there is: many chat templates take only one."""
+    """Return the messages with this instruction in one system message at their start: many templates allow only one."""
     if not messages or messages[0].role != "system":
         return (Message.system(instruction), *messages)
     parts: tuple[Part, ...] = messages[0].parts
-    if parts and isinstance(parts[0], Text) and not parts[0].extra:  # one text: not every server takes a list of parts
+    if parts and isinstance(parts[0], Text) and not parts[0].extra:  # one text: some servers refuse a list of parts
         parts = (Text(f"{instruction}\n\n{parts[0].text}"), *parts[1:])
     else:
         parts = (Text(f"{instruction}\n\n" if parts else instruction), *parts)
@@ -435,7 +435,7 @@ def _with_system(instruction: str, messages: Sequence[Message]) -> tuple[Message
 
 
 def _for_a_small_model(request: ModelRequest, schema: Mapping[str, Any], instruction: str) -> ModelRequest:
-    """Return the instruction, then worked examples, then the question with the keys of its answer."""
+    """Return the instruction, the worked examples, and the question with the keys of its answer."""
     own = next((at for at, message in enumerate(request.messages) if message.role != "system"), len(request.messages))
     with_keys = _append_to_last_user(request, wanted_keys(schema)).messages
     messages = (Message.system(instruction), *with_keys[:own], *worked_examples(), *with_keys[own:])
@@ -449,7 +449,7 @@ _CUT = ModelWarning(
 
 
 def _keys(schema: Mapping[str, Any]) -> list[str]:
-    """The names a small model should use: listing them beats showing the schema, in speed and in accuracy."""
+    """Return the key names for a small model: they are faster and more accurate than showing the schema."""
     document = with_plain_references(schema)
     shape = followed(document, document)
     if isinstance(items := shape.get("items"), Mapping):

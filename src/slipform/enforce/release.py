@@ -44,11 +44,11 @@ MAX_DEPTH = 256
 
 
 class _DiffersError(Exception):
-    """The value does not begin like this in any order of its keys."""
+    """The value does not begin with the text already sent, in any order of its keys."""
 
 
 def continue_from(sent: str, value: Any) -> str | None:
-    """The value's compact JSON, beginning with `sent`; None when no order of its keys gives that.
+    """Return the value's compact JSON, beginning with `sent`; None if no order of its keys gives that.
 
     >>> continue_from('{"age":36,', {"name": "Ada", "age": 36})
     '{"age":36,"name":"Ada"}'
@@ -65,18 +65,18 @@ def continue_from(sent: str, value: Any) -> str | None:
 
 
 def _missing_text(scanner: JsonScanner, value: Any, half_escape_text: str) -> str:
-    """Return the JSON of the value after the part that the scanner has read; raises where that part differs.
+    """Return the JSON of the value after the part that the scanner has read; raises if that part differs.
 
-    `half_escape_text` is the beginning of an escape at the end of that part, which the scanner has not taken in.
+    `half_escape_text` is the beginning of an escape at the end of that part, which the scanner has not consumed.
     """
     _require(scanner.error is None)
-    open_containers = [frame for frame, _ in chain_of(scanner.top, 0)][1:]  # the first holds the root itself
+    open_containers = [frame for frame, _ in chain_of(scanner.top, 0)][1:]  # the first container is the root
     if not open_containers:
         if not scanner.complete:
             return _remaining_text(scanner, value)
         _require(_is_same_json(scanner.root.child(0), value))
         return ""
-    # From the outermost container inwards; in the end `unwritten` is of the innermost, `closing` of those around it.
+    # From the outermost container inwards; in the end `unwritten` belongs to the innermost, `closing` to its parents.
     unwritten = _unwritten(open_containers[0], value)
     closing = ""
     for container in open_containers[1:]:
@@ -86,7 +86,7 @@ def _missing_text(scanner: JsonScanner, value: Any, half_escape_text: str) -> st
     state = scanner.state
     if state == AFTER:
         return _closing_text(",", unwritten) + closing
-    if state in (KEY, ITEM):  # after a comma, which another member or item has to follow
+    if state in (KEY, ITEM):  # after a comma, which requires another member or item
         _require(bool(unwritten))
     if state in (FIRST_KEY, KEY, FIRST_ITEM, ITEM):
         return _closing_text("", unwritten) + closing
@@ -102,7 +102,7 @@ def _missing_text(scanner: JsonScanner, value: Any, half_escape_text: str) -> st
 
 
 def _completed_key(prefix: str, half_escape_text: str, unwritten: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the first unwritten key that begins like this, and the rest of its JSON with the closing quote."""
+    """Return the first unwritten key with this prefix, and the rest of its JSON with the closing quote."""
     for key in unwritten:
         if key.startswith(prefix):
             rest = compact_json(key[len(prefix) :])[1:]
@@ -112,7 +112,7 @@ def _completed_key(prefix: str, half_escape_text: str, unwritten: Mapping[str, A
 
 
 def _unwritten(frame: Frame, value: Any) -> Any:
-    """The members or items of the value that are not in the frame yet."""
+    """Return the members or items of the value that are not in the frame yet."""
     _require(isinstance(value, dict if frame.is_object else list))
     if not frame.is_object:
         _require(_is_same_json(frame.items, value[: frame.count]))
@@ -124,7 +124,7 @@ def _unwritten(frame: Frame, value: Any) -> Any:
 
 
 def _take(left: Any, key: str) -> Any:
-    """Take the member of that key, or the first item."""
+    """Remove and return the member of that key, or the first item."""
     _require(bool(left) and (isinstance(left, list) or key in left))
     if isinstance(left, list):
         return left.pop(0)
@@ -132,7 +132,7 @@ def _take(left: Any, key: str) -> Any:
 
 
 def _remaining_text(scanner: JsonScanner, value: Any) -> str:
-    """What is missing of the string, number or literal that is open, or of all of the value where none is."""
+    """Return the missing part of the open string, number or literal; of the whole value if none is open."""
     if scanner.in_text():
         prefix = scanner.open_text()
         _require(isinstance(value, str) and value.startswith(prefix))
@@ -155,7 +155,7 @@ def _is_same_json(one: Any, other: Any) -> bool:
 
 
 def _closing_text(between: str, left: Any) -> str:
-    """The last members or items and their bracket."""
+    """Return the last members or items and the closing bracket."""
     if isinstance(left, list):
         return (between if left else "") + ",".join(map(compact_json, left)) + "]"
     pairs = [f"{compact_json(key)}:{compact_json(value)}" for key, value in left.items()]
@@ -173,16 +173,16 @@ _OPENING_TAG = re.compile(r"<(\w++)[^>]*+>")
 _NUMBER_LIST = re.compile(r"\[\s*+-?\d")
 _DIGITS = tuple("0123456789")
 _AROUND_TEXT = ",[]{} \t\N{RIGHT DOUBLE QUOTATION MARK}"
-"""What follows a string in JSON: at the end of a string whose closing quote is missing, it is not text."""
+"""Characters that follow a string in JSON: at the end of a string whose closing quote is missing, they are not text."""
 _LIKE_KEY = re.compile(r"[A-Za-z0-9_$-]{0,40}+")
 _MISREAD_ESCAPE = re.compile(r"\\\\|(?P<escape>\\[bf])|[A-Za-z]:(?P<path>\\[bfnrt])")
-"""An escape that is rarely meant: of a control character that is never written, or after the letter of a drive."""
+"""An escape that is rarely intended: a control character that never occurs in text, or after a drive letter."""
 _PIECES_HELD = 2
-"""Pieces of a call after which its opening bracket is released, so that the client learns of the call."""
+"""Pieces of a call after which its opening bracket is released, so that the client is notified of the call."""
 
 
 def prose_before(before: str) -> str:
-    r"""The beginning of what a text before JSON says: not its blanks, elements such as reasoning, nor a fence.
+    r"""Return the beginning of the prose before JSON, without blanks, elements such as reasoning, and fences.
 
     >>> prose_before("<think>so</think>\n```json\n"), prose_before("<think>so</think> Sure:")
     ('', 'Sure:')
@@ -216,7 +216,7 @@ _NOT_THE_ANSWER = re.compile(
 
 
 def is_lead_in(prose: str) -> bool:
-    """Whether a text before JSON is short and says nothing that another JSON may follow.
+    """Whether a text before JSON is a short introduction that gives no reason to expect another JSON after it.
 
     >>> is_lead_in("Sure, here is the JSON:"), is_lead_in("A first draft:")
     (True, False)
@@ -225,13 +225,14 @@ def is_lead_in(prose: str) -> bool:
 
 
 class ReleaseGate:
-    r"""Follows one answer. What it lets through is without blanks, and is never taken back.
+    r"""Follows one answer. Released text has no blanks and is never retracted.
 
-    A scalar is released when it has closed and is valid, a string that may be anything as it grows, a key when it is
-    allowed and its value is released, a container when it is certain which alternative of the schema it follows and
-    something in it leaves. The end is released only when the whole has been validated: an invalid answer cannot be
-    taken for a finished one. Without `after_prose`, JSON that follows more than a short lead-in is released at the end.
-    Of the arguments of a `call` also the opening bracket is released early, and all but the end where they come whole.
+    A scalar is released when it is closed and valid, an unconstrained string as it grows, a key when it is allowed and
+    its value is released, a container when its alternative of the schema is certain and something inside it is
+    released. The end is released only after the whole has been validated: an invalid answer cannot be mistaken for a
+    finished one. Without `after_prose`, JSON that follows more than a short lead-in is released at the end. For the
+    arguments of a `call`, the opening bracket is released early, too, and arguments that arrive whole are released
+    except for their end.
 
     >>> live = ReleaseGate(Schema.of({"type": "object", "properties": {"a": {"type": "integer"}}}), Switches())
     >>> live.feed('Sure: { "a": 1'), live.feed('2, "b": "wo'), live.feed('rd" }')
@@ -244,7 +245,7 @@ class ReleaseGate:
         self, schema: Schema[Any], switches: Switches, *, call: bool = False, after_prose: bool = True
     ) -> None:
         self.fault: Mismatch | None = None
-        """Why the answer cannot become valid any more, once that is known."""
+        """Why the answer can no longer become valid, once that is known."""
         self._call = call
         self._after_prose = after_prose
         self._fed = 0
@@ -252,24 +253,25 @@ class ReleaseGate:
         self._scanner = JsonScanner(MAX_DEPTH, self._tracker)
         self._finder: StartFinder | None = StartFinder()
         self._began = False
-        self._direct = True
-        self._blind = False
+        self._is_direct = True
+        self._gave_up = False
         self._pieces: list[str] = []
         self._waiting: list[str] = []
-        self._left = 0
+        self._released = 0
         self._received = 0
         self._json_at = 0
         self._added = 0
         self._tail = ""
-        """The last characters of the text without blanks, as many as `_certain` looks at."""
+        """The last characters of the text without blanks, as many as `_certain_length` examines."""
         self._loose = 0
-        """How many characters at the end of the open string may belong to the JSON around it, its quote missing."""
+        """How many characters at the end of the open string may belong to the surrounding JSON, if its quote is
+        missing."""
         self._doubtful_from = -1
-        """Where the open string has an escape that may be a backslash; -1 without one."""
+        """Where the open string has an escape that may be a literal backslash; -1 without one."""
         self._lifted: LiftedText | None = None
 
     def lift_with(self, plan: LiftPlan | None) -> None:
-        """Follow text in a vendor's shape, as this plan lifts it; without a plan only the whole can be lifted."""
+        """Follow text in a vendor's shape, converted by this plan; without a plan only the whole can be converted."""
         if plan is None or self._received:
             self.give_up()
         else:
@@ -278,30 +280,30 @@ class ReleaseGate:
     @property
     def sent(self) -> bool:
         """Whether something has been released."""
-        return self._left > 0
+        return self._released > 0
 
     @property
     def sent_text(self) -> str:
-        """What has been released."""
-        return "".join(self._pieces)[: self._left]
+        """The released text."""
+        return "".join(self._pieces)[: self._released]
 
     @property
     def complete(self) -> bool:
         """Whether the JSON has closed."""
-        return self._scanner.complete and not self._blind
+        return self._scanner.complete and not self._gave_up
 
     @property
     def is_open(self) -> bool:
-        """Whether the text is followed, and has not closed."""
-        return not self._blind and not self._scanner.complete
+        """Whether the text is followed and its JSON still open."""
+        return not self._gave_up and not self._scanner.complete
 
     @property
-    def held(self) -> int:
-        """How many characters may still leave."""
-        return 0 if self._blind else self._added - self._left
+    def pending_chars(self) -> int:
+        """How many characters are held back and may still be released."""
+        return 0 if self._gave_up else self._added - self._released
 
-    def figures(self, text: str) -> StreamFigures:
-        """What became of the characters of the answer, of which `text` is all."""
+    def stream_figures(self, text: str) -> StreamFigures:
+        """Return how much of the answer was received, released and held back; `text` is the whole answer."""
         fault = None
         if self.fault is not None:
             offset = self._scanner.offset if self._lifted is None else self._lifted.offset
@@ -309,20 +311,22 @@ class ReleaseGate:
             where = json_path(self.fault.path)
             fault = StreamFault(at, len(text[:at].encode("utf-8", "surrogatepass")), where, self.fault.message)
         received = max(self._received, len(text))
-        return StreamFigures(received, self._left, self._added - self._left, max(received - self._added, 0), fault)
+        return StreamFigures(
+            received, self._released, self._added - self._released, max(received - self._added, 0), fault
+        )
 
     def give_up(self) -> None:
-        """Release nothing more: only the whole answer can be validated."""
-        self._blind = True
+        """Stop releasing: only the whole answer can be validated."""
+        self._gave_up = True
         self.fault = None
 
     def feed(self, text: str) -> str:
-        """What may be released now."""
+        """Return the part of the answer that this piece allows to release."""
         self._received += len(text)
-        if self._blind or not text:
+        if self._gave_up or not text:
             return ""
         if self._scanner.complete:
-            return ""  # what follows may be another answer: the judge looks at all of it
+            return ""  # the text after it may be another answer: the judge examines all of it
         if self._finder is not None:
             start = self._start(text)
             if start is None:
@@ -334,7 +338,7 @@ class ReleaseGate:
         return self._follow(text)
 
     def _feed_lifted(self, text: str, lifted: LiftedText) -> str:
-        """Follow what a piece of the vendor's text adds to the caller's."""
+        """Convert a piece of the vendor's text to the caller's shape, and follow that."""
         if lifted.complete:
             return ""
         own_text = lifted.feed(text)
@@ -344,7 +348,7 @@ class ReleaseGate:
         return self._follow(own_text) if own_text else ""
 
     def _follow(self, text: str) -> str:
-        """Scan more of the JSON, and return what may be released of it."""
+        """Scan more of the JSON, and return the part that may be released."""
         scanner = self._scanner
         taken = scanner.feed(text)
         added = text if taken == len(text) else text[:taken]
@@ -356,15 +360,15 @@ class ReleaseGate:
             self._added += len(added)
             self._look_at_end(added)
         if scanner.stopped or scanner.error is not None or scanner.notes:
-            self._stopped()
+            self._on_scanner_stop()
             return ""
         self._fed += 1
         if scanner.complete and not self._call:
-            return ""  # the rest is released when the whole has been validated
-        return self._leave(added)
+            return ""  # the rest is released after the whole has been validated
+        return self._release_certain(added)
 
-    def confirmed(self, standard: Requirement) -> bool:
-        """Whether the judge also finds a violation at the fault's place; if not, the gate stops following the text."""
+    def confirm_fault(self, standard: Requirement) -> bool:
+        """Whether the judge also finds a violation at the fault's path; if not, the gate stops following the text."""
         if self.fault is None:
             return False
         text = self.closed_text()
@@ -383,11 +387,11 @@ class ReleaseGate:
 
     @property
     def may_be_read_whole(self) -> bool:
-        """Whether the whole may be valid in spite of the fault: keys or another answer may follow the last bracket."""
+        """Whether the whole may be valid despite the fault: keys or another answer may follow the last bracket."""
         return self._scanner.complete
 
     def stop_point(self, call_id: str | None = None) -> StopPoint | None:
-        """Where the answer can no longer become valid, and what is unfinished there; None without a fault."""
+        """Return where the answer can no longer become valid, with the open values there; None without a fault."""
         fault = self.fault
         if fault is None:
             return None
@@ -404,20 +408,20 @@ class ReleaseGate:
         return StopPoint(path, fault.message, containers, text, member, call_id)
 
     def closed_text(self) -> str:
-        """Return what has been written, closed where it is open, so that it can be validated."""
+        """Return the received JSON with its open parts closed, so that it can be validated."""
         text = "".join(self._pieces)
         half = half_escape(self._scanner)
         return (text[:-half] if half else text) + closers(self._scanner)
 
     def rest(self, final: str) -> tuple[str, str] | None:
-        """Return the last piece to release, and all that is released then, if `final` is the answer; None if not.
+        """Return the last piece to release and all released text if `final` is the answer; None if it is not.
 
-        All that has been released is `final` itself, or the same value in the model's own spelling or order of keys.
+        The released text is `final` itself, or the same value in the model's own spelling or order of keys.
         """
         if not self.sent:
             return final, final
         written = "".join(self._pieces)
-        sent = written[: self._left]
+        sent = written[: self._released]
         if final.startswith(sent):
             return final[len(sent) :], final
         if self.complete and compact_json(json.loads(written)) == final:
@@ -428,12 +432,12 @@ class ReleaseGate:
         return (again[len(sent) :], again)
 
     def release(self, whole: str) -> None:
-        """All of this, the whole answer, has been released."""
+        """Record that the whole answer has been released."""
         self._pieces = [whole]
-        self._left = len(whole)
+        self._released = len(whole)
 
     def _start(self, text: str) -> str | None:
-        """Return where the JSON begins; prose, fences and reasoning before it are never released."""
+        """Return the text from where the JSON begins; prose, fences and reasoning before it are never released."""
         if not self._began:
             text = text.lstrip()
             if not text:
@@ -448,32 +452,31 @@ class ReleaseGate:
         if start is None:
             return None
         prose = prose_before(self._finder.text)
-        self._direct = not prose
+        self._is_direct = not prose
         before = self._finder.text
         self._finder = None
-        is_cited = not self._direct and _NUMBER_LIST.match(start) is not None
+        is_cited = not self._is_direct and _NUMBER_LIST.match(start) is not None
         if is_cited or is_set_aside(before) or not (self._after_prose or is_lead_in(prose)):
             self.give_up()
             return None
         return start
 
-    def _stopped(self) -> None:
+    def _on_scanner_stop(self) -> None:
         fault = self._tracker.mismatch
-        # What the scanner has noted, a key given twice or half a surrogate pair, the judge may read otherwise.
-        # After prose another JSON may follow, and the judge looks at all of them.
-        if fault is None or fault.patchable or self._scanner.notes or not (self._direct or self.sent):
-            self._blind = True
+        # The judge may read duplicate keys and half surrogate pairs, which the scanner notes, differently.
+        if fault is None or fault.patchable or self._scanner.notes or not (self._is_direct or self.sent):
+            self._gave_up = True
         else:
             self.fault = fault
 
-    def _leave(self, added: str) -> str:
-        """What may be released of this and of what is held back."""
-        certain = self._certain()
-        cut = certain - self._left
+    def _release_certain(self, added: str) -> str:
+        """Return the part of the pending text, with this addition, that may be released."""
+        certain = self._certain_length()
+        cut = certain - self._released
         if cut <= 0:
             self._waiting.append(added)
             return ""
-        self._left = certain
+        self._released = certain
         if self._waiting:
             self._waiting.append(added)
             added = "".join(self._waiting)
@@ -483,15 +486,15 @@ class ReleaseGate:
         self._waiting.append(added[cut:])
         return added[:cut]
 
-    def _certain(self) -> int:
-        """Return up to which character of the compact text everything is certain."""
+    def _certain_length(self) -> int:
+        """Return the length of the compact text up to which everything is certain."""
         scanner = self._scanner
         undecided = self._tracker.undecided_from
         if undecided >= 0:
             return undecided or self._call_bracket()
         length = scanner.offset - scanner.blank_count
         if self._tracker.in_text and not self._tracker.follows_text:
-            return self._certain_text(length)
+            return self._certain_length_in_text(length)
         if scanner.complete:
             return length - 1
         member = scanner.member or self._call_bracket()
@@ -499,12 +502,12 @@ class ReleaseGate:
         if scanner.state == AFTER:
             if self._tail[-1:] in _DIGITS or self._may_be_key():
                 return member
-            # The quote may belong to the text, unescaped: the next character decides.
+            # The quote may be an unescaped part of the text: the next character decides.
             return length - (1 + self._loose if shows_text and self._tail[-1:] == '"' else 0)
         return member
 
     def _look_at_end(self, added: str) -> None:
-        """Note how a piece ends that has been added to the text."""
+        """Remember how a piece ends that has been added to the text."""
         if self._doubtful_from >= 0 and _has_quote(added):
             self._doubtful_from = -1
         if "\\" in added:
@@ -520,14 +523,14 @@ class ReleaseGate:
         self._tail = added[-3:] if len(added) > 2 else (self._tail + added)[-3:]
 
     def _look_for_backslash(self, text: str) -> None:
-        """Note an escape in the open string that is a backslash if another one of that string is not an escape."""
+        """Remember an escape in the open string that is a literal backslash if a later escape of that string is one."""
         for escape in _MISREAD_ESCAPE.finditer(text) if self._doubtful_from < 0 else ():
             if escape.lastgroup and not _has_quote(text[escape.end() :]):
                 self._doubtful_from = self._added - len(text) + escape.start(escape.lastgroup)
                 return
 
-    def _certain_text(self, length: int) -> int:
-        """How much is certain while a string is open that may be anything."""
+    def _certain_length_in_text(self, length: int) -> int:
+        """Return the certain length while an unconstrained string is open."""
         if self._doubtful_from >= 0:
             return self._doubtful_from
         if self._may_be_key():
@@ -535,7 +538,7 @@ class ReleaseGate:
         return length - (min(self._loose, self._scanner.length) or half_escape(self._scanner))
 
     def _may_be_key(self) -> bool:
-        """Whether a string after other items of a list may be a key after a missing bracket: a colon will show it."""
+        """Whether a string after other items of a list may be a key after a missing bracket: a colon will decide."""
         scanner = self._scanner
         frame = scanner.top
         if frame.is_object or scanner.depth == 0:
@@ -548,7 +551,7 @@ class ReleaseGate:
         return isinstance(text, str) and _LIKE_KEY.fullmatch(text) is not None
 
     def _call_bracket(self) -> int:
-        """Whether the opening bracket of a call may be released although nothing inside is certain yet."""
+        """Return 1 if the opening bracket of a call may be released before anything inside is certain, else 0."""
         tracks = self._tracker.tracks
         if self._call and self._fed > _PIECES_HELD and tracks and tracks[0].certain:
             return 1
@@ -556,12 +559,12 @@ class ReleaseGate:
 
 
 def _has_quote(text: str) -> bool:
-    """Whether a string may end in this text."""
+    """Whether this text has a quote that may end a string."""
     return '"' in text and '"' in text.replace('\\"', "")
 
 
 def compacted(text: str, blanks: list[int]) -> str:
-    """The text without the characters at these places."""
+    """Return the text without the characters at these positions."""
     if len(blanks) == 1:
         return text[: blanks[0]] + text[blanks[0] + 1 :]
     out: list[str] = []
@@ -574,7 +577,7 @@ def compacted(text: str, blanks: list[int]) -> str:
 
 
 def half_escape(scanner: JsonScanner) -> int:
-    """How many characters at the end are half an escape, or half a surrogate pair."""
+    """Return how many characters at the end are an incomplete escape or surrogate pair."""
     state = scanner.stopped_in if scanner.stopped else scanner.state
     if not ESCAPE <= state <= HIGH_ESCAPE:
         return 0
@@ -585,7 +588,7 @@ def half_escape(scanner: JsonScanner) -> int:
 
 
 def closers(scanner: JsonScanner) -> str:
-    """What would close the text now: the open string, a number without digits, a key without a value, the brackets."""
+    """Return the text that closes the JSON: a quote, a digit, a null for a key without a value, the brackets."""
     state = scanner.stopped_in if scanner.stopped else scanner.state
     out = '"' if STRING <= state <= HIGH_ESCAPE else ""
     if state == COLON or (out and scanner.in_key):

@@ -1,4 +1,4 @@
-"""Ask for the parts of a wide schema side by side, join their values, and validate the whole: `enforce_split`."""
+"""Request the parts of a wide schema concurrently, join their values, and validate the whole: `enforce_split`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from slipform.schema.splitting import join_parts
 from slipform.text.strict import compact_json
 
 SCHEMA_SPLIT = "schema_split"
-"""The code of the note that a schema was asked for in parts, and the detail of a refusal that asks for that."""
+"""The code of the note that a schema was requested in parts, and the detail of a refusal that requires it."""
 
 
 def steps_of(request: ModelRequest, plan: Plan) -> Steps:
-    """Return the steps of a call: those of `enforce`, or those that ask for the parts of its schema."""
+    """Return the steps of a call: those of `enforce`, or those that request its schema in parts."""
     return enforce(request, plan) if plan.split is None else enforce_split(request, plan)
 
 
 def enforce_split(request: ModelRequest, plan: Plan) -> Steps:
-    """`enforce`, for a schema that is asked for in parts: at once, or after the vendor has refused the whole.
+    """Enforce a schema that is requested in parts: at once, or after the vendor has refused the whole.
 
-    While parts are asked for, each request that is yielded carries in `beside` those that are to be sent at the same
-    time; the response has theirs.
+    Meanwhile each yielded request carries in `beside` the requests to be sent at the same time; the response carries
+    their answers.
     """
     request = counted(request, plan)
     whole = dataclasses.replace(plan, split=None, reask_scope="parts")
@@ -53,7 +53,7 @@ def enforce_split(request: ModelRequest, plan: Plan) -> Steps:
         error.report = _report(outcomes, own, len(parts))
         raise
     own = outcome.report
-    if len(own.attempts) == 1:  # joining was no call
+    if len(own.attempts) == 1:  # joining cost no call
         own = own.replace(attempts=())
     return msgspec.structs.replace(outcome, report=_report(outcomes, own, len(parts)))
 
@@ -61,7 +61,7 @@ def enforce_split(request: ModelRequest, plan: Plan) -> Steps:
 def _outcomes(
     request: ModelRequest, parts: Sequence[PartPlan]
 ) -> Generator[ModelRequest, ModelResponse, list[Outcome]]:
-    """Enforce each part as a call of its own, those that wait for an answer at the same time; raise the first error."""
+    """Enforce each part as a separate call, all pending ones concurrently; raise the first error."""
     steps = [steps_of(request.replace(response_format=part.response_format), part.plan) for part in parts]
     waiting = {number: next(each) for number, each in enumerate(steps)}
     outcomes: dict[int, Outcome] = {}
@@ -92,7 +92,7 @@ def _outcomes(
 
 
 def _partial(own: Any, failed: int, outcomes: dict[int, Outcome], parts: Sequence[PartPlan]) -> Any:
-    """Return what there is of the whole where one part was cut off."""
+    """Return the complete parts of the whole after one part was cut off."""
     values = {number: outcome.value for number, outcome in outcomes.items()}
     if isinstance(own, dict):
         values[failed] = own
@@ -101,7 +101,7 @@ def _partial(own: Any, failed: int, outcomes: dict[int, Outcome], parts: Sequenc
 
 
 def _report(outcomes: Sequence[Outcome], own: Report, count: int) -> Report:
-    """Return one report of the parts and of what came after them."""
+    """Return one report of the parts and of the attempts after them."""
     reports = [*(outcome.report for outcome in outcomes), own]
     note = ModelNote(SCHEMA_SPLIT, f"The schema is too wide for the model: its {count} parts were asked side by side.")
     return own.replace(

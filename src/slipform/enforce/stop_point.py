@@ -1,4 +1,4 @@
-"""Separate what the model did wrong from what it had no chance to write, in an answer that slipform stopped."""
+"""Separate the model's mistakes from what it had no chance to write, in an answer that slipform stopped."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from slipform.schema.explain import nearest_alternative
 _FINAL_IN_CONTAINER: Final = frozenset(
     {"type", "maxItems", "maxProperties", "maxContains", "uniqueItems", "falseSchema"}
 )
-"""What more members or items cannot cure."""
+"""Violations of a container that more members or items cannot cure."""
 _FINAL_IN_TEXT: Final = frozenset({"type", "enum", "const", "maxLength", "pattern", "anyOf", "oneOf", "falseSchema"})
-"""What more characters cannot cure, where the string could no longer become valid."""
+"""Violations that more characters cannot cure once a string can no longer become valid."""
 _OF_KEY: Final = frozenset({"additionalProperties", "unevaluatedProperties", "propertyNames", "falseSchema"})
-"""What is wrong with a key, whatever its value is."""
+"""Violations of a key, whatever its value is."""
 
 
 def caused_by_model(violations: Iterable[Violation], stop: StopPoint) -> tuple[Violation, ...]:
-    """The violations that what is still to come could not have cured.
+    """Return the violations that the rest of the answer could not have cured.
 
     >>> stop = StopPoint(("qty",), "expected at most 9", frozenset({()}))
     >>> missing = Violation("", "/required", "required", 'the key "price" is missing', steps=())
@@ -41,14 +41,14 @@ def caused_by_model(violations: Iterable[Violation], stop: StopPoint) -> tuple[V
             continue
         is_text = stop.text is not None and final.steps == stop.text
         if is_text and has_text:
-            continue  # the others are about a string that was cut off here
+            continue  # the others concern a string that was cut off here
         has_text = has_text or is_text
         caused.append(final)
     return tuple(caused)
 
 
 def _final_part(violation: Violation, stop: StopPoint) -> Violation | None:
-    """The violation as far as it is final; None where more of the answer could have cured it."""
+    """Return the final part of a violation; None if the rest of the answer could have cured all of it."""
     steps = violation.steps or ()
     member = stop.member
     if member is not None and steps[: len(member)] == member:
@@ -70,7 +70,7 @@ def _final_part(violation: Violation, stop: StopPoint) -> Violation | None:
 
 
 def at_stop(verdict: Verdict, stop: StopPoint) -> Verdict:
-    """The verdict on an answer that was stopped, without what the model had no chance to write."""
+    """Return the verdict on a stopped answer, without violations that the rest of the answer could have cured."""
     if verdict.error is None or not verdict.violations:
         return verdict
     if stop.call_id is None:

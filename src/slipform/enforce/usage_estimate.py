@@ -1,4 +1,4 @@
-"""Estimate the tokens of an answer that was not read to its end, so that the vendor never reported them."""
+"""Estimate the tokens of an answer that was not read to its end, so that the vendor did not report them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USAGE_ESTIMATED: Final = ModelNote(
 
 
 def with_estimated_usage(response: ModelResponse, request: ModelRequest) -> ModelResponse:
-    """The part of an answer that has arrived, with the tokens that it and its request take at least.
+    """Return the received part of an answer with a lower bound of its tokens and its request's.
 
     >>> from slipform.ir import Usage
     >>> part = ModelResponse(text="x" * 40, usage=Usage(input=9, output=1))
@@ -33,7 +33,7 @@ def with_estimated_usage(response: ModelResponse, request: ModelRequest) -> Mode
 
 
 def _prompt(request: ModelRequest) -> bytes:
-    """The words of a request: its messages, its schema, its tools."""
+    """Return the text of a request that counts as tokens: its messages, its schema, its tools."""
     words = [message.text.encode("utf-8", "surrogatepass") for message in request.messages]
     response_format = request.response_format
     if response_format is not None:

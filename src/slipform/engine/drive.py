@@ -1,7 +1,7 @@
-"""Drive enforced calls: send what a call asks for, give it what comes back, until it has an outcome.
+"""Drive enforced calls: send each request, feed back its response, until the call has an outcome.
 
-Every face (clients, streams, runner, `wrap`, proxy) goes through here, so that spans, the log line, time limits, pauses
-and cancellation are the same for all of them.
+Every interface (clients, streams, runner, `wrap`, proxy) uses this module, so that spans, the log line, time limits,
+backoff and cancellation are the same for all of them.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from slipform.schema import OutputStrategy
 from slipform.schema.limits import json_text
 
 Mode: TypeAlias = Literal["auto", "live", "buffer"]
-"""`live`: pieces leave as they become certain. `buffer`: all at the end. `auto`: like `live`, but JSON that follows
-more than a short lead-in is released at the end, because the model may still be thinking aloud."""
+"""`live`: pieces are released as they become certain. `buffer`: everything is released at the end. `auto`: like `live`,
+but JSON after more than a short lead-in is released at the end, because the model may still be thinking aloud."""
 
 Batches: TypeAlias = Callable[[ModelRequest, ChunkSink], AsyncGenerator[Sequence[CompletionChunk], None]]
-"""A streamed answer, into a sink."""
+"""Sends a streamed answer to a sink."""
 
 _GRACE = 0.5
 
 
 class Model(msgspec.Struct, frozen=True):
-    """What answers requests, blocking; without `stream`, answers come whole and guards cannot stop them early."""
+    """Sends requests, blocking; without `stream`, answers arrive whole and guards cannot stop them early."""
 
     complete: Callable[[ModelRequest], ModelResponse]
     stream: Callable[[ModelRequest], Iterator[CompletionChunk]] | None = None
@@ -58,7 +58,7 @@ class AsyncModel(msgspec.Struct, frozen=True):
 
 
 def evidence_collector() -> Collector:
-    """Return what collects the evidence of answers."""
+    """Return the collector of the answers' evidence."""
     collector: Collector = seams.load(seams.EVIDENCE)
     return collector
 
@@ -73,7 +73,7 @@ def start(
     opened: OpenStream | None = None,
     limit: float | None = None,
 ) -> EnforcedCall:
-    """The call, ready for its first answer; `limit` is the time limit of one call, where the driver keeps one."""
+    """Return the call, ready for its first answer; `limit` is the time limit that the driver enforces, if any."""
     if plan.evidence is not None and judged:
         steps = evidence_collector().collect(request, plan)
     else:
@@ -84,10 +84,10 @@ def start(
 
 
 def run(request: ModelRequest, plan: Plan, model: Model) -> Outcome:
-    """The outcome of this request, blocking; raises what it failed with, with the report of the attempts."""
+    """Return the outcome of this request, blocking; raises a failed call's error with the report of its attempts."""
     call = start(request, plan)
     while call.outcome is None:
-        if call.asked.beside:
+        if call.request.beside:
             _answer_parts(call, model.complete)
             continue
         try:
@@ -95,9 +95,9 @@ def run(request: ModelRequest, plan: Plan, model: Model) -> Outcome:
                 time.sleep(plan.backoff_seconds)
             reader = None if model.stream is None else call.reader()
             if model.stream is None or reader is None:
-                response = model.complete(call.asked)
+                response = model.complete(call.request)
             else:
-                response = _read(model.stream(call.asked), reader)
+                response = _read(model.stream(call.request), reader)
         except BaseException as error:  # noqa: BLE001 — the steps raise it again, once the log line is written
             call.fail(error)
         else:
@@ -108,7 +108,7 @@ def run(request: ModelRequest, plan: Plan, model: Model) -> Outcome:
 def _answer_parts(call: EnforcedCall, complete: Callable[[ModelRequest], ModelResponse]) -> None:
     call.reader()
     try:
-        response = answers(complete, call.asked)
+        response = answers(complete, call.request)
     except BaseException as error:  # noqa: BLE001 — as in `run`
         call.fail(error)
     else:
@@ -121,7 +121,7 @@ async def _answer_parts_async(
     call.reader()
     try:
         async with contextlib.nullcontext() if limit is None else _time_limit(limit):
-            response = await answers_async(complete, call.asked)
+            response = await answers_async(complete, call.request)
     except BaseException as error:  # noqa: BLE001 — as in `run`
         call.fail(error)
     else:
@@ -169,7 +169,7 @@ async def _read_whole_async(source: Batches, request: ModelRequest) -> ModelResp
 
 
 def _is_heavy(request: ModelRequest, plan: Plan) -> tuple[bool, bool]:
-    """Whether it takes long to judge the answer, and to begin: a plan that earlier calls have used is ready."""
+    """Whether it takes long to start the call or to judge its answer; a plan that was used before is ready."""
     if plan.evidence is not None:
         return True, True
     heavy = is_heavy(request) if plan.heavy is None else plan.heavy
@@ -177,14 +177,14 @@ def _is_heavy(request: ModelRequest, plan: Plan) -> tuple[bool, bool]:
 
 
 def _takes_long(response: ModelResponse, request: ModelRequest, plan: Plan) -> bool:
-    """Whether an answer is validated against a large schema of its request: mostly only the tools' are."""
+    """Whether an answer takes long to validate: mostly only the schemas of tools are that large."""
     if plan.evidence is not None or response.tool_calls or plan.must_call:
         return True
     return request.response_format is not None and is_heavy(ModelRequest("", (), request.response_format))
 
 
 async def _judge(call: EnforcedCall, response: ModelResponse, request: ModelRequest, plan: Plan, heavy: bool) -> None:
-    """Judge an answer: on the event loop only if that takes little time."""
+    """Judge an answer: on the event loop only if that is quick."""
     if (heavy and _takes_long(response, request, plan)) or not is_quickly_judged(response, plan.standard):
         await off_loop(call.answer, response)
     else:
@@ -192,8 +192,8 @@ async def _judge(call: EnforcedCall, response: ModelResponse, request: ModelRequ
 
 
 def _count_wait(call: EnforcedCall, sent: float) -> None:
-    """Count the time since the request was sent as the vendor's."""
-    calls = call.asked.calls
+    """Add the time since the request was sent to the vendor's time."""
+    calls = call.request.calls
     if calls is not None:
         calls.waited_seconds += time.monotonic() - sent
 
@@ -207,13 +207,16 @@ async def run_async(
     streaming: bool = False,
     limit: float | None = None,
 ) -> Outcome:
-    """`run`, for event loops: large answers and schemas are judged off them; each call may take `limit` seconds."""
+    """Do the same as `run` on an event loop.
+
+    Large answers and schemas are judged in a thread; each request may take `limit` seconds.
+    """
     heavy, heavy_start = _is_heavy(request, plan)
     begin = functools.partial(start, request, plan, judged=judged, streaming=streaming, limit=limit)
     call = await off_loop(begin) if heavy_start else begin()
     while call.outcome is None:
         sent = time.monotonic()
-        if call.asked.beside:
+        if call.request.beside:
             await _answer_parts_async(call, model.complete, limit)
             _count_wait(call, sent)
             continue
@@ -224,9 +227,9 @@ async def run_async(
             if model.stream is not None:
                 reader = await off_loop(call.reader) if heavy and plan.guard.watches else call.reader()
             if model.stream is None or reader is None:
-                answer = model.complete(call.asked)
+                answer = model.complete(call.request)
             else:
-                answer = _read_async(model.stream(call.asked, reader), reader)
+                answer = _read_async(model.stream(call.request, reader), reader)
             if limit is None:
                 response = await answer
             else:
@@ -251,13 +254,14 @@ async def run_stream(
     mode: Mode = "auto",
     opened: OpenStream | None = None,
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
-    """Chunks of the answer as they become certain; the outcome, as soon as there is one; then the last chunks.
+    """Yield chunks of the answer as they become certain, then the outcome, then the last chunks.
 
-    What can no longer become valid ends the call to the model at once. What follows the JSON is read to its end: it may
-    supersede the JSON. The request is then retried behind the open stream, as it is after a stream that broke off.
-    What has been released stays: an answer that does not begin with it is invalid. What the sink of `opened` takes, as
-    soon as it is certain, is not given here. With the same `opened`, another model continues where the one before it
-    failed.
+    An answer that can no longer become valid ends the call to the model at once. Text after the JSON is read to its
+    end, because it may supersede the JSON. The request is then retried behind the open stream, as it is after a stream
+    that broke off. Released text is never retracted: an answer that does not begin with it is invalid.
+
+    Chunks that the sink of `opened` accepts are not yielded. With the same `opened`, another model continues where a
+    failed one stopped.
     """
     plan = await planned()
     heavy, heavy_start = _is_heavy(request, plan)
@@ -265,12 +269,12 @@ async def run_stream(
     begin = functools.partial(start, request, plan, streaming=True, release=release, opened=opened)
     call = await off_loop(begin) if heavy_start else begin()
     while call.outcome is None:
-        if call.asked.beside:
+        if call.request.beside:
             await _answer_parts_async(call, functools.partial(_read_whole_async, source), None)
             continue
         try:
             reader = await off_loop(call.read) if heavy else call.read()
-            batches = source(call.asked, reader)
+            batches = source(call.request, reader)
             try:
                 async for certain in batches:
                     if certain:
@@ -278,7 +282,7 @@ async def run_stream(
                     if reader.stopped:
                         break
             except (TruncatedError, UpstreamError):
-                # What breaks off after the last bracket takes nothing away.
+                # Breaking off after the last bracket loses nothing.
                 if not reader.complete:
                     raise
                 reader.break_off()
@@ -304,15 +308,15 @@ def run_stream_blocking(
     mode: Mode = "auto",
     opened: OpenStream | None = None,
 ) -> Generator[CompletionChunk | Outcome, None, None]:
-    """`run_stream`, blocking and chunk by chunk."""
+    """Do the same as `run_stream`, blocking and chunk by chunk."""
     call = start(request, plan, streaming=True, release=_release(request, plan, mode), opened=opened)
     while call.outcome is None:
-        if call.asked.beside:
+        if call.request.beside:
             _answer_parts(call, lambda each: fold_chunks(source(each)))
             continue
         try:
             reader = call.read()
-            chunks = source(call.asked)
+            chunks = source(call.request)
             try:
                 for chunk in chunks:
                     yield from reader.push((chunk,)) or ()
@@ -335,7 +339,7 @@ def run_stream_blocking(
 
 
 def _release(request: ModelRequest, plan: Plan, mode: Mode) -> Release:
-    """What of a streamed answer is released before its end."""
+    """Return which parts of a streamed answer are released before its end."""
     evidence = plan.evidence
     if mode == "buffer" or (evidence is not None and (evidence.samples or evidence.require_grounded)):
         return NOTHING_EARLY
@@ -346,12 +350,12 @@ def _release(request: ModelRequest, plan: Plan, mode: Mode) -> Release:
         size = len(spec.text or json_text(spec.schema))
     answer = plan.schema is not None and plan.on_failure != "raw" and size <= MOST_FOLLOWED
     if mode == "auto" and (plan.validators or (plan.guard.watches and plan.strategy is OutputStrategy.PROMPTED)):
-        answer = False  # whether it is accepted, only the caller's own check of the whole decides
+        answer = False  # only the caller's own check of the whole answer decides whether it is accepted
     return Release(answer or bool(request.tools), answer, after_prose=mode == "live")
 
 
 def _read(chunks: Iterator[CompletionChunk], reader: EnforcedStream) -> ModelResponse:
-    """The answer, read piece by piece and no further than it is wanted."""
+    """Return the answer, read piece by piece and only as far as it is needed."""
     try:
         for chunk in chunks:
             reader.push((chunk,))
@@ -376,14 +380,14 @@ async def _read_async(
 
 
 async def _close(batches: AsyncGenerator[Sequence[CompletionChunk], None]) -> None:
-    """An answer that was left off early ends with its connection."""
+    """Close the connection of an answer that was not read to its end."""
     with contextlib.suppress(SlipformError):
         await batches.aclose()
 
 
 @contextlib.asynccontextmanager
 async def _time_limit(seconds: float) -> AsyncIterator[None]:
-    """Raises `UpstreamTimeout` when what is inside takes longer; a transport's own limit speaks first."""
+    """Raise `UpstreamTimeout` if the block takes longer; a transport's own limit fires first."""
     try:
         async with asyncio.timeout(seconds + _GRACE):
             yield

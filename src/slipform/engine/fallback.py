@@ -1,4 +1,4 @@
-"""Try the models of a fallback list one after the other, until one can answer."""
+"""Try the models of a fallback list in order until one can answer."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _log = logging.getLogger("slipform.calls")
 
 
 def should_try_next(error: SlipformError) -> bool:
-    """Whether another model may do better: not when the request itself is at fault, and not after a model's refusal.
+    """Whether another model may succeed: not if the request itself is invalid, and not after a model's refusal.
 
-    Models differ in how long a prompt they take, and in what their vendors' filters let through.
+    Models differ in their context sizes, and vendors in their content filters.
 
     >>> should_try_next(UpstreamError("The server is down")), should_try_next(UpstreamRequestError("No such field"))
     (True, False)
@@ -55,40 +55,40 @@ _TOO_LARGE: Final = 413
 
 
 def call_count(request: ModelRequest, options: Options) -> CallCount:
-    """What counts the calls of a request: its own where it belongs to a conversation, else a new one."""
+    """Return the call counter of a request: its conversation's if it belongs to one, else a new one."""
     if request.calls is not None:
         return request.calls
     return CallCount(options.budget.calls)
 
 
 class FallbackList:
-    """The models of one request: which is asked now, and what those before it have spent."""
+    """The models of one request: the current one, and the attempts of those that failed."""
 
     def __init__(
         self, router: Router, models: str | Sequence[str], calls: CallCount, frame: RequestFrame | None = None
     ) -> None:
-        """Raises `UnknownModelError` when one of several names is not known."""
+        """Raise `UnknownModelError` if one of several names is unknown."""
         self._frame: Final = frame
         self._router: Final = router
         self._models: Final = router.targets(models)
         self.calls: Final = calls
         self.before = Report()
-        """The attempts of the models that could not answer."""
+        """The attempts of the models that failed."""
         self._failed: list[dict[str, Any]] = []
 
     def route(self) -> ModelRoute:
-        """The model to ask; raises `UnknownModelError`."""
+        """Return the route of the current model; raises `UnknownModelError`."""
         return find_route(self._router, self._models[len(self._failed)].model, self._frame)
 
-    def aimed(self, request: ModelRequest, route: ModelRoute) -> ModelRequest:
-        """The request to this model, counted here, with the defaults of its alias."""
+    def for_model(self, request: ModelRequest, route: ModelRoute) -> ModelRequest:
+        """Return the request for this model, with the call counter and the defaults of the model's alias."""
         request = request.replace(model=route.name, calls=self.calls)
         for defaults in self._models[len(self._failed)].defaults:
             request = defaults.apply(request)
         return request
 
     def failed(self, error: SlipformError, *, may_move: bool = True) -> None:
-        """The model cannot answer: afterwards the next one is to be asked; raises the error where none may be."""
+        """Move to the next model after a failure; raises the error if there is none, or `may_move` forbids it."""
         name = self._models[len(self._failed)].model
         more = len(self._failed) + 1 < len(self._models)
         self._failed.append({"model": name, "code": error.code, "message": error_fields(error)["message"]})
@@ -106,7 +106,7 @@ class FallbackList:
 
 
 def joined(before: Report, report: object) -> Report:
-    """The attempts of both; the warnings of the later one, which is the answer's own."""
+    """Return a report with the attempts of both, and the warnings of the later one, which has the answer."""
     if not isinstance(report, Report):
         return before
     return report.replace(
@@ -117,7 +117,7 @@ def joined(before: Report, report: object) -> Report:
 
 
 def with_report_of(before: Report, outcome: Outcome) -> Outcome:
-    """The outcome, with the attempts of the models before in its report."""
+    """Return the outcome with the attempts of earlier models in its report."""
     if not before.fallbacks:
         return outcome
     return Outcome(outcome.value, outcome.text, outcome.response, joined(before, outcome.report), outcome.typed)
@@ -130,7 +130,7 @@ def _is_always_allowed() -> bool:
 def run_first(
     models: FallbackList, ask: Callable[[ModelRoute], T], may_move: Callable[[], bool] = _is_always_allowed
 ) -> T:
-    """What `ask` gives for the first model that can answer; it moves on only while `may_move` says so."""
+    """Return the result of `ask` for the first model that can answer, moving on only while `may_move` allows it."""
     while True:
         try:
             return ask(models.route())
@@ -141,7 +141,7 @@ def run_first(
 async def run_first_async(
     models: FallbackList, ask: Callable[[ModelRoute], Awaitable[T]], may_move: Callable[[], bool] = _is_always_allowed
 ) -> T:
-    """`run_first`, for event loops."""
+    """Do the same as `run_first` on an event loop."""
     while True:
         try:
             return await ask(models.route())
@@ -150,11 +150,12 @@ async def run_first_async(
 
 
 async def stream_first(
-    models: FallbackList, ask: Callable[[ModelRoute], AsyncGenerator[T, None]], *, goes_on: bool = False
+    models: FallbackList, ask: Callable[[ModelRoute], AsyncGenerator[T, None]], *, may_continue: bool = False
 ) -> AsyncGenerator[T, None]:
-    """Yield the pieces of the first model that can answer; it moves on only before the first, or if that `goes_on`.
+    """Yield the pieces of the first model that can answer.
 
-    An outcome among the pieces has the attempts of all models in its report.
+    It moves on only before the first piece; with `may_continue`, also after it. An outcome among the pieces has the
+    attempts of all models in its report.
     """
     while True:
         left = False
@@ -164,15 +165,15 @@ async def stream_first(
                     left = True
                     yield cast("T", with_report_of(models.before, piece)) if isinstance(piece, Outcome) else piece
         except SlipformError as error:
-            models.failed(error, may_move=goes_on or not left)
+            models.failed(error, may_move=may_continue or not left)
         else:
             return
 
 
 class FallbackCall:
-    """An `EnforcedCall` whose attempts go over a list of models, for callers that show an answer while it grows.
+    """An `EnforcedCall` over a list of models, for callers that show an answer while it grows.
 
-    It moves on whatever has been shown, because those streams start again with every attempt, and say so.
+    It moves on even after text was shown, because these streams restart with every attempt and notify their reader.
     """
 
     def __init__(
@@ -191,38 +192,38 @@ class FallbackCall:
         self._start()
 
     @property
-    def asked(self) -> ModelRequest:
+    def request(self) -> ModelRequest:
         """The request to send next, until the call has an outcome."""
-        return self._call.asked
+        return self._call.request
 
     @property
     def attempt(self) -> int:
-        """Which attempt is being read, counted from 1 over all models."""
+        """The number of the current attempt, counted from 1 over all models."""
         return self._earlier + self._call.attempt
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended, with the attempts of all models."""
+        """The outcome, with the attempts of all models."""
         outcome = self._call.outcome
         if outcome is None:
             return None
         return with_report_of(self._listed.before, outcome)
 
     def stream(self) -> Iterator[CompletionChunk]:
-        """Send what is asked, blocking: the pieces of the answer."""
-        return self._route.stream(self.asked)
+        """Send the request, blocking; return the pieces of the answer."""
+        return self._route.stream(self.request)
 
     def stream_async(self) -> AsyncIterator[CompletionChunk]:
-        """Send what is asked: the pieces of the answer."""
-        return self._route.stream_async(self.asked)
+        """Send the request; return the pieces of the answer."""
+        return self._route.stream_async(self.request)
 
     def answers(self) -> ModelResponse:
-        """Send the requests that are asked side by side, blocking: their answers."""
-        return answers(self._route.complete, self.asked)
+        """Send the requests of the parts concurrently, blocking; return their answers as one response."""
+        return answers(self._route.complete, self.request)
 
     def answers_async(self) -> Coroutine[Any, Any, ModelResponse]:
-        """The same for event loops."""
-        return answers_async(self._route.complete_async, self.asked)
+        """Send the requests of the parts concurrently; return their answers as one response."""
+        return answers_async(self._route.complete_async, self.request)
 
     def answer(self, response: ModelResponse) -> None:
         """Judge this answer; see `EnforcedCall.answer`."""
@@ -245,7 +246,7 @@ class FallbackCall:
 
     def _start(self) -> None:
         self._route = self._listed.route()
-        request = self._listed.aimed(self._request, self._route)
+        request = self._listed.for_model(self._request, self._route)
         self.plan = self._route.plan(request, self._options, self._schema)
         self._call = start(request, self.plan, streaming=True)
 
@@ -257,11 +258,11 @@ def respond(
     options: Options,
     schema: Schema[Any] | None = None,
 ) -> Outcome:
-    """The outcome of this request from the first of these models that can answer."""
+    """Return the outcome of this request from the first of these models that can answer."""
     listed = FallbackList(router, models, call_count(request, options))
 
     def ask(route: ModelRoute) -> Outcome:
-        addressed = listed.aimed(request, route)
+        addressed = listed.for_model(request, route)
         return with_report_of(listed.before, run(addressed, route.plan(addressed, options, schema), route.blocking))
 
     return run_first(listed, ask)
@@ -274,11 +275,11 @@ async def respond_async(
     options: Options,
     schema: Schema[Any] | None = None,
 ) -> Outcome:
-    """`respond`, for event loops."""
+    """Do the same as `respond` on an event loop."""
     listed = FallbackList(router, models, call_count(request, options))
 
     async def ask(route: ModelRoute) -> Outcome:
-        addressed = listed.aimed(request, route)
+        addressed = listed.for_model(request, route)
         plan = await route.plan_async(addressed, options, schema)
         return with_report_of(listed.before, await run_async(addressed, plan, route.awaited))
 
@@ -294,17 +295,17 @@ def respond_batches(
     sink: ChunkSink | None = None,
     schema: Schema[Any] | None = None,
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
-    """The pieces of `run_stream` from the first of these models that can answer."""
+    """Yield the pieces of `run_stream` from the first of these models that can answer."""
     listed = FallbackList(router, models, call_count(request, options))
     opened = OpenStream(sink)
 
     def ask(route: ModelRoute) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
-        addressed = listed.aimed(request, route)
+        addressed = listed.for_model(request, route)
         return run_stream(
             addressed, partial(route.plan_async, addressed, options, schema), route.batches_async, mode, opened
         )
 
-    return stream_first(listed, ask, goes_on=True)
+    return stream_first(listed, ask, may_continue=True)
 
 
 def respond_chunks(
@@ -315,12 +316,12 @@ def respond_chunks(
     mode: Mode = "auto",
     schema: Schema[Any] | None = None,
 ) -> Generator[CompletionChunk | Outcome, None, None]:
-    """`respond_batches`, blocking and chunk by chunk."""
+    """Do the same as `respond_batches`, blocking and chunk by chunk."""
     listed = FallbackList(router, models, CallCount(options.budget.calls))
     opened = OpenStream()
     while True:
         route = listed.route()
-        addressed = listed.aimed(request, route)
+        addressed = listed.for_model(request, route)
         try:
             for piece in run_stream_blocking(
                 addressed, route.plan(addressed, options, schema), route.stream, mode, opened

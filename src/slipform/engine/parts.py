@@ -1,4 +1,4 @@
-"""Plan the parts in which a wide schema is asked for: `split_plan`."""
+"""Plan the parts in which a wide schema is requested: `split_plan`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from slipform.schema.splitting import SchemaPart, can_split, halve_schema, split
 _Planner: TypeAlias = Callable[[ModelRequest, Options], Plan]
 
 _NARROW: Final = 500
-"""Bytes of a schema that no vendor refuses as too large."""
+"""Bytes of a schema that every vendor accepts."""
 _MOST_HALVINGS: Final = 3
-"""How often what was refused is halved; a part that is refused after that goes another way, as a whole does."""
+"""How often a refused schema is halved; a part refused after that falls back to other strategies, as a whole does."""
 
 
 def split_plan(
     request: ModelRequest, options: Options, provider: HttpProvider, plan_part: _Planner, halvings: int = 0
 ) -> SplitPlan | None:
-    """Plan how a schema is asked for in parts on the native channel; None where it has none, or needs none.
+    """Plan how a schema is requested in parts on the native channel; None if that is impossible or unnecessary.
 
-    Parts are asked for at once where the vendor's limits exclude the whole, or where the vendor has refused it before.
+    Parts are requested at once if the vendor's limits exclude the whole, or the vendor has refused it before.
     """
     whole = request.response_format
     if whole is None or whole.strategy is not OutputStrategy.AUTO or halvings > _MOST_HALVINGS:
@@ -39,7 +39,7 @@ def split_plan(
         return None
 
     def planned(parts: Sequence[SchemaPart]) -> tuple[PartPlan, ...]:
-        own = dataclasses.replace(options, validators=(), split="never")  # validators are for the whole
+        own = dataclasses.replace(options, validators=(), split="never")  # validators check the whole answer
         plans: list[PartPlan] = []
         for number, part in enumerate(parts, 1):
             response_format = _part_format(whole, number, part.document)

@@ -1,4 +1,4 @@
-"""Resolve the model that answers a call, once for all attempts, and plan what its answers must satisfy."""
+"""Resolve the model of a call, once for all attempts, and plan the requirements on its answers."""
 
 from __future__ import annotations
 
@@ -36,42 +36,42 @@ _STRENGTH = (OutputStrategy.PROMPTED, OutputStrategy.TOOL, OutputStrategy.NATIVE
 
 
 class ModelRoute:
-    """Where one call goes: who answers for the name it asks for. Made when the call comes in, and carried along."""
+    """The route of one call: the provider and model behind the requested name. Created when the call arrives."""
 
     __slots__ = ("full_name", "model", "name", "price_list_id", "provider", "router")
 
     def __init__(self, router: Router, name: str) -> None:
-        """Raises `UnknownModelError`; an empty name is the default model."""
+        """Raise `UnknownModelError`; an empty name is the default model."""
         self.router: Final = router
         self.name: Final = name
-        """As it was asked for; the requests of the call carry it."""
+        """The requested name, as the requests of the call carry it."""
         self.provider, self.model = router.resolve(name)
         self.full_name: Final = f"{self.provider.name}/{self.model}"
         self.price_list_id: Final = price_list(self.provider)
-        """The provider's id in the list of prices; empty where that has none."""
+        """The provider's id in the price list; empty if it is not listed."""
 
     @property
     def blocking(self) -> Model:
-        """What sends its requests, for `engine.drive`."""
+        """Sends its requests, blocking; used by `engine.drive`."""
         return Model(self.complete, self.stream)
 
     @property
     def awaited(self) -> AsyncModel:
-        """The same for event loops."""
+        """Sends its requests on an event loop; used by `engine.drive`."""
         return AsyncModel(self.complete_async, self.batches_async)
 
     def complete(self, request: ModelRequest) -> ModelResponse:
-        """A whole answer, blocking."""
+        """Return a whole answer, blocking."""
         provider, request = self._addressed(request)
         return provider.complete(request)
 
     def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
-        """An answer piece by piece, blocking."""
+        """Return an answer piece by piece, blocking."""
         provider, request = self._addressed(request)
         return provider.stream(request)
 
     def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
-        """A whole answer."""
+        """Return a whole answer."""
         provider = self.provider
         if request.model == self.name and type(provider) is HttpProvider:
             self.count_call(request.calls)
@@ -80,18 +80,18 @@ class ModelRoute:
         return provider.complete_async(request)
 
     def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
-        """An answer piece by piece."""
+        """Return an answer piece by piece."""
         provider, request = self._addressed(request)
         return provider.stream_async(request)
 
     def batches_async(self, request: ModelRequest, sink: ChunkSink) -> AsyncGenerator[Sequence[CompletionChunk], None]:
-        """An answer into a sink, which gets the chunks that arrived together as soon as they have."""
+        """Send the answer to a sink; chunks that arrived together are passed on together."""
         provider, request = self._addressed(request)
         return provider.batches_async(request, sink)
 
     def _addressed(self, request: ModelRequest) -> tuple[Provider, ModelRequest]:
-        """Who is sent this request, under the provider's own name for the model; counted as a call."""
-        route = self if request.model == self.name else ModelRoute(self.router, request.model)  # a formatter's
+        """Return the provider and its request, with its own name for the model; counts the call."""
+        route = self if request.model == self.name else ModelRoute(self.router, request.model)  # the formatter's model
         route.count_call(request.calls)
         return route.provider, request.replace(model=route.model)
 
@@ -103,14 +103,13 @@ class ModelRoute:
             calls.add(self.full_name)
 
     def price(self, prices: Mapping[str, Price]) -> AnyPrice | None:
-        """What its model costs: by these prices, else by the list that ships with slipform."""
+        """Return the price of the model: from these prices, else from the list that ships with slipform."""
         return find_price(prices, self.full_name, self.price_list_id)
 
     def plan(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
-        """How the answer to a request for this model is to be enforced, by what the model can do.
+        """Return the plan for a request to this model, based on the model's capabilities.
 
-        `schema` is the request's own, where the caller has it: with a Python type behind it, whose validators count
-        too.
+        `schema` is the request's own, if the caller has it: it may have a Python type, whose validators also count.
         """
         if (wanted_evidence := options.evidence) is not None:
             plan = self.plan(request, dataclasses.replace(options, evidence=None), schema)
@@ -121,7 +120,7 @@ class ModelRoute:
             return frame_plan
         version = self._version
         plan = self._uncached_plan(request, options, schema)
-        if request.frame is not None and schema is None and version is not None and _hangs_on_request(options):
+        if request.frame is not None and schema is None and version is not None and _depends_on_request_only(options):
             request.frame.keep((self, options.keep_text), _CachedPlan(options, plan, version))
         return plan
 
@@ -129,9 +128,9 @@ class ModelRoute:
         response_format = request.response_format
         provider = self.provider
         shape = schema or _text_of(response_format)
-        if response_format is None or shape is None or not _keeps(request, options):
+        if response_format is None or shape is None or not _is_cacheable(request, options):
             return _planned(self, request, options, schema, self._capabilities(request, schema))
-        speaker = self._speaker(response_format)
+        speaker = self._codec_key(response_format)
         key = (shape, response_format.strategy, response_format.strict, speaker, _provider_guard(provider))
         cached = _PLANS.get(key)
         if cached is None or (cached.options is not options and cached.options != options):
@@ -141,7 +140,7 @@ class ModelRoute:
         return cached.plan
 
     def find_plan(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan | None:
-        """The plan of an earlier request of the same frame, while the provider has not changed."""
+        """Return the plan of an earlier request of the same frame, while the provider has not changed."""
         if request.frame is None or schema is not None or options.evidence is not None:
             return None
         cached = request.frame.find((self, options.keep_text))
@@ -151,11 +150,11 @@ class ModelRoute:
 
     @property
     def _version(self) -> Version | None:
-        """What changes when plans are to be rebuilt; None where that is unknown."""
+        """Return the provider's version, on whose change plans are rebuilt; None if it is unknown."""
         return getattr(self.provider, "version", None)
 
-    def _speaker(self, response_format: ResponseFormat | None) -> BoundCodec | Capabilities:
-        """Return the key of a model's plans, which changes with every downgrade."""
+    def _codec_key(self, response_format: ResponseFormat | None) -> BoundCodec | Capabilities:
+        """Return the key of the model's plans; it changes with every recorded downgrade."""
         if response_format is None or not isinstance(self.provider, HttpProvider):
             return self.provider.capabilities(self.model)
         return self.provider.codec_for(self.model, response_format)
@@ -164,18 +163,18 @@ class ModelRoute:
         if request.response_format is None or not isinstance(self.provider, HttpProvider):
             return self.provider.capabilities(self.model)
         if schema is None:
-            wanted_schema(request)  # refuses what is not a schema, before anything is made of it
+            wanted_schema(request)  # raises for an invalid schema before anything is built from it
         return self.provider.capabilities_for(request.replace(model=self.model))
 
     async def plan_async(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
-        """`plan`, with large schemas compiled off the event loop."""
+        """Do the same as `plan`, compiling large schemas off the event loop."""
         if is_heavy(request) and self.find_plan(request, options, schema) is None:
             return await off_loop(self.plan, request, options, schema)
         return self.plan(request, options, schema)
 
 
 def find_route(router: Router, name: str, frame: RequestFrame | None) -> ModelRoute:
-    """Where requests for this name go, looked up once for those of a frame; raises `UnknownModelError`."""
+    """Return the route for this name, looked up once for the requests of a frame; raises `UnknownModelError`."""
     if frame is None:
         return ModelRoute(router, name)
     key = ("route", name)
@@ -183,18 +182,18 @@ def find_route(router: Router, name: str, frame: RequestFrame | None) -> ModelRo
     if isinstance(cached, ModelRoute) and cached.router is router:
         return cached
     route = ModelRoute(router, name)
-    if isinstance(route.provider, HttpProvider):  # others may serve other models from one call to the next
+    if isinstance(route.provider, HttpProvider):  # other routers may resolve names differently on every call
         frame.keep(key, route)
     return route
 
 
 def plan_for(router: Router, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan:
-    """The plan for a request that no route was made for; see `ModelRoute.plan`."""
+    """Return the plan for a request without a route; see `ModelRoute.plan`."""
     return ModelRoute(router, request.model).plan(request, options, schema)
 
 
 def _text_of(response_format: ResponseFormat | None) -> tuple[str, bytes] | None:
-    """Name and text of a shape that cannot change."""
+    """Return name and text of an immutable response format."""
     spec = None if response_format is None else response_format.json_schema
     if spec is None or spec.text is None:
         return None
@@ -203,30 +202,30 @@ def _text_of(response_format: ResponseFormat | None) -> tuple[str, bytes] | None
 
 @dataclass(frozen=True, slots=True)
 class _CachedPlan:
-    """A plan, and the options it was made of; a call with its own options builds a new one."""
+    """A plan and the options it was built from; a call with different options builds a new one."""
 
     options: Options
     plan: Plan
     version: Version | None = None
-    """Of the provider it was made for."""
+    """The version of the provider it was built for."""
 
 
 _PlanKey: TypeAlias = tuple[
     Schema[Any] | tuple[str, bytes], OutputStrategy, bool, BoundCodec | Capabilities, Guard | None
 ]
 _PLANS = BoundedCache[_PlanKey, _CachedPlan]("plans", entries=128, max_bytes=32_000_000)
-"""By shapes that cannot change (a `Schema`, or the name and text of a cached format), and by the model and how it
-is asked: an endpoint has one codec for what a model can do after all its downgrades."""
+"""Plans by immutable response formats (a `Schema`, or the name and text of a cached format) and by the model's codec
+key, which changes with every downgrade."""
 
 
-def _hangs_on_request(options: Options) -> bool:
-    """Whether a plan hangs on nothing but the request, options and capabilities: not on the router."""
+def _depends_on_request_only(options: Options) -> bool:
+    """Whether a plan depends only on the request, options and capabilities: not on the router."""
     return not options.formatter
 
 
-def _keeps(request: ModelRequest, options: Options) -> bool:
-    """Whether the plan hangs on nothing but shape, options and capabilities: on no tools, no guard, no router."""
-    if request.tools or not _hangs_on_request(options):
+def _is_cacheable(request: ModelRequest, options: Options) -> bool:
+    """Whether a plan depends only on response format, options and capabilities: not on tools, guard or router."""
+    if request.tools or not _depends_on_request_only(options):
         return False
     return not request.extra or Guard.of(request.extra, options.guard) is options.guard
 
@@ -270,7 +269,7 @@ def _planned(
 
 
 def _split_plan(route: ModelRoute, request: ModelRequest, options: Options) -> SplitPlan | None:
-    """Plan how a wide schema is asked for in parts; None where the caller wants what belongs to one whole answer."""
+    """Plan how a wide schema is requested in parts; None if the caller wants features of one whole answer."""
     is_one_answer = bool(request.tools) or options.on_failure == "raw" or Guard.of(request.extra, options.guard).watches
     if options.split == "never" or is_one_answer or not isinstance(route.provider, HttpProvider):
         return None
@@ -284,20 +283,20 @@ def _plan_part(route: ModelRoute, name: str, request: ModelRequest, options: Opt
 
 
 def _provider_guard(provider: Provider) -> Guard | None:
-    """Return the guards that a provider was made with; None for one whose decoding cannot be guarded."""
+    """Return the guards that a provider was created with; None if its decoding cannot be guarded."""
     guard: Guard | None = getattr(provider, "guard", None)
     return guard
 
 
 def _default_guard(options: Options, provider_guard: Guard | None) -> Guard:
-    """Return the guards of a call that sets none itself: those of its options, else those of its provider."""
+    """Return the guards of a call that sets none: those of its options, else those of its provider."""
     if provider_guard is None or options.guard != Guard():
         return options.guard
     return provider_guard
 
 
 def _check_price(route: ModelRoute, options: Options) -> None:
-    """Raise `ConfigError` where money is bounded and the model's price is not known: it would not be bounded."""
+    """Raise `ConfigError` if money is limited and the model's price is unknown: the limit would have no effect."""
     name = f"{route.provider.name}/{route.model}"
     if not is_known(route.price(options.prices)):
         raise ConfigError(
@@ -308,29 +307,29 @@ def _check_price(route: ModelRoute, options: Options) -> None:
 
 
 def price_list(provider: Provider) -> str:
-    """Return the provider's id in the list of prices that ships with slipform; empty where that has none."""
+    """Return the provider's id in the price list that ships with slipform; empty if it is not listed."""
     listed: str = getattr(provider, "price_list", "")
     return listed
 
 
 def named_price(prices: Mapping[str, Price], router: Router, name: str) -> AnyPrice | None:
-    """Return what the model `provider/model` of a router costs."""
+    """Return the price of the model `provider/model` of a router."""
     provider = router.providers.get(name.partition("/")[0])
     return find_price(prices, name, "" if provider is None else price_list(provider))
 
 
 def model_price(prices: Mapping[str, Price], provider: Provider, model: str) -> AnyPrice | None:
-    """Return what a model of a provider costs: by these prices, else by the list that ships with slipform."""
+    """Return the price of a provider's model: from these prices, else from the list that ships with slipform."""
     return find_price(prices, f"{provider.name}/{model}", getattr(provider, "price_list", ""))
 
 
 def is_enforced(request: ModelRequest, *, tools: bool) -> bool:
-    """Whether the answer has a schema; `tools` says whether the arguments of tool calls are."""
+    """Whether the answer has a schema; `tools` says whether the arguments of tool calls are enforced."""
     return request.response_format is not None or request.json_mode or (tools and bool(request.tools))
 
 
 def wanted_schema(request: ModelRequest) -> Schema[Any] | None:
-    """What the text of the answer is validated against: the requested schema, any object in JSON mode, or nothing."""
+    """Return the schema of the answer's text: the requested one, any object in JSON mode, or None."""
     if request.response_format is not None:
         return cached_schema(request.response_format.json_schema)
     return _any_object() if request.json_mode else None
@@ -342,23 +341,23 @@ def _any_object() -> Schema[Any]:
 
 
 def enforced_tools(request: ModelRequest, options: Options) -> dict[str, Schema[Any]]:
-    """What each tool's arguments are validated against; a Python function's types and their validators count too."""
+    """Return the schema of each tool's arguments; the types and validators of Python functions count, too."""
     if options.tools != "enforce":
         return {}
     schemas = {
         tool.name: Schema(tool.name, tool.parameters) if tool.signature is None else tool.signature.arguments
         for tool in request.tools
     }
-    if len(schemas) < len(request.tools):  # two namespaces may have tools of one name: a call can be of either
+    if len(schemas) < len(request.tools):  # two namespaces may have tools of one name: a call may belong to either
         counts = Counter(tool.name for tool in request.tools)
         schemas |= {name: Schema(name, {"type": "object"}) for name, count in counts.items() if count > 1}
     return schemas
 
 
 def requires_call(request: ModelRequest, options: Options) -> tuple[str, ...]:
-    """The names of the tools of which the model must call one; empty where it may answer without a call.
+    """Return the names of the tools of which the model must call one; empty if it need not call any.
 
-    Empty also where calls are not enforced: an answer without one is not a failure then.
+    Also empty if calls are not enforced: then an answer without one is not a failure.
     """
     if options.tools != "enforce":
         return ()
@@ -374,7 +373,7 @@ def requires_call(request: ModelRequest, options: Options) -> tuple[str, ...]:
 def _channel(
     capabilities: Capabilities, strategy: OutputStrategy, options: Options
 ) -> tuple[OutputStrategy, tuple[OutputStrategy, ...], Wording]:
-    """The strategy, the stronger ones this model also has, and how the prompt is worded."""
+    """Return the strategy, the stronger strategies this model supports, and the wording of the prompt."""
     chosen = capabilities.auto_strategy if strategy is OutputStrategy.AUTO else strategy
     has = {OutputStrategy.NATIVE: capabilities.native, OutputStrategy.TOOL: capabilities.forced_tool}
     stronger = tuple(each for each in _STRENGTH[_STRENGTH.index(chosen) + 1 :] if has[each])
@@ -395,13 +394,13 @@ def _formatter(route: ModelRoute, options: Options) -> Formatter | None:
     if named is None:
         return None
     provider, upstream = route.router.resolve(named)
-    shows = dataclasses.replace(options, schema_shown=False)  # the caller's messages are not what it is sent
+    shows = dataclasses.replace(options, schema_shown=False)  # the formatter does not receive the caller's messages
     strategy, _, wording = _channel(provider.capabilities(upstream), OutputStrategy.AUTO, shows)
     return Formatter(named, strategy, wording)
 
 
 def _embedded(route: ModelRoute) -> str | None:
-    """The embedded model, where its weights are here already and another model is asked."""
+    """Return the embedded model if its weights are present and it is not the model of this route."""
     try:
         provider, _ = route.router.resolve(LOCAL)
     except SlipformError:

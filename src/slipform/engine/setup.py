@@ -40,7 +40,7 @@ LOCAL = "local"
 
 
 def options_of(settings: Settings) -> Options:
-    """Return the enforcement that a configuration asks for: each setting goes where its `Into` says."""
+    """Return the options of a configuration; the `Into` of each setting names its target."""
     from slipform.settings_block import Into
 
     changes: dict[str, Any] = {"keep_text": settings.server.debug_traces, "prices": settings.own_prices}
@@ -61,7 +61,7 @@ def router_of(
     keyless: bool = False,
     downgrades: DowngradeStore | None = None,
 ) -> Router:
-    """The providers of a configuration: the embedded model, those named, and those whose key is in the environment.
+    """Return the configured providers: the embedded one, the named ones, and those with a key in the environment.
 
     `retries` says how their calls are repeated when the network or a vendor fails. `keyless` adds the local servers
     that need no key, such as Ollama; not for the proxy, whose callers must not reach what its operator did not name.
@@ -100,7 +100,7 @@ def local_models() -> ModelStore:
 
 
 def alias_targets(settings: Settings) -> dict[str, str | Sequence[str | ModelTarget]]:
-    """The aliases of a configuration, with the weights and the defaults of their models."""
+    """Return the aliases of a configuration, with the weights and the defaults of their models."""
     targets: dict[str, str | Sequence[str | ModelTarget]] = {}
     for alias, target in settings.model_aliases.items():
         where = f"model_aliases.{alias}"
@@ -121,7 +121,7 @@ _NOT_DEFAULTS = ("model", "messages", "stream", "tools", "tool_choice", "respons
 
 
 def _defaults(fields: Mapping[str, Any], where: str) -> tuple[RequestDefaults, ...]:
-    """What requests get that do not say it themselves, read as fields of Chat Completions."""
+    """Return the defaults for requests that do not set these fields, read as fields of Chat Completions."""
     if not fields:
         return ()
     if wrong := next((name for name in _NOT_DEFAULTS if name in fields), None):
@@ -140,7 +140,7 @@ def _defaults(fields: Mapping[str, Any], where: str) -> tuple[RequestDefaults, .
 
 
 def default_router(settings: Settings | None = None) -> Router:
-    """The providers of these settings, or of the configuration that is found."""
+    """Return the providers of these settings, or of the configuration that is found."""
     if settings is None:
         from slipform.config import load_settings
 
@@ -151,7 +151,7 @@ def default_router(settings: Settings | None = None) -> Router:
 def _transport(
     name: str, provider_settings: ProviderSettings | None, redis: Redis | None, api: str
 ) -> Transport | None:
-    """What sends a configured provider's requests; None for the usual one."""
+    """Return the transport of a configured provider; None for the default one."""
     if provider_settings is None and redis is None:
         return None
     from slipform.config import ProviderSettings
@@ -187,7 +187,7 @@ def _transport(
 
 
 def _row(provider_settings: ProviderSettings) -> dict[str, Any]:
-    """A provider of the configuration as a row for the catalogue."""
+    """Return a configured provider as a row of the catalogue."""
     pinned = {} if provider_settings.strategy == "auto" else {"strategy": provider_settings.strategy}
     row = {
         "extends": provider_settings.kind,

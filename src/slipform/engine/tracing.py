@@ -1,12 +1,12 @@
 """Record the spans and the log line of a call.
 
 One CLIENT span per model call, named by the GenAI conventions; on the proxy, one SERVER span per request above them.
-The application's own import is looked up, so that slipform neither needs the library nor pays for loading it. Words of
-prompts and answers are not part of any span.
+The application's own import is looked up, so that slipform neither needs the library nor pays for loading it. Spans do
+not contain the text of prompts or answers.
 
-Names of models, errors of vendors and the like are written by strangers. A value with a blank, `=` or a quote is put in
-quotes; control characters, line ends of every kind and marks that change the direction of text are escaped; what is
-long is cut.
+Names of models, errors of vendors and similar values are untrusted. A value with a blank, `=` or a quote is quoted;
+control characters, line ends of every kind and characters that change the direction of text are escaped; long values
+are cut.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from slipform.errors import SlipformError
 from slipform.ir import ModelRequest, ModelResponse, Usage
 
 LONGEST_FIELD = 1_000
-"""Characters of one value."""
+"""The longest value in a log line, in characters."""
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
 def pairs(fields: Mapping[str, Any], longest: int = LONGEST_FIELD) -> str:
-    r"""The fields in one line.
+    r"""Return the fields in one line.
 
     >>> pairs({"model": "a status=200", "status": 404})
     'model="a status=200" status=404'
@@ -56,7 +56,7 @@ def _clipped_text(value: Any, longest: int) -> str:
 
 
 def cut(text: str, longest: int = LONGEST_FIELD) -> str:
-    """The text, or its beginning.
+    """Return the text, shortened if it is longer than this.
 
     >>> cut("abcdef", 3)
     'abc…'
@@ -67,7 +67,7 @@ def cut(text: str, longest: int = LONGEST_FIELD) -> str:
 
 
 def without_controls(text: str) -> str:
-    r"""The text with whatever a terminal or a reader of lines would act on escaped.
+    r"""Return the text with every character escaped that a terminal or a line reader would act on.
 
     >>> without_controls("one\ntwo\x1b[31m")
     'one\\ntwo\\u001b[31m'
@@ -88,12 +88,12 @@ _VENDORS = {
     "xai": "x_ai",
     "moonshot": "moonshot_ai",
 }
-"""The conventions' names for vendors, where they are not the catalogue's."""
+"""The conventions' names of vendors, if they differ from the catalogue's."""
 _CARRIED = (b"traceparent", b"tracestate", b"baggage")
 
 
 def loaded_trace() -> Any:
-    """The module `opentelemetry.trace` as the application loaded it, or None; asked here and nowhere else."""
+    """Return the module `opentelemetry.trace` as the application loaded it, or None; only this function looks it up."""
     return sys.modules.get("opentelemetry.trace")
 
 
@@ -105,7 +105,7 @@ def is_tracing() -> bool:
 def start_call(
     request: ModelRequest, provider: str, model: str, *, streaming: bool = False, attempt: int | None = None
 ) -> Any:
-    """A span for one model call, or None without tracing."""
+    """Return a span for one model call, or None without tracing."""
     trace = loaded_trace()
     if trace is None:
         return None
@@ -141,7 +141,7 @@ def end_call(
     error: str | None = None,
     at: int | None = None,
 ) -> None:
-    """Close a call's span with its figures; `error` is the code of what went wrong, `at` when it was over."""
+    """End a call's span with its figures; `error` is the code of its failure, `at` the time when it ended."""
     if span is None:
         return
     spent = usage or (response.usage if response is not None else Usage())
@@ -165,7 +165,7 @@ def end_call(
 
 
 def traced(steps: Steps, request: ModelRequest, strategy: str, *, streaming: bool = False) -> Steps:
-    """The same steps, with one span per attempt; its length is the vendor's, its verdict the judge's."""
+    """Return the same steps, with one span per attempt; its length is the vendor's time, its verdict the judge's."""
     if not is_tracing():
         return (yield from steps)
     next_request, outcome = _advance(lambda: next(steps))
@@ -186,7 +186,7 @@ def _attempt(
 ) -> Generator[ModelRequest, ModelResponse, tuple[ModelRequest | None, Outcome | None]]:
     """Yield one request, pass its response or error to the steps, and end the span.
 
-    Returns the next request, or the outcome where this was the last attempt.
+    Returns the next request, or the outcome after the last attempt.
     """
     try:
         response = yield request
@@ -224,7 +224,7 @@ def _code(problem: BaseException) -> str:
 
 
 def start_server_span(method: str, route: str, headers: Mapping[bytes, bytes]) -> Any:
-    """A span for one inbound request, under the caller's `traceparent`; it is the current one until it ends."""
+    """Return a span for one inbound request, a child of the caller's `traceparent`; it is current until it ends."""
     trace = loaded_trace()
     if trace is None:
         return None
@@ -242,7 +242,7 @@ def start_server_span(method: str, route: str, headers: Mapping[bytes, bytes]) -
 
 
 def end_server_span(opened: Any, fields: Mapping[str, Any]) -> None:
-    """Close a request's span with what its log line says."""
+    """End a request's span with the fields of its log line."""
     if opened is None:
         return
     from opentelemetry import context
@@ -266,7 +266,7 @@ def _mark_failed(span: Any, reason: str) -> None:
 
 
 def export_from_environment(environment: Mapping[str, str] | None = None) -> Callable[[], None] | None:
-    """Send this process's spans where `OTEL_EXPORTER_OTLP_ENDPOINT` says; gives what sends the last ones at the end."""
+    """Export this process's spans to `OTEL_EXPORTER_OTLP_ENDPOINT`; returns the function that flushes the last ones."""
     variables = os.environ if environment is None else environment
     endpoint = variables.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or variables.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if not endpoint or variables.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -306,10 +306,9 @@ def is_observed() -> bool:
 def observed(
     steps: Steps, request: ModelRequest, plan: Plan, *, streaming: bool = False, limit: float | None = None
 ) -> Steps:
-    """The same steps, each within the time that is left, with a span per attempt and one log line for all of them.
+    """Return the same steps with a time limit, a span per attempt and one log line for all of them.
 
-    They say what was called and how it went; no prompt and no secret. `limit` is the time limit of one call, where
-    the sender of the requests keeps one.
+    Neither contains prompts or secrets. `limit` is the time limit of one request, if the sender enforces it.
     """
     if plan.budget.seconds is not None:
         steps = _with_time_limit(steps, plan, plan.budget.seconds)
@@ -321,7 +320,7 @@ def observed(
 
 
 def _with_time_limit(steps: Steps, plan: Plan, seconds: float) -> Steps:
-    """The same steps, with what is left of the time written on each request."""
+    """Return the same steps, with the remaining time set on each request."""
     end = plan.clock() + seconds
     try:
         next_request = next(steps)
@@ -338,7 +337,7 @@ def _with_time_limit(steps: Steps, plan: Plan, seconds: float) -> Steps:
 
 
 def _within(request: ModelRequest, seconds: float) -> ModelRequest:
-    """Return the request, and those that are sent beside it, with this time limit."""
+    """Return the request, and the parts sent beside it, with this time limit."""
     beside = tuple([_within(each, seconds) for each in request.beside])
     return request.replace(timeout=seconds, beside=beside)
 
@@ -350,7 +349,7 @@ def _log_call(steps: Steps, request: ModelRequest, plan: Plan, streaming: bool) 
     except SlipformError as error:
         _record_call(request, plan, error.report, streaming, error.code, plan.clock() - began)
         raise
-    except BaseException:  # cancelled, or given up by the reader of the stream
+    except BaseException:  # cancelled, or abandoned by the stream's reader
         _record_call(request, plan, None, streaming, "cancelled", plan.clock() - began)
         raise
     _record_call(request, plan, outcome.report, streaming, "ok")
@@ -360,7 +359,7 @@ def _log_call(steps: Steps, request: ModelRequest, plan: Plan, streaming: bool) 
 def _record_call(
     request: ModelRequest, plan: Plan, report: object, streaming: bool, outcome: str, failed_after: float | None = None
 ) -> None:
-    """Log a call; `failed_after` is how long one took that ended in an error, its last attempt without an answer."""
+    """Log a call; `failed_after` is the duration of a call that ended in an error, whose last attempt has no answer."""
     if not _log.isEnabledFor(logging.INFO):
         return
     attempts = report.attempts if isinstance(report, Report) else ()
@@ -385,7 +384,7 @@ def _record_call(
         "warnings": ",".join(sorted({warning.code for warning in warnings})) or None,
         "outcome": outcome,
     }
-    # Formatters that know the fields write the event before them, and not the message, which has them for all others.
+    # The message repeats the fields for formatters that do not know them; those that do write the event instead.
     _log.info("call %s", pairs(fields), extra={"slipform": fields, "slipform_event": "call"})
 
 

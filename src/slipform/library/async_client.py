@@ -23,8 +23,8 @@ from slipform.library.request import (
     Overrides,
     RawSchema,
     TextOverrides,
-    conversing_for,
-    conversing_for_text,
+    build_conversation,
+    build_text_conversation,
     requested_format,
     set_up,
     shape_kind,
@@ -85,8 +85,8 @@ class AsyncClient:
     async def ask_full(self, shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Result[Any]:
         """`ask`, with the JSON text and the report of the attempts."""
         schema: Schema[Any] = Schema.of(shape)
-        conversing = conversing_for(schema, prompt, self.model, self.options, overrides, requested_format(shape))
-        return result_of(schema, await converse_async(self.router, conversing, schema))
+        spec = build_conversation(schema, prompt, self.model, self.options, overrides, requested_format(shape))
+        return result_of(schema, await converse_async(self.router, spec, schema))
 
     @overload
     def stream(self, shape: type[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> AsyncStream[T]: ...
@@ -97,17 +97,19 @@ class AsyncClient:
     def stream(self, shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> AsyncStream[Any]:
         """Stream the answer: partial values first, then the whole; see `AsyncStream`."""
         schema: Schema[Any] = Schema.of(shape)
-        conversing = conversing_for(schema, prompt, self.model, self.options, overrides, requested_format(shape))
-        return AsyncStream(Session(self.router, conversing, schema, shape_kind(shape)))
+        spec = build_conversation(schema, prompt, self.model, self.options, overrides, requested_format(shape))
+        return AsyncStream(Session(self.router, spec, schema, shape_kind(shape)))
 
     async def text(self, prompt: Prompt, **overrides: Unpack[TextOverrides]) -> str:
         """Return an answer as plain text, without a schema; `TextOverrides` lists the keyword arguments."""
-        conversing = conversing_for_text(prompt, self.model, self.options, overrides)
-        if conversing.toolbox.tools:
-            return (await converse_async(self.router, conversing, None)).outcome.text
-        request = conversing.request
-        fallback = FallbackList(self.router, conversing.models, CallCount(conversing.options.budget.calls))
-        response = await run_first_async(fallback, lambda route: route.complete_async(fallback.aimed(request, route)))
+        spec = build_text_conversation(prompt, self.model, self.options, overrides)
+        if spec.toolbox.tools:
+            return (await converse_async(self.router, spec, None)).outcome.text
+        request = spec.request
+        fallback = FallbackList(self.router, spec.models, CallCount(spec.options.budget.calls))
+        response = await run_first_async(
+            fallback, lambda route: route.complete_async(fallback.for_model(request, route))
+        )
         return response.text
 
     async def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:

@@ -22,8 +22,8 @@ from slipform.library.request import (
     Overrides,
     RawSchema,
     TextOverrides,
-    conversing_for,
-    conversing_for_text,
+    build_conversation,
+    build_text_conversation,
     requested_format,
     set_up,
     shape_kind,
@@ -93,8 +93,8 @@ class Client:
     def ask_full(self, shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Result[Any]:
         """`ask`, with the JSON text and the report of the attempts."""
         schema: Schema[Any] = Schema.of(shape)
-        conversing = conversing_for(schema, prompt, self.model, self.options, overrides, requested_format(shape))
-        return result_of(schema, converse(self.router, conversing, schema))
+        spec = build_conversation(schema, prompt, self.model, self.options, overrides, requested_format(shape))
+        return result_of(schema, converse(self.router, spec, schema))
 
     @overload
     def stream(self, shape: type[T], prompt: Prompt, **overrides: Unpack[Overrides[T]]) -> Stream[T]: ...
@@ -105,17 +105,17 @@ class Client:
     def stream(self, shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Stream[Any]:
         """Stream the answer: partial values first, then the whole; see `Stream`."""
         schema: Schema[Any] = Schema.of(shape)
-        conversing = conversing_for(schema, prompt, self.model, self.options, overrides, requested_format(shape))
-        return Stream(Session(self.router, conversing, schema, shape_kind(shape)))
+        spec = build_conversation(schema, prompt, self.model, self.options, overrides, requested_format(shape))
+        return Stream(Session(self.router, spec, schema, shape_kind(shape)))
 
     def text(self, prompt: Prompt, **overrides: Unpack[TextOverrides]) -> str:
         """Return an answer as plain text, without a schema; `TextOverrides` lists the keyword arguments."""
-        conversing = conversing_for_text(prompt, self.model, self.options, overrides)
-        if conversing.toolbox.tools:
-            return converse(self.router, conversing, None).outcome.text
-        request = conversing.request
-        fallback = FallbackList(self.router, conversing.models, CallCount(conversing.options.budget.calls))
-        return run_first(fallback, lambda route: route.complete(fallback.aimed(request, route))).text
+        spec = build_text_conversation(prompt, self.model, self.options, overrides)
+        if spec.toolbox.tools:
+            return converse(self.router, spec, None).outcome.text
+        request = spec.request
+        fallback = FallbackList(self.router, spec.models, CallCount(spec.options.budget.calls))
+        return run_first(fallback, lambda route: route.complete(fallback.for_model(request, route))).text
 
     def respond(self, request: ModelRequest, options: Options | None = None) -> Outcome:
         """Enforce the answer to a vendor-neutral request: its `response_format`, JSON mode and tool calls."""

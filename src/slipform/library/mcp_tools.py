@@ -1,7 +1,7 @@
 """Use the tools of an MCP server in a conversation: `McpServer`. Needs the extra `mcp`.
 
-The session lives on a separate event loop, in a thread: so the same tools serve blocking and async callers, and the
-several event loops that these may have.
+The session runs on a separate event loop in a thread, so that the same tools serve blocking callers and async callers
+on any number of event loops.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _CLOSE_SECONDS = 5.0
-"""How long a session may take to end."""
+"""How long a session may take to end, in seconds."""
 _MAX_PAGES = 100
 _MAX_BYTES = 10_000_000
-"""Of all tools that a server lists, and of one result."""
+"""Bytes of all tools that a server lists, and of one result."""
 
 
 class McpServer:
@@ -55,7 +55,7 @@ class McpServer:
         self._stop: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
         self.tools: tuple[Tool, ...] = ()
-        """The server's tools; empty before it is connected."""
+        """The server's tools; empty until it is connected."""
 
     def __enter__(self) -> Self:
         connected: Future[tuple[Tool, ...]] = Future()
@@ -86,7 +86,7 @@ class McpServer:
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     async def _serve(self, connected: Future[tuple[Tool, ...]]) -> None:
-        """Connect, list the tools, and keep the session until the server is left."""
+        """Connect, list the tools, and keep the session open until the block is left."""
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         try:
@@ -123,7 +123,7 @@ class McpServer:
         loop = asyncio.get_running_loop()
 
         async def run(**arguments: Any) -> Any:
-            """Call the tool on the session's event loop, from whichever loop this one is."""
+            """Call the tool on the session's event loop, from any event loop."""
             future = asyncio.run_coroutine_threadsafe(call(arguments), loop)
             return read_result(tool.name, await asyncio.wrap_future(future), output)
 
@@ -139,7 +139,7 @@ class McpServer:
 
 
 def read_result(name: str, result: CallToolResult, output: Schema[Any] | None) -> Any:
-    """Return what a tool gave; raises `UpstreamError`, or `SchemaViolationError` where it breaks its `outputSchema`."""
+    """Return a tool's result; raises `UpstreamError`, or `SchemaViolationError` if it violates its `outputSchema`."""
     size = sum(len(block.model_dump_json()) for block in result.content)
     if result.structured_content is not None:
         size += len(json.dumps(result.structured_content))
@@ -165,7 +165,7 @@ def read_result(name: str, result: CallToolResult, output: Schema[Any] | None) -
 
 
 def _part(block: Any) -> str | Media:
-    """Return one block of a result: text, an image, a sound, or what a resource holds."""
+    """Return one block of a result: text, an image, a sound, or the content of a resource."""
     if block.type == "text":
         return str(block.text)
     if block.type in ("image", "audio"):
@@ -196,7 +196,7 @@ def _client(server: Any) -> McpClient:
 
 
 async def _list_tools(client: McpClient, server: Any) -> list[McpTool]:
-    """Return the tools of all pages; raises `UpstreamError` for a list that is too long."""
+    """Return the tools of all pages; raises `UpstreamError` if the list is too long."""
     tools: list[McpTool] = []
     cursor: str | None = None
     size = 0
@@ -217,7 +217,7 @@ async def _list_tools(client: McpClient, server: Any) -> list[McpTool]:
 
 
 def _unreachable(server: Any, error: BaseException) -> UpstreamError:
-    """Return the error for a server that does not answer; task groups hide the reason in groups of one."""
+    """Return the error for a server that does not answer; task groups nest the reason in groups of one."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     failure = UpstreamError(

@@ -21,7 +21,7 @@ from slipform.text.strict import compact_json
 
 PromptPart: TypeAlias = str | Text | Media
 Prompt: TypeAlias = PromptPart | Message | Mapping[str, Any] | Sequence[PromptPart | Message | Mapping[str, Any]]
-"""What a call may be asked with: a text, an image or file, a message, or a list of them."""
+"""A prompt: a text, an image or file, a message, or a list of them."""
 _Kind: TypeAlias = Literal["image", "audio", "file"]
 
 _MAGIC: Final = (
@@ -32,12 +32,12 @@ _MAGIC: Final = (
 _IN_RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 _ADDRESS: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
 _FORMATS: Final = ("openai-chat", "anthropic", "openai-responses", "gemini")
-"""The APIs whose messages are read, the most usual first."""
+"""The APIs whose message formats are accepted, the most common first."""
 _HINT: Final = 'Write messages like {"role": "user", "content": "…"}, or use `Message.user("…")`.'
 
 
 def image(source: str | Path | bytes, *, mime_type: str | None = None) -> Media:
-    """Return an image for a prompt: a file's path, its bytes, or the address of one on the web.
+    """Return an image for a prompt, from a file's path, its bytes, or its URL.
 
     >>> image("https://example.com/cat.png").url
     'https://example.com/cat.png'
@@ -46,7 +46,7 @@ def image(source: str | Path | bytes, *, mime_type: str | None = None) -> Media:
 
 
 def audio(source: str | Path | bytes, *, mime_type: str | None = None) -> Media:
-    """Return a recording for a prompt: a file's path, its bytes, or an address.
+    """Return a recording for a prompt, from a file's path, its bytes, or its URL.
 
     >>> audio(b"RIFF....WAVE").mime_type
     'audio/wav'
@@ -55,7 +55,7 @@ def audio(source: str | Path | bytes, *, mime_type: str | None = None) -> Media:
 
 
 def file(source: str | Path | bytes, *, mime_type: str | None = None, name: str | None = None) -> Media:
-    """Return a document for a prompt, such as a PDF: a file's path, its bytes, or an address.
+    """Return a document for a prompt, such as a PDF, from a file's path, its bytes, or its URL.
 
     >>> file(b"%PDF-1.7", name="invoice.pdf").mime_type
     'application/pdf'
@@ -64,7 +64,7 @@ def file(source: str | Path | bytes, *, mime_type: str | None = None, name: str 
 
 
 def attachment(source: str) -> Text | Media:
-    """Return a file, or the address of one, for a prompt: text as text, anything else as an image, audio or a document.
+    """Return a file or URL as a part of a prompt: text as text, anything else as an image, audio or a document.
 
     >>> attachment("https://example.com/cat.png").kind
     'image'
@@ -85,7 +85,7 @@ def attachment(source: str) -> Text | Media:
 
 
 def _media(kind: _Kind, source: object, mime_type: str | None, name: str | None = None) -> Media:
-    """Return a part from an address, bytes or a file; raises `RequestError` where its type cannot be told."""
+    """Return a part from a URL, bytes or a file; raises `RequestError` if its type cannot be determined."""
     if isinstance(source, str) and _is_address(source):
         read = media_from_url(source, kind, name)
         if mime_type is None:
@@ -130,16 +130,16 @@ def _is_address(source: str) -> bool:
 
 
 def sniff(data: bytes) -> str | None:
-    """Return the kind of these bytes as a MIME type, by how they begin; None for an unknown kind."""
+    """Return the MIME type of these bytes by their signature; None if it is unknown."""
     if data[:4] == b"RIFF":
         return _IN_RIFF.get(data[8:12])
     return next((mime for magic, mime in _MAGIC if data.startswith(magic)), None)
 
 
 def messages_of(prompt: Prompt) -> tuple[Message, ...]:
-    """Return a prompt as messages; adjacent texts and media are one user message.
+    """Return a prompt as messages; adjacent texts and media become one user message.
 
-    Raises `RequestError`, which says which item of the list is wrong.
+    Raises `RequestError`, which names the invalid item of the list.
 
     >>> messages_of("Hello")[0].role
     'user'
@@ -169,7 +169,7 @@ def messages_of(prompt: Prompt) -> tuple[Message, ...]:
 
 
 def _read(item: object, where: str) -> tuple[Message, ...]:
-    """Return a message that was written as a dict, or as a message object of a vendor's SDK."""
+    """Return a message given as a dict, or as a message object of a vendor's SDK."""
     from pydantic import BaseModel
 
     if isinstance(item, BaseModel):
@@ -183,7 +183,7 @@ def _read(item: object, where: str) -> tuple[Message, ...]:
 
 
 def _read_in_any_format(item: Mapping[str, Any], where: str) -> tuple[Message, ...]:
-    """Return the messages that a mapping holds in the first format that reads all of it."""
+    """Return the messages of a mapping in the first format that understands all of it."""
     first: RequestError | None = None
     was_read = False
     for name in _FORMATS:
@@ -192,16 +192,16 @@ def _read_in_any_format(item: Mapping[str, Any], where: str) -> tuple[Message, .
         except RequestError as error:
             first = first or error
             continue
-        if read and all(_is_understood(message) for message in read):
+        if read and all(_is_fully_read(message) for message in read):
             return read
         was_read = True
-    if first is None or (was_read and (first.where or "").endswith(".role")):  # another format knows the role
+    if first is None or (was_read and (first.where or "").endswith(".role")):  # another format may know the role
         raise RequestError(f"The message has no content that can be read: {_brief(item)}", where=where, hint=_HINT)
     raise RequestError(first.message, where=_moved(first.where, where), hint=first.hint or _HINT) from first
 
 
 def _read_mixed(item: Mapping[str, Any], content: Sequence[Any], where: str) -> tuple[Message, ...]:
-    """Return a message whose content has texts and media of ours among the vendor's parts."""
+    """Return a message whose content mixes slipform's texts and media with the vendor's parts."""
     parts: list[Any] = []
     shell = {key: value for key, value in item.items() if key != "content"}
     for index, part in enumerate(content):
@@ -220,13 +220,13 @@ def _decode(name: str, item: Mapping[str, Any]) -> tuple[Message, ...]:
     return tuple(find_api(name).decode_request({**body, field: [dict(item)]}).request.messages)
 
 
-def _is_understood(message: Message) -> bool:
-    """Whether no part of a message was left over for a vendor to make sense of."""
+def _is_fully_read(message: Message) -> bool:
+    """Whether the format understood every part of a message."""
     return bool(message.parts) and not any(isinstance(part, Opaque) for part in message.parts)
 
 
 def _moved(place: str | None, where: str) -> str:
-    """Return a place in a list of one message as one in the caller's list."""
+    """Return a path in a list of one message as a path in the caller's list."""
     return re.sub(r"^(?:messages|input|contents)\[0\]", where, place or "") or where
 
 
@@ -235,7 +235,7 @@ def _brief(item: Mapping[str, Any]) -> str:
 
 
 def example_messages(examples: Sequence[tuple[Any, Any]], schema: Schema[Any] | None) -> tuple[Message, ...]:
-    """Return pairs of a prompt and its answer as turns of the conversation; answers must fit the schema.
+    """Return example pairs as turns of the conversation; the answers must match the schema.
 
     >>> [message.text for message in example_messages([("Ada is 36", {"age": 36})], None)]
     ['Ada is 36', '{"age":36}']
@@ -259,9 +259,9 @@ def example_messages(examples: Sequence[tuple[Any, Any]], schema: Schema[Any] | 
 
 
 def fill(template: str, shape: Any, /, **values: object) -> str:
-    """Return a prompt made of a template; `{schema}` in it becomes the JSON Schema of the shape, shortened.
+    """Return a prompt built from a template; `{schema}` in it becomes the shortened JSON Schema of the shape.
 
-    Raises `RequestError` for a name that has no value, and for a value that the template does not use.
+    Raises `RequestError` for a name without a value, and for a value that the template does not use.
 
     >>> fill("Which mood? {schema} Text: {text}", bool, text="I am {happy}.")
     'Which mood? {"type":"boolean"} Text: I am {happy}.'

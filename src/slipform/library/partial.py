@@ -1,4 +1,4 @@
-"""Show the value that a growing JSON document has so far, read like an object of the wanted type.
+"""Show the value of a growing JSON document as a partial object of the requested type.
 
 The type is described part by part (`Kind`), so that a growing value can be typed before it is whole.
 """
@@ -59,7 +59,7 @@ class Kind:
     """For objects with named fields: attribute → JSON key."""
     child: Callable[[PathStep], Kind] = field(default=lambda _: ANY, compare=False)
     constants: Callable[[], Mapping[str, tuple[Any, ...]]] = field(default=dict, compare=False)
-    """For objects: the keys that can only have certain values, which distinguish the members of a union."""
+    """For objects: the keys with a fixed set of values, which distinguish the members of a union."""
     options: tuple[Kind, ...] = ()
     """For unions: the members."""
     schemas: list[Schema[Any]] = field(default_factory=list, compare=False, repr=False)
@@ -73,11 +73,11 @@ class Kind:
 
     @property
     def unsure(self) -> bool:
-        """Whether the type is not known yet: nothing below it gets a type."""
+        """Whether the type is not known yet: the parts below it are not typed."""
         return self is UNSURE
 
     def narrowed(self, value: Any, open_key: PathStep | None) -> Kind:
-        """Return the only member of a union that the value so far can be; UNSURE while there are several."""
+        """Return the only member of a union that matches the value so far; UNSURE while several do."""
         if not self.options:
             return self
         form = _form_of(value)
@@ -94,14 +94,14 @@ UNSURE: Final[Kind] = Kind(grows=False, child=lambda _: UNSURE)
 
 
 def kind_of(shape: Any) -> Kind:
-    """Return the parts of a type; a type with unknown parts is typed only as a whole.
+    """Return the parts of a type; a type with unknown parts is only built as a whole.
 
     >>> kind_of(list[int]).child(0).shape
     <class 'int'>
     """
     try:
         return _kind(shape)
-    except TypeError:  # an Annotated type may hold what cannot be hashed
+    except TypeError:  # an Annotated type may contain unhashable metadata
         return _kind.__wrapped__(shape)
 
 
@@ -173,19 +173,19 @@ def _array(shape: Any, origin: Any, arguments: tuple[Any, ...], plain: bool) -> 
 
 
 def _uniform_child(shape: Any) -> Callable[[PathStep], Kind]:
-    """Return the type of children that are all alike, resolved late because a type may contain itself."""
+    """Return the type of uniform children, resolved lazily because a type may contain itself."""
     kind = cache(lambda: kind_of(shape))
     return lambda _: kind()
 
 
 def _record(shape: Any, bare: Any) -> Kind:
-    """Return the parts of a model, dataclass, struct, attrs class or TypedDict; other types are typed as a whole."""
+    """Return the parts of a model, dataclass, struct, attrs class or TypedDict; other types are built as a whole."""
     if getattr(bare, "__pydantic_root_model__", False):
         inner = kind_of(bare.__pydantic_fields__["root"].annotation)
         return dataclasses.replace(inner, shape=shape, grows=False, loose=False)
     try:
         fields = _fields(bare)
-    except (NameError, TypeError, AttributeError):  # hints that cannot be read, and forward references out of reach
+    except (NameError, TypeError, AttributeError):  # unreadable hints, and unresolvable forward references
         fields = None
     if fields is None:
         return Kind(shape, "scalar")
@@ -249,7 +249,7 @@ def _constants_match(kind: Kind, value: Mapping[str, Any], open_key: PathStep | 
     return all(value[key] in allowed for key, allowed in kind.constants().items() if key in value and key != open_key)
 
 
-# ruff: noqa: SLF001 — the functions here are the methods that `Partial` must not have, lest they hide fields
+# ruff: noqa: SLF001 — these functions would be methods, but a method of `Partial` would hide a field of that name
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -277,13 +277,13 @@ UNSET: Final = Unset.UNSET
 
 
 class Memory:
-    """The finished parts of one growing container, shared by its partials: each is built once and stays the same."""
+    """The finished parts of one growing container, shared by its partials: each is built only once."""
 
     __slots__ = ("finished", "inner", "parts")
 
     def __init__(self, finished: Any = None) -> None:
         self.finished = finished
-        """The container itself once it is finished, for a reader of an older partial after a newer one."""
+        """The container itself once it is finished, for readers of an older partial."""
         self.parts: dict[PathStep, tuple[Any, Any]] = {}
         """The JSON and the object of each finished part that was read."""
         self.inner: dict[PathStep, Memory] = {}
@@ -402,7 +402,7 @@ def finished_items(partial: Partial[Any], start: int) -> Iterator[Any]:
 
 
 def _part(partial: Partial[Any], key: PathStep) -> Any:
-    """Return the part under a key: its object when finished, its partial value when not, UNSET when absent."""
+    """Return the part under a key: its object if finished, its partial value if not, UNSET if absent."""
     raw = partial._raw
     memory = partial._memory
     open_path = partial._open
@@ -428,7 +428,7 @@ def _part(partial: Partial[Any], key: PathStep) -> Any:
 
 
 def _finished_part(partial: Partial[Any], key: PathStep) -> Any:
-    """Return the part of the finished container, when that one was returned to the caller already."""
+    """Return the part of the finished container, if the caller has received that container already."""
     finished_container = partial._memory.finished
     if finished_container is None:
         return None
@@ -436,7 +436,7 @@ def _finished_part(partial: Partial[Any], key: PathStep) -> Any:
 
 
 def _growing(partial: Partial[Any], value: Any, kind: Kind, key: PathStep, open_path: ValuePath | None) -> Any:
-    """Return a part that has not ended: a partial container, the text so far, or UNSET."""
+    """Return an unfinished part: a partial container, the text so far, or UNSET."""
     if isinstance(value, dict | list) and kind.form != "scalar":
         memories = partial._memory.inner
         inner = memories.get(key)
@@ -449,7 +449,7 @@ def _growing(partial: Partial[Any], value: Any, kind: Kind, key: PathStep, open_
 
 
 INVALID: Final = object()
-"""Returned for a finished value that does not fit its type."""
+"""Returned for a finished value that does not match its type."""
 
 
 def _build_items(value: list[Any], kind: Kind, memory: Memory | None) -> Any:
@@ -467,7 +467,7 @@ def _build_members(value: dict[str, Any], kind: Kind, memory: Memory | None) -> 
 
 
 def build_part(value: Any, kind: Kind, memory: Memory | None) -> Any:
-    """Return the object for finished JSON, holding the parts that callers already have; or INVALID."""
+    """Return the object for finished JSON, reusing the parts that callers already have; or INVALID."""
     shape = kind.shape
     if kind.unsure:
         if isinstance(value, dict | list):
@@ -513,9 +513,9 @@ def _validated(value: Any, kind: Kind) -> Any:
 
 
 def restore_parts(built: Any, kind: Kind, memory: Memory) -> None:
-    """Put the parts that callers already have into a new object, where they equal its own.
+    """Put the parts that callers already have into a new object, if they are equal.
 
-    Parts that are read of older partials from now on are those of the new object.
+    Parts that are read from older partials after this are those of the new object.
     """
     memory.finished = built
     attributes = _attributes(kind)
@@ -550,5 +550,5 @@ def _set_part(built: Any, step: PathStep, attributes: dict[str, str], old: Any) 
     if isinstance(built, list | dict):
         built[step] = old  # type: ignore[index]  # `_get_part` found it there
     elif not isinstance(built, tuple):
-        # Bypasses the class's own setter: the value is equal, so frozen objects and validators need not see it.
+        # Bypasses the class's own setter: the value is equal, so frozen objects and validators are not affected.
         object.__setattr__(built, attributes[str(step)], old)

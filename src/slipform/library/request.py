@@ -1,4 +1,4 @@
-"""Build a conversation from the arguments of a library call: its request, its models, its options and its tools."""
+"""Build a conversation from the arguments of a library call: its request, models, options and tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slipform.ir import Message, ModelRequest, Sampling
 from slipform.ir.evidence import Evidence
 from slipform.library.messages import Prompt, example_messages, messages_of
 from slipform.library.partial import ANY, Kind, kind_of
-from slipform.library.tool_loop import Approval, Conversing, Toolbox, ToolLike
+from slipform.library.tool_loop import Approval, ConversationSpec, Toolbox, ToolLike
 from slipform.providers.catalog import load_catalog
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import Transport
@@ -31,56 +31,56 @@ Config: TypeAlias = "Settings | Path | str"
 
 
 class TextOverrides(TypedDict, total=False):
-    """Keyword arguments of a call for plain text; what is left out, or None, comes from the client."""
+    """Keyword arguments of a call for plain text; omitted ones, and None, default to the client's."""
 
     model: str | Sequence[str] | None
-    """`provider/model`, or an alias; several are tried in their order."""
+    """`provider/model`, or an alias; of several, the first that can answer is used."""
     system: str | None
     """System message before the prompt."""
     examples: Sequence[tuple[Prompt, Any]] | None
-    """Pairs of a prompt and the answer it should get, shown to the model before the prompt."""
+    """Pairs of a prompt and its answer, shown to the model before the prompt."""
     max_tokens: int | None
     temperature: float | None
     seed: int | None
     timeout: float | None
-    """Seconds for the whole call, all attempts and steps included."""
+    """Seconds for the whole call, including all attempts and steps."""
     tools: Sequence[ToolLike] | None
-    """Functions or `Tool`s that the model may call; they are run, and their results go back to it."""
+    """Functions or `Tool`s that the model may call; slipform runs them and returns their results to the model."""
     approve: Approval | None
-    """Decides before each call of a tool whether it is run: returns True, False, or a text that says why not."""
+    """Decides before each tool call whether to run it: returns True, False, or a text with the reason for refusing."""
     max_steps: int | None
-    """Answers of the model in all, those that call tools included; 10 by default."""
+    """The model's answers at most, including those that call tools; 10 by default."""
 
 
 class Overrides(TextOverrides, Generic[T_contra], total=False):
     """Keyword arguments of a call for an answer of some shape."""
 
     max_attempts: int | None
-    """Model calls in all, retries included, 3 by default; with tools, in each step."""
+    """Model calls at most, including retries, 3 by default; with tools, per step."""
     strategy: OutputStrategy | Literal["auto", "native", "tool", "prompted"] | None
     validators: Sequence[Callable[[T_contra], Complaint | Sequence[Complaint] | None]] | None
-    """Further checks of a valid answer; see `Validator`."""
+    """Additional checks of a valid answer; see `Validator`."""
     evidence: Evidence | None
-    """What is collected for each value of the answer: see `Result.evidence`."""
+    """The evidence to collect for each value of the answer: see `Result.evidence`."""
     options: Options | None
-    """All options at once, in place of the client's; the arguments above override them."""
+    """All options at once, in place of the client's; the other arguments override them."""
 
 
 _TEXT_NAMES = frozenset(TextOverrides.__annotations__)
 _NAMES = frozenset(Overrides.__annotations__)
 
 
-def conversing_for(
+def build_conversation(
     schema: Schema[Any],
     prompt: Prompt,
     model: Models,
     options: Options,
     overrides: Overrides[Any],
     requested: ResponseFormat | None = None,
-) -> Conversing:
+) -> ConversationSpec:
     """Return a conversation that ends in an answer of this shape; `requested` is the caller's own format, if any.
 
-    >>> held = conversing_for(Schema.of(int), "How many?", "local", Options(), {"max_attempts": 2})
+    >>> held = build_conversation(Schema.of(int), "How many?", "local", Options(), {"max_attempts": 2})
     >>> held.request.model, held.options.budget.attempts
     ('local', 2)
     """
@@ -89,23 +89,27 @@ def conversing_for(
     else:
         response_format = dataclasses.replace(requested, json_schema=schema.spec)
     if not overrides:
-        return Conversing(ModelRequest(first_of(model), messages_of(prompt), response_format), model or "", options)
+        return ConversationSpec(
+            ModelRequest(first_of(model), messages_of(prompt), response_format), model or "", options
+        )
     _refuse_unknown(overrides, _NAMES)
     if (strategy := overrides.get("strategy")) is not None:
         response_format = response_format.with_strategy(OutputStrategy(strategy))
     request = _base_request(prompt, model, overrides, schema).replace(response_format=response_format)
     toolbox = _toolbox(overrides)
     merged = _merge_options(overrides.get("options") or options, overrides)
-    return Conversing(request, models_of(model, overrides), merged, toolbox)
+    return ConversationSpec(request, models_of(model, overrides), merged, toolbox)
 
 
-def conversing_for_text(prompt: Prompt, model: Models, options: Options, overrides: TextOverrides) -> Conversing:
+def build_text_conversation(
+    prompt: Prompt, model: Models, options: Options, overrides: TextOverrides
+) -> ConversationSpec:
     """Return a conversation that ends in plain text."""
     _refuse_unknown(overrides, _TEXT_NAMES)
     request = _base_request(prompt, model, overrides, None).replace(timeout=overrides.get("timeout"))
     changes = {"budget.seconds": overrides.get("timeout"), "validators": ()}
     text_options = override(options, changes)
-    return Conversing(request, models_of(model, overrides), text_options, _toolbox(overrides))
+    return ConversationSpec(request, models_of(model, overrides), text_options, _toolbox(overrides))
 
 
 def _toolbox(overrides: TextOverrides) -> Toolbox:
@@ -214,7 +218,7 @@ def set_up(
 
 
 def _endpoint_router(model: Models, base_url: str | None, api_key: str | None, http: Transport | None) -> Router:
-    """Return a router with one provider: the vendor that the model's name begins with, else an OpenAI-like server."""
+    """Return a router with one provider: the vendor of the model's prefix, else a server that speaks OpenAI's API."""
     prefix, slash, _ = first_of(model).partition("/")
     vendor = None
     if slash and prefix in load_catalog().vendors:

@@ -25,14 +25,14 @@ def _no_items() -> Iterator[Any]:
 
 
 def refuse_read_stream(session: Session[Any], *, closed: bool) -> None:
-    """Raise `RuntimeError` for a stream that has nothing left to yield."""
+    """Raise `RuntimeError` for a stream that was read to its end or closed."""
     if closed or session.over:
         state = "was closed" if closed else "has been read to its end"
         raise RuntimeError(f"This stream {state}; take the answer from `result`, or make the call again")
 
 
 class PendingResult(Generic[T]):
-    """What `AsyncStream.result` is before it is called: the answer has to be awaited."""
+    """`AsyncStream.result` before it is called: using it like the answer raises an error that says to await it."""
 
     def __init__(self, whole: Callable[[], Coroutine[Any, Any, Result[T]]]) -> None:
         self._whole = whole
@@ -73,23 +73,23 @@ class Stream(AbstractContextManager["Stream[T]"], Generic[T]):
 
     @property
     def attempt(self) -> int:
-        """Which attempt is being read, counted from 1; with tools, of the step."""
+        """The number of the current attempt, counted from 1; with tools, within the step."""
         return self._session.attempt
 
     @property
     def step(self) -> int:
-        """Which answer of the model is being read, counted from 1; more than 1 only after tool calls."""
+        """The number of the model's current answer, counted from 1; more than 1 only after tool calls."""
         return self._session.step
 
     def __iter__(self) -> Iterator[Partial[T]]:
         return self._iterate(self._session.partials)
 
     def deltas(self) -> Iterator[Delta]:
-        """Yield what each chunk changes in the answer's JSON, and where."""
+        """Yield the changes that each chunk makes to the answer's JSON."""
         return self._iterate(self._session.deltas)
 
     def events(self) -> Iterator[Event[T]]:
-        """Yield everything as it happens: text, growing tool calls, their results, partial values, and the result."""
+        """Yield every event: text, growing tool calls, their results, partial values, and the result."""
         return self._iterate(self._session.events)
 
     def items(self: Stream[list[X]]) -> Iterator[X]:
@@ -110,7 +110,7 @@ class Stream(AbstractContextManager["Stream[T]"], Generic[T]):
 
     @property
     def result(self) -> Result[T]:
-        """The whole answer: its value, its JSON, the report and the tokens spent."""
+        """The whole answer: its value, its JSON, the report and the usage."""
         for _ in self._pump:
             pass
         return self._session.outcome()
@@ -136,23 +136,23 @@ class AsyncStream(AbstractAsyncContextManager["AsyncStream[T]"], Generic[T]):
 
     @property
     def attempt(self) -> int:
-        """Which attempt is being read, counted from 1; with tools, of the step."""
+        """The number of the current attempt, counted from 1; with tools, within the step."""
         return self._session.attempt
 
     @property
     def step(self) -> int:
-        """Which answer of the model is being read, counted from 1; more than 1 only after tool calls."""
+        """The number of the model's current answer, counted from 1; more than 1 only after tool calls."""
         return self._session.step
 
     def __aiter__(self) -> AsyncIterator[Partial[T]]:
         return self._iterate(self._session.partials)
 
     def deltas(self) -> AsyncIterator[Delta]:
-        """Yield what each chunk changes in the answer's JSON, and where."""
+        """Yield the changes that each chunk makes to the answer's JSON."""
         return self._iterate(self._session.deltas)
 
     def events(self) -> AsyncIterator[Event[T]]:
-        """Yield everything as it happens; see `Stream.events`."""
+        """Yield every event; see `Stream.events`."""
         return self._iterate(self._session.events)
 
     def items(self: AsyncStream[list[X]]) -> AsyncIterator[X]:
@@ -172,7 +172,7 @@ class AsyncStream(AbstractAsyncContextManager["AsyncStream[T]"], Generic[T]):
 
     @property
     def result(self) -> PendingResult[T]:
-        """`await stream.result()` is the whole answer: its value, its JSON, the report and the tokens spent."""
+        """The whole answer, by `await stream.result()`: its value, its JSON, the report and the usage."""
         return PendingResult(self._whole)
 
     async def _whole(self) -> Result[T]:
@@ -200,10 +200,10 @@ def _pump(session: Session[Any]) -> Generator[None, None, None]:
     try:
         while not session.over:
             if session.pending is not None:
-                session.ran(tools.run(session.pending))
+                session.add_results(tools.run(session.pending))
                 yield
                 continue
-            if session.call.asked.beside:
+            if session.call.request.beside:
                 session.judge(session.call.answers())
                 yield
                 continue
@@ -231,10 +231,10 @@ async def _pump_async(session: Session[Any]) -> AsyncGenerator[None, None]:
     """Feed the session with chunks and tool results until it is over; yield after each."""
     while not session.over:
         if session.pending is not None:
-            session.ran(await run_calls(session.toolbox, session.pending))
+            session.add_results(await run_calls(session.toolbox, session.pending))
             yield
             continue
-        if session.call.asked.beside:
+        if session.call.request.beside:
             await off_loop(session.judge, await session.call.answers_async())
             yield
             continue

@@ -1,4 +1,4 @@
-"""Follow one enforced call through its attempts and report the partial values, deltas and items of each."""
+"""Follow one enforced call through its attempts and report partial values, deltas and items of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slipform.ir import UNRESOLVED, CompletionChunk, Lift, Message, ModelRespons
 from slipform.ir.evidence import FieldEvidence
 from slipform.ir.reducer import JsonParser, ParserChoice, Reducer, Snapshot
 from slipform.library.partial import Kind, Memory, Partial, ValuePath, finished_items, restore_parts
-from slipform.library.tool_loop import AskEffect, Conversation, Conversing, RunEffect, ToolRun, conversation
+from slipform.library.tool_loop import AskEffect, Conversation, ConversationSpec, RunEffect, ToolRun, conversation
 from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, Schema
 from slipform.text.lifted import LiftedText
@@ -34,23 +34,23 @@ class Result(Generic[T]):
     """The answer as compact JSON."""
     report: Report
     messages: tuple[Message, ...] = ()
-    """The whole conversation, this answer included: put a message after it to continue."""
+    """The whole conversation including this answer: append a message to continue it."""
     runs: tuple[ToolRun, ...] = ()
-    """The calls of tools that were made, in order."""
+    """The tool calls that were run, in order."""
 
     @property
     def usage(self) -> Usage:
-        """Tokens over all attempts."""
+        """The tokens of all attempts."""
         return self.report.usage
 
     @property
     def evidence(self) -> Mapping[str, FieldEvidence]:
-        """What is known of each value, by JSON Pointer; empty unless the call asked for `evidence`."""
+        """The evidence for each value, by JSON Pointer; empty unless the call requested `evidence`."""
         return self.report.evidence or {}
 
 
 def result_of(schema: Schema[T], ended: Conversation) -> Result[T]:
-    """Return the answer of a conversation as an object of the wanted type."""
+    """Return the answer of a conversation as an object of the requested type."""
     outcome = ended.outcome
     typed = schema.to_python(outcome.value) if outcome.typed is NOT_TYPED else outcome.typed
     return Result(typed, outcome.text, outcome.report, ended.messages, ended.runs)
@@ -76,7 +76,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of what the model writes before its answer, or beside its tool calls."""
+    """A piece of text that the model writes before its answer, or beside its tool calls."""
 
     text: str
     step: int = 1
@@ -84,7 +84,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """A tool call that has grown: `arguments` is what is certain of them so far."""
+    """A tool call that has grown: `arguments` is the part of them that is certain so far."""
 
     id: str | None
     name: str
@@ -94,27 +94,27 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The answer or a call was invalid, and the request is retried: discard what this step has shown."""
+    """The answer or a call was invalid, and the request is retried: discard the events of this step."""
 
     attempt: int
     step: int = 1
 
 
 class _ObservedParser:
-    """The parser that the reducer uses, wrapped so that the session sees what the reducer feeds it."""
+    """The reducer's parser, wrapped so that the session sees what the reducer feeds it."""
 
     __slots__ = ("_is_hidden", "_lifted", "fed", "parser")
 
     def __init__(self, parser: Parser) -> None:
         self.parser = parser
         self.fed = False
-        """Whether text has been fed since `deltas` was last called."""
+        """Whether text has been fed since the last call of `deltas`."""
         self._lifted: LiftedText | None = None
         self._is_hidden = False
-        """Whether only the whole answer can be lifted, so that no more of it is shown."""
+        """Whether only the whole answer can be converted, so that nothing more is shown before its end."""
 
     def lift_with(self, lift: Lift) -> None:
-        """Parse text in a vendor's shape, as it is lifted."""
+        """Parse text in a vendor's shape, converted by this lift."""
         self._lifted = None if lift.plan is None else LiftedText(lift.plan)
         self._is_hidden = lift.plan is None
 
@@ -151,10 +151,10 @@ _NO_SCHEMA: Final[dict[str, Any]] = {}
 
 
 class Session(Generic[T]):
-    """One conversation, owned by its `Stream`: its steps, their attempts, and the value of the attempt being read."""
+    """One conversation, owned by its `Stream`: its steps, their attempts, and the value of the current attempt."""
 
-    def __init__(self, router: Router, conversing: Conversing, schema: Schema[T], kind: Kind) -> None:
-        evidence = conversing.options.evidence
+    def __init__(self, router: Router, spec: ConversationSpec, schema: Schema[T], kind: Kind) -> None:
+        evidence = spec.options.evidence
         if evidence is not None and evidence.samples:
             raise ConfigError(
                 "A stream has no further answers to compare with", where="evidence.samples", hint="Use `ask_full`."
@@ -162,19 +162,19 @@ class Session(Generic[T]):
         self._router = router
         self._schema = schema
         self._kind = kind
-        self.toolbox = conversing.toolbox
-        self._tool_schemas = {name: dict(tool.parameters) for name, tool in conversing.toolbox.tools.items()}
-        self._steps = conversation(router, conversing)
+        self.toolbox = spec.toolbox
+        self._tool_schemas = {name: dict(tool.parameters) for name, tool in spec.toolbox.tools.items()}
+        self._steps = conversation(router, spec)
         self.step = 0
-        """Which answer of the model is being read, counted from 1."""
+        """The number of the model's current answer, counted from 1."""
         self.pending: RunEffect | None = None
-        """The calls that are to be run before the next request."""
+        """The calls to run before the next request."""
         self.yielded_items: list[Any] = []
-        """The items that were yielded to the caller, over all attempts."""
+        """The items yielded to the caller, over all attempts."""
         self.result: Result[T] | None = None
         self._error: BaseException | None = None
         self._finished = ModelResponse()
-        """The answer that was read last."""
+        """The last answer that was read to its end."""
         self._events: list[TextDelta | CallDelta | Restart | ToolRun] = []
         self._proceed(next(self._steps))
 
@@ -185,11 +185,11 @@ class Session(Generic[T]):
         self.pending = None
         self.step += 1
         self.call = FallbackCall(self._router, effect.models, effect.request, effect.options, self._schema)
-        self._response_format = self.call.asked.response_format
+        self._response_format = self.call.request.response_format
         self._begin()
 
     def _begin(self) -> None:
-        request = self.call.asked
+        request = self.call.request
         strategy = self._strategy()
         self._observed = _ObservedParser(Parser(lenient=strategy is OutputStrategy.PROMPTED))
         self._reducer = Reducer(ParserChoice(lambda: self._observed, lambda *_: _UNRESOLVED))
@@ -201,13 +201,13 @@ class Session(Generic[T]):
         has_answer_tool = self.call.plan.answer_tool is not None
         self._calls.start(Snapshot(emulated=None if has_answer_tool else False, tools=self._tool_schemas))
         self._shown_calls: list[CallDelta] = []
-        """What was shown last of each call."""
+        """The state of each call as it was last shown."""
         self._memory = Memory()
-        self._checked_items = 0
+        self._compared_items = 0
         """How many items of this attempt were compared with those yielded before."""
         self._last_value: Any = PENDING
         self._last_open_path: ValuePath | None = None
-        # A retry for the invalid parts only has another shape, so none of it can be shown.
+        # A retry of only the invalid parts has another shape, so none of it can be shown.
         self._visible = (
             request.response_format is None
             or self._response_format is None
@@ -221,22 +221,22 @@ class Session(Generic[T]):
 
     @property
     def attempt(self) -> int:
-        """Which attempt of the step is being read, counted from 1."""
+        """The number of the current attempt of the step, counted from 1."""
         return self.call.attempt
 
     @property
     def over(self) -> bool:
-        """Whether the call has its result."""
+        """Whether the call has a result."""
         return self.result is not None
 
     @property
     def stopped(self) -> bool:
-        """Whether this attempt can be cut short: its JSON has closed, or it or a call can never be valid."""
+        """Whether this attempt can be cut short: its JSON is closed, or it or a call can no longer become valid."""
         return self._reader.stopped
 
     def _strategy(self) -> OutputStrategy:
         """Return how the current request obtains its JSON."""
-        request = self.call.asked
+        request = self.call.request
         formatter = self.call.plan.formatter
         if request.response_format is None:
             return self.call.plan.strategy
@@ -255,7 +255,7 @@ class Session(Generic[T]):
         if self._emulated:
             self._reducer.push(chunk if chunk.lift is None else chunk._replace(lift=None))
             if chunk.tool_calls:
-                _ = self._reducer.message  # makes the reducer find the tool call that holds the answer, and parse it
+                _ = self._reducer.message  # makes the reducer find the tool call with the answer, and parse it
         elif chunk.text and chunk.choice == 0:
             self._observed.feed(chunk.text)
         if chunk.text and chunk.choice == 0 and self._observed.value is PENDING:
@@ -276,14 +276,14 @@ class Session(Generic[T]):
             self._events.append(shown)
 
     def _show_whole_calls(self, calls: Sequence[ToolCall]) -> None:
-        """Show the calls that are run and were not shown as they are: those that only the judge could make valid."""
+        """Show the calls that are run and have not been shown in this form: those that only the judge could repair."""
         for call in calls:
             whole = CallDelta(call.id, call.name, call.arguments_resolved, self.step)
             if whole not in self._shown_calls:
                 self._events.append(whole)
 
     def end(self) -> Iterator[None]:
-        """Judge the finished answer: then the session is `over`, or has a new request. Yields before and after."""
+        """Judge the finished answer: then the session is `over` or has a new request. Yields before and after."""
         response = self._finished = self._reader.response()
         if self._emulated:
             self._reducer.finish(check=False)
@@ -294,7 +294,7 @@ class Session(Generic[T]):
         yield
 
     def judge(self, response: ModelResponse) -> None:
-        """Judge an answer, or the answers to requests that were sent side by side."""
+        """Judge an answer, or the answers to requests that were sent concurrently."""
         try:
             self.call.answer(response)
         except SlipformError as error:
@@ -306,7 +306,7 @@ class Session(Generic[T]):
             self._send(self.call.outcome)
 
     def judges_quickly(self) -> bool:
-        """Whether the finished answer, which is to be judged next, is judged in little time."""
+        """Whether judging the finished answer is quick."""
         plan = self.call.plan
         return plan.evidence is None and is_quickly_judged(self._finished, plan.standard)
 
@@ -318,8 +318,8 @@ class Session(Generic[T]):
             self._raise(failed)
         self._begin()
 
-    def ran(self, runs: tuple[ToolRun, ...]) -> None:
-        """Take what came of the pending calls; then the session has a new request."""
+    def add_results(self, runs: tuple[ToolRun, ...]) -> None:
+        """Record the results of the pending calls, after which the session has a new request."""
         self._events.extend(runs)
         self._send(runs)
 
@@ -328,7 +328,7 @@ class Session(Generic[T]):
             self._proceed(self._steps.send(reply))
         except StopIteration as done:
             self.result = result_of(self._schema, done.value)
-            if self._visible:  # what callers have of it stays the same object
+            if self._visible:  # the caller's objects of it stay the same
                 kind = self._kind.narrowed(done.value.outcome.value, None)
                 restore_parts(self.result.value, kind, self._memory)
         except SlipformError as error:
@@ -336,13 +336,13 @@ class Session(Generic[T]):
             raise
 
     def _raise(self, error: SlipformError) -> NoReturn:
-        """Raise an error of the step with the report of the steps before it."""
+        """Raise an error of the step with the report of the earlier steps."""
         self._error = error
         self._steps.throw(error)
         raise error
 
     def events(self) -> Iterator[TextDelta | CallDelta | ToolRun | Restart | Partial[T] | Result[T]]:
-        """Yield what has happened since the last call."""
+        """Yield the events since the last call."""
         happened = self._events
         self._events = []
         yield from happened
@@ -360,7 +360,7 @@ class Session(Generic[T]):
         return self.result
 
     def partial(self) -> Partial[T] | None:
-        """Return the value so far, or None when it has not changed since the last call."""
+        """Return the value so far, or None if it has not changed since the last call."""
         value, open_path = self._current()
         if value is PENDING or (value is self._last_value and open_path == self._last_open_path):
             return None
@@ -369,7 +369,7 @@ class Session(Generic[T]):
         return Partial(value, self._kind, self._memory, open_path)
 
     def partials(self) -> Iterator[Partial[T]]:
-        """Yield the value so far, where it has changed."""
+        """Yield the value so far, if it has changed."""
         if (partial := self.partial()) is not None:
             yield partial
 
@@ -381,7 +381,7 @@ class Session(Generic[T]):
         return value, parser.open_path
 
     def deltas(self) -> Iterator[Delta]:
-        """Yield what the last chunk changed."""
+        """Yield the changes of the last chunk."""
         if self._restarted:
             self._restarted = False
             yield Delta((), "restart", self.attempt)
@@ -392,16 +392,16 @@ class Session(Generic[T]):
             yield Delta(delta.path, delta.kind, delta.value)
 
     def items(self) -> Iterator[Any]:
-        """Yield the items of an array that are new, finished and valid."""
+        """Yield the new, finished and valid items of an array."""
         if self._kind.form not in ("array", "any"):
             raise TypeError(f"items() is for lists, and this is a stream of {self._schema.name}")
         value, open_path = self._current()
         if value is PENDING:
             return
         partial: Partial[Any] = Partial(value, self._kind, self._memory, open_path)
-        for item in finished_items(partial, self._checked_items):
-            self._checked_items += 1
-            if self._is_new(self._checked_items - 1, item):
+        for item in finished_items(partial, self._compared_items):
+            self._compared_items += 1
+            if self._is_new(self._compared_items - 1, item):
                 yield item
 
     def last_items(self) -> Iterator[Any]:

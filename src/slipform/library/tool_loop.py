@@ -1,7 +1,7 @@
-"""Run a conversation with tools: ask the model, run the calls it makes, send it their results, until it answers.
+"""Run a conversation with tools: ask the model, run its calls, return their results, until it answers.
 
-`conversation` is a generator that does no I/O, as `enforce` is: it yields what is to be done next. So the blocking and
-the async client, whole and streamed, share one loop; a call without tools is a conversation of one step.
+`conversation` is a generator that does no I/O, like `enforce`: it yields the next action. So the blocking and the async
+client, whole and streamed, share one loop; a call without tools is a conversation of one step.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ MAX_STEPS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """One call of a tool and what came of it: the value it returned, its error, or why it was not run."""
+    """One tool call and its result: the returned value, its error, or why it was not run."""
 
     call: ToolCall
     step: int
-    """The model's answer that asked for it, counted from 1."""
+    """The model's answer that made the call, counted from 1."""
     value: Any = None
     error: Exception | None = None
     declined: str | None = None
@@ -87,7 +87,7 @@ class Toolbox:
         return cls(by_name, approve, steps)
 
     async def run(self, calls: Sequence[ToolCall], step: int) -> tuple[ToolRun, ...]:
-        """Run the calls of one step side by side; approvals are asked for first, one after the other."""
+        """Run the calls of one step concurrently; approvals are requested first, one after the other."""
         declined = {call.id: reason for call in calls if (reason := await self._decline(call)) is not None}
         pool = ThreadPoolExecutor(max_workers=max(1, len(calls)), thread_name_prefix="slipform-tool")
         try:
@@ -138,7 +138,7 @@ class RunEffect:
     calls: tuple[ToolCall, ...]
     step: int
     seconds: float | None = None
-    """How long they may take."""
+    """The remaining seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +146,13 @@ class Conversation:
     """A conversation that ended in an answer."""
 
     outcome: Outcome
-    """The last step's, with the report of all steps."""
+    """The last step's outcome, with the report of all steps."""
     messages: tuple[Message, ...]
     runs: tuple[ToolRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Conversing:
+class ConversationSpec:
     """The settings of a conversation."""
 
     request: ModelRequest
@@ -165,32 +165,32 @@ ConversationSteps: TypeAlias = Generator[AskEffect | RunEffect, Any, Conversatio
 
 
 def conversation(
-    router: Router, conversing: Conversing, clock: Callable[[], float] = time.monotonic
+    router: Router, spec: ConversationSpec, clock: Callable[[], float] = time.monotonic
 ) -> ConversationSteps:
-    """Yield what is to be done next, take its result, and return the conversation or raise."""
-    options = conversing.options
-    toolbox = conversing.toolbox
+    """Yield the next action, receive its result, and return the conversation or raise."""
+    options = spec.options
+    toolbox = spec.toolbox
     count = CallCount(options.budget.calls)
     started = clock()
-    request = conversing.request.replace(calls=count)
+    request = spec.request.replace(calls=count)
     if toolbox.tools:
         request = request.replace(tools=tuple(toolbox.tools.values()))
-        options = dataclasses.replace(options, tools="enforce")  # what is run has been checked
-    models = conversing.models
+        options = dataclasses.replace(options, tools="enforce")  # the calls have been validated
+    models = spec.models
     report = Report()
     runs: tuple[ToolRun, ...] = ()
     for step in range(1, toolbox.max_steps + 1):
         try:
             outcome = yield AskEffect(request, models, _remaining_options(options, report, clock() - started))
         except SlipformError as error:
-            error.report = _merged(report, error.report) if isinstance(error.report, Report) else report
+            error.report = _merge_reports(report, error.report) if isinstance(error.report, Report) else report
             raise
-        report = _merged(report, outcome.report)
+        report = _merge_reports(report, outcome.report)
         messages = (*request.messages, reply_message(outcome))
         calls = outcome.answer.tool_calls
         if not calls:
             return Conversation(_with_report(outcome, report), messages, runs)
-        if outcome.report.fallbacks:  # the models that could not answer are skipped in the next step
+        if outcome.report.fallbacks:  # models that could not answer are skipped in the next step
             attempted = [attempt.model for attempt in outcome.report.attempts]
             models = [attempted[-1], *(name for name in router.candidates(models) if name not in attempted)]
         if spent := _exhausted_limit(options, report, clock() - started):
@@ -207,10 +207,10 @@ def conversation(
     raise _loop_error(f"The limit of {toolbox.max_steps} steps is reached", toolbox.max_steps, calls, report, hint)
 
 
-def converse(router: Router, conversing: Conversing, schema: Schema[Any] | None) -> Conversation:
+def converse(router: Router, spec: ConversationSpec, schema: Schema[Any] | None) -> Conversation:
     """Hold a conversation, blocking."""
-    steps = conversation(router, conversing)
-    tools = BlockingTools(conversing.toolbox)
+    steps = conversation(router, spec)
+    tools = BlockingTools(spec.toolbox)
     reply: Outcome | tuple[ToolRun, ...]
     try:
         effect = next(steps)
@@ -231,9 +231,9 @@ def converse(router: Router, conversing: Conversing, schema: Schema[Any] | None)
         tools.close()
 
 
-async def converse_async(router: Router, conversing: Conversing, schema: Schema[Any] | None) -> Conversation:
+async def converse_async(router: Router, spec: ConversationSpec, schema: Schema[Any] | None) -> Conversation:
     """`converse`, for event loops."""
-    steps = conversation(router, conversing)
+    steps = conversation(router, spec)
     reply: Outcome | tuple[ToolRun, ...]
     try:
         effect = next(steps)
@@ -242,7 +242,7 @@ async def converse_async(router: Router, conversing: Conversing, schema: Schema[
                 if isinstance(effect, AskEffect):
                     reply = await respond_async(router, effect.models, effect.request, effect.options, schema)
                 else:
-                    reply = await run_calls(conversing.toolbox, effect)
+                    reply = await run_calls(spec.toolbox, effect)
             except SlipformError as error:
                 effect = steps.throw(error)
             else:
@@ -253,7 +253,7 @@ async def converse_async(router: Router, conversing: Conversing, schema: Schema[
 
 
 async def run_calls(toolbox: Toolbox, effect: RunEffect) -> tuple[ToolRun, ...]:
-    """Run the calls of a step within the time that is left; raises `ToolLoopError` when it is over."""
+    """Run the calls of a step within the remaining time; raises `ToolLoopError` when it is over."""
     try:
         async with asyncio.timeout(effect.seconds) as limit:
             return await toolbox.run(effect.calls, effect.step)
@@ -283,7 +283,7 @@ class BlockingTools:
 
 
 def _outside_loops(work: Callable[[], T]) -> T:
-    """Do work that runs an event loop; in another thread where this one has a loop that runs, as in notebooks."""
+    """Run `work`, which starts an event loop; in another thread if this one already runs a loop, as in notebooks."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -293,7 +293,7 @@ def _outside_loops(work: Callable[[], T]) -> T:
 
 
 def reply_message(outcome: Outcome) -> Message:
-    """Return the model's answer as the next request repeats it: in its own parts, with calls and JSON as enforced."""
+    """Return the model's answer as the next request repeats it: in its own parts, with enforced calls and JSON."""
     answer = outcome.answer
     calls = {call.id: call for call in answer.tool_calls}
     parts = outcome.response.parts
@@ -333,7 +333,7 @@ def _text(value: Any, tool: str) -> str:
         ) from error
 
 
-def _merged(before: Report, later: Report) -> Report:
+def _merge_reports(before: Report, later: Report) -> Report:
     """Return the report of a conversation after another step."""
     return Report(
         (*before.attempts, *later.attempts),
@@ -351,7 +351,7 @@ def _with_report(outcome: Outcome, report: Report) -> Outcome:
 
 
 def _warnings(runs: Sequence[ToolRun]) -> list[ModelWarning]:
-    """Return the tools' errors for the report, so that the model need not be asked about them."""
+    """Return the tools' errors as warnings for the report, so that callers see them without asking the model."""
     return [
         ModelWarning("tool_failed", f"The tool {run.call.name!r} raised {type(run.error).__name__}: {run.error}")
         for run in runs
@@ -360,7 +360,7 @@ def _warnings(runs: Sequence[ToolRun]) -> list[ModelWarning]:
 
 
 def _remaining_options(options: Options, report: Report, seconds: float) -> Options:
-    """Return the options of the next step: what the steps before it have spent is gone."""
+    """Return the options of the next step: those of the conversation minus what earlier steps have spent."""
     if not report.attempts:
         return options
     budget = options.budget
@@ -378,7 +378,7 @@ def _remaining_options(options: Options, report: Report, seconds: float) -> Opti
 
 
 def _exhausted_limit(options: Options, report: Report, seconds: float) -> str | None:
-    """Return which limit of the whole conversation is reached; attempts are counted in each step."""
+    """Return the limit of the whole conversation that is reached, if any; attempts are counted in each step."""
     budget = dataclasses.replace(options.budget, attempts=len(report.attempts) + 1)
     spent = budget.spent_by(report, seconds)
     return None if spent == "attempts" else spent

@@ -1,6 +1,6 @@
 """Wrap an OpenAI or Anthropic SDK client so that its answers are enforced: `wrap`.
 
-`APIS` describes the SDKs' APIs: where each has its schema, its messages, its text and its usage.
+`APIS` describes the SDKs' APIs: the fields of the schema, the messages, the text and the usage.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOOLS: Final = ("tools", "tool_choice")
 
 @dataclass(frozen=True, slots=True)
 class WrappedApi:
-    """One API of an SDK: the fields with schema and messages, and how its objects are written."""
+    """One API of an SDK: the fields with schema and messages, and setters for its objects."""
 
     serving: ServedApi
     codec: BoundCodec
@@ -41,18 +41,18 @@ class WrappedApi:
     schema_fields: tuple[str, ...]
     messages_field: str
     format_fields: Callable[[Mapping[str, Any], str, Mapping[str, Any]], dict[str, Any]]
-    """Return the fields that ask for a schema, from the call's body, the schema's name and the schema."""
+    """Returns the fields that request a schema, from the call's body, the schema's name and the schema."""
     set_text: Callable[[Any, str], None]
-    """Set the text of an SDK response."""
+    """Sets the text of an SDK response."""
     set_calls: Callable[[Any, Any], None]
-    """Set the tool calls, and the text beside them, of an SDK response to those of another."""
+    """Replaces the tool calls, and the text beside them, of an SDK response by those of another."""
     set_usage: Callable[[Any, Usage], None]
-    """Set the tokens of an SDK usage object."""
+    """Sets the tokens of an SDK usage object."""
     build_event: Callable[[Mapping[str, Any]], Any]
-    """Return the SDK's stream event for its data."""
+    """Returns the SDK's stream event for its data."""
 
     def requested(self, body: Mapping[str, Any]) -> ModelRequest | None:
-        """Return the schema and tools of a call, as a request without messages; None when it has none that we know."""
+        """Return the schema and tools of a call, as a request without messages; None if slipform knows none in it."""
         named = {name: body[name] for name in (*self.schema_fields, *_TOOLS) if _is_readable(body.get(name))}
         without = {name: value for name, value in named.items() if name not in _TOOLS}
         return self._decoded(body, named) or self._decoded(body, without)
@@ -63,11 +63,11 @@ class WrappedApi:
         request_body = {"model": str(body.get("model") or "unknown"), self.messages_field: [], **named}
         try:
             return self.serving.decode_request(request_body).request
-        except RequestError:  # something of the vendor's that slipform does not know: the vendor will judge it
+        except RequestError:  # a vendor's field that slipform does not know: the vendor will validate it
             return None
 
     def messages(self, body: Mapping[str, Any]) -> tuple[Message, ...]:
-        """Return the conversation of a call; nothing where it holds what slipform does not know."""
+        """Return the conversation of a call; empty if it contains parts that slipform does not know."""
         try:
             body_of_turns = {"model": "unknown", self.messages_field: body.get(self.messages_field) or []}
             return tuple(self.serving.decode_request(body_of_turns).request.messages)
@@ -102,7 +102,7 @@ class WrappedApi:
 
 
 def _is_readable(value: Any) -> bool:
-    """Whether a field has a JSON value: the SDKs have sentinels of their own for omitted ones."""
+    """Whether a field has a JSON value: the SDKs mark omitted fields with sentinels."""
     return isinstance(value, Mapping | list | tuple | str)
 
 
@@ -138,7 +138,7 @@ def _set_messages_calls(response: Any, other: Any) -> None:
 
 
 def _replace_items(items: list[Any], others: list[Any], kinds: set[str]) -> list[Any]:
-    """Return the items, those of the `kinds` replaced with `others`."""
+    """Return the items, with those of the `kinds` replaced by `others`."""
     return [*(item for item in items if item.type not in kinds), *others]
 
 
@@ -239,27 +239,27 @@ APIS: Final[Mapping[str, WrappedApi]] = {
         build_event=_message_event,
     ),
 }
-"""By the path they are posted to."""
+"""The APIs by the path of their requests."""
 
 
 _CLOSURE_NAMES: Final = ("response_format", "text_format", "output_format")
 
 
 class _Response:
-    """Stands for the HTTP response of a stream, which has ended and may have been several."""
+    """Replaces the HTTP response of a stream, which has ended and may have been several."""
 
     status_code = 200
     headers: Mapping[str, str] = MappingProxyType({})
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is open."""
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is open."""
 
 
 class Replay:
-    """Stands for the SDKs' `Stream`: iterate over it, or open it with `with`."""
+    """Replaces the SDKs' `Stream`: iterate over it, or open it with `with`."""
 
     def __init__(self, events: Iterator[Any], report: Report) -> None:
         self._events = events
@@ -273,7 +273,7 @@ class Replay:
         return next(self._events)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is open."""
 
     def __enter__(self) -> Self:
         return self
@@ -283,7 +283,7 @@ class Replay:
 
 
 class AsyncReplay:
-    """Stands for the SDKs' `AsyncStream`."""
+    """Replaces the SDKs' `AsyncStream`."""
 
     def __init__(self, events: Iterator[Any], report: Report) -> None:
         self._events = events
@@ -299,7 +299,7 @@ class AsyncReplay:
         raise StopAsyncIteration
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is open."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -312,7 +312,7 @@ C = TypeVar("C")
 _SDKS: Final = ("openai", "anthropic")
 _DEFAULT: Final = Options()
 _RAW_RESPONSE: Final = "x-stainless-raw-response"
-"""The header by which the SDKs mark a call that wants the raw HTTP response."""
+"""The header by which the SDKs request the raw HTTP response."""
 
 
 def wrap(client: C, *, options: Options | None = None) -> C:
@@ -341,7 +341,7 @@ def wrap(client: C, *, options: Options | None = None) -> C:
     wrapped = cast("Any", client).copy()
     effective = options or _DEFAULT
     awaits = any(each.__name__.startswith("Async") for each in kind.__mro__)
-    # All that the SDKs' calls and helpers send goes through the client's `post`.
+    # All calls and helpers of the SDKs send their requests through the client's `post`.
     wrapped.post = (_enforce_post_async if awaits else _enforce_post)(wrapped.post, effective)
     copy = wrapped.copy
     wrapped.copy = wrapped.with_options = lambda **changes: wrap(copy(**changes), options=effective)
@@ -351,7 +351,7 @@ def wrap(client: C, *, options: Options | None = None) -> C:
 def report_of(response: object) -> Report:
     """Return the report of a response, or of a stream, that came from a wrapped client.
 
-    Raises `TypeError` for what did not, and for a call that had nothing to enforce.
+    Raises `TypeError` for any other object, and for a call without anything to enforce.
     """
     report = getattr(response, "slipform_report", None)
     if not isinstance(report, Report):
@@ -364,7 +364,7 @@ def report_of(response: object) -> Report:
 
 @dataclass(frozen=True, slots=True)
 class _WrappedCall:
-    """One enforced call of a wrapped client: what is posted, and what its answer is validated against."""
+    """One enforced call of a wrapped client: the request, and the requirement on its answer."""
 
     api: WrappedApi
     body: Mapping[str, Any]
@@ -378,13 +378,13 @@ class _WrappedCall:
     streamed: bool = False
 
     def next_post(self, request: ModelRequest) -> dict[str, Any]:
-        """Count one more call and return its `post` arguments: the caller's, with the loop's messages at the end."""
+        """Count one more call and return its `post` arguments: the caller's, with the loop's messages appended."""
         if request.calls is not None:
             request.calls.add(request.model)
         return {**self.post_arguments, "body": self.api.with_messages(self.body, request.messages)}
 
     def read(self, response: Any) -> ModelResponse:
-        """Return an SDK response in the caller's shape."""
+        """Return an SDK response as a `ModelResponse`, in the caller's shape."""
         read = self.api.read(response)
         if self.lift is None:
             return read
@@ -400,14 +400,14 @@ class _WrappedCall:
                 yield self.api.build_event(parse(data))
 
     def sdk_response(self, response: Any, outcome: Outcome) -> Any:
-        """Return the SDK's response unchanged when it was valid at once, else a copy that holds the valid answer."""
+        """Return the SDK's response unchanged if it was valid at once, else a copy with the valid answer."""
         valid = response if self._was_valid(response, outcome) else self.api.with_answer(response, outcome)
         return self._with_report(valid, outcome.report)
 
     def declined(self, response: Any, error: EnforcementError) -> Any:
-        """Return the SDK's own response for an answer that was refused or cut off, as the SDK gives it out.
+        """Return the SDK's own response for a refused or truncated answer, if the SDK returns one.
 
-        Raises the error where the SDK would give out a response as if nothing had happened.
+        Raises the error where the SDK would return a response as if nothing had happened.
         """
         if isinstance(error, TruncatedError) and (self.parser is None or self.streamed):
             raise error
@@ -422,7 +422,7 @@ class _WrappedCall:
         return parsed
 
     def _was_valid(self, response: Any, outcome: Outcome) -> bool:
-        """Whether the SDK's own response already is the outcome, so that it can be returned unchanged."""
+        """Whether the SDK's own response equals the outcome, so that it can be returned unchanged."""
         if len(outcome.report.attempts) > 1:
             return False
         answer = self.api.read(response)
@@ -490,7 +490,7 @@ def _without(mapping: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _enforced_call(path: str, post_arguments: Mapping[str, Any], options: Options) -> _WrappedCall | None:
-    """Return how a call is enforced; None when it names no schema or tools, or wants the raw response."""
+    """Return how a call is enforced; None if it has no schema or tools, or requests the raw response."""
     api = APIS.get(path.partition("?")[0])
     body = post_arguments.get("body")
     if api is None or not isinstance(body, Mapping):
@@ -521,7 +521,7 @@ def _enforced_call(path: str, post_arguments: Mapping[str, Any], options: Option
 
 
 def _type_of(parser: Any) -> type[Any] | None:
-    """Return the type that the SDK's parser builds, which is only in its closure."""
+    """Return the type that the SDK's parser builds, which is only available in its closure."""
     if not inspect.isfunction(parser):
         return None
     variables = inspect.getclosurevars(parser).nonlocals
@@ -542,7 +542,7 @@ def _with_type(call: _WrappedCall, schema: Schema[Any]) -> _WrappedCall:
 
 
 def _plan(call: _WrappedCall, options: Options) -> Plan:
-    """Return the enforcement plan: the SDK sends the schema itself, and another model cannot be called through it."""
+    """Return the enforcement plan: the SDK sends the schema itself, and cannot reach another model."""
     request = call.request
     plan = Plan(
         schema=call.schema or wanted_schema(request),

@@ -1,4 +1,4 @@
-"""Find API keys, mask them in messages and add them to requests, SigV4 included."""
+"""Find API keys, add them to requests (SigV4 included), and mask them in messages."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from slipform.providers.catalog import Vendor
 
 MASK = "[redacted]"
 MIN_MASKED = 8
-"""Keys that are shorter are not masked in what a vendor sends."""
+"""Shorter keys are not masked in a vendor's responses."""
 _TOO_SHORT = 6
 _QUERY_SECRET = re.compile(r"((?:key|token|secret|password)[^=&]*=)[^&#]+", re.IGNORECASE)
 _HTML_IN_JSON = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&='"})
 
 
 def masked_url(url: str) -> str:
-    """Return an address without its password and without keys in its query.
+    """Return a URL without its password and without keys in its query.
 
     >>> masked_url("redis://me:hunter22@host:6379/0")
     'redis://me:[redacted]@host:6379/0'
@@ -42,7 +42,7 @@ def masked_url(url: str) -> str:
 
 
 class Secret:
-    """A value that does not show itself: not in repr, not in str, not in a pickle.
+    """A value that is hidden in its repr, str and pickle.
 
     >>> Secret("sk-123456")
     Secret([redacted])
@@ -56,7 +56,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The value itself; keep it out of anything that is logged."""
+        """Return the value; keep it out of anything that is logged."""
         return self._value
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class Secret:
 
 
 def from_environment(names: Sequence[str], environment: Mapping[str, str] | None = None) -> Secret | None:
-    """The first of these environment variables that is set and not blank.
+    """Return the first of these environment variables that is set and not blank.
 
     >>> from_environment(["A", "B"], {"A": " ", "B": "key"})
     Secret([redacted])
@@ -85,7 +85,7 @@ def from_environment(names: Sequence[str], environment: Mapping[str, str] | None
 
 
 def environment_text(names: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-    """The same as text, to be compared and not to be shown; empty where none is set."""
+    """Return the same as plain text, for comparison only, never for display; empty if none is set."""
     source = os.environ if environment is None else environment
     for name in names:
         try:
@@ -98,31 +98,32 @@ def environment_text(names: Sequence[str], environment: Mapping[str, str] | None
 
 
 def scrub(value: Any, secrets: Iterable[Secret]) -> Any:
-    """The value with every secret in its strings masked, however deep.
+    """Return the value with every secret in its strings masked, at any depth.
 
-    Words of less than six characters stay: local servers get keys like `x`, and no secret is that short.
+    Secrets of less than six characters are not masked: local servers get keys like `x`, and no real secret is that
+    short.
 
     >>> scrub({"message": "bad key sk-123456"}, [Secret("sk-123456")])
     {'message': 'bad key [redacted]'}
     """
-    words = [secret.reveal() for secret in secrets if len(secret.reveal()) >= _TOO_SHORT]
-    return _scrub(value, words) if words else value
+    masked_words = [secret.reveal() for secret in secrets if len(secret.reveal()) >= _TOO_SHORT]
+    return _scrub(value, masked_words) if masked_words else value
 
 
-def _scrub(value: Any, words: Sequence[str]) -> Any:
+def _scrub(value: Any, masked_words: Sequence[str]) -> Any:
     if isinstance(value, str):
-        for word in words:
+        for word in masked_words:
             value = value.replace(word, MASK)
         return value
     if isinstance(value, Mapping):
-        return {_scrub(key, words): _scrub(item, words) for key, item in value.items()}
+        return {_scrub(key, masked_words): _scrub(item, masked_words) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)([_scrub(item, words) for item in value])
+        return type(value)([_scrub(item, masked_words) for item in value])
     return value
 
 
 def scrub_error(error: SlipformError, secrets: Iterable[Secret]) -> None:
-    """Mask secrets in everything an error shows. Vendors do repeat the key they refuse."""
+    """Mask secrets in everything an error shows. Some vendors repeat the key they refuse."""
     known_secrets = list(secrets)
     error.message = scrub(error.message, known_secrets)
     error.args = tuple(scrub(argument, known_secrets) for argument in error.args)
@@ -133,7 +134,7 @@ def scrub_error(error: SlipformError, secrets: Iterable[Secret]) -> None:
 
 @lru_cache(maxsize=64)
 def spellings(secrets: tuple[Secret, ...]) -> tuple[bytes, ...]:
-    """The bytes that each of these secrets may be spelled as, the longest first."""
+    """Return the encodings in which each of these secrets may occur, the longest first."""
     variants: set[str] = set()
     for secret in secrets:
         word = secret.reveal()
@@ -176,7 +177,7 @@ def sign(
     service: str,
     now: datetime,
 ) -> dict[str, str]:
-    """The headers to add so that AWS accepts the request: `authorization`, `x-amz-date` and, if any, the token.
+    """Return the headers that sign a request for AWS: `authorization`, `x-amz-date` and, if any, the token.
 
     All of `headers` are signed, so none of them may change afterwards.
     """
@@ -230,16 +231,16 @@ _AWS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 
 class Authorised(msgspec.Struct, frozen=True):
-    """A request's address and headers with the key in them, and the secrets that must not be shown."""
+    """A request's URL and headers including the key, and the secrets to mask."""
 
     url: str
     headers: dict[str, str]
     secrets: tuple[Secret, ...] = ()
-    words: tuple[bytes, ...] = ()
-    """What the secrets may be spelled as, in all that the vendor sends."""
+    masked_words: tuple[bytes, ...] = ()
+    """The encodings in which the secrets may occur in a vendor's responses."""
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "words", spellings(self.secrets))
+        msgspec.structs.force_setattr(self, "masked_words", spellings(self.secrets))
 
     def __repr__(self) -> str:
         return f"Authorised(secrets={self.secrets!r})"
@@ -256,10 +257,10 @@ def authorise(
     other_secrets: tuple[Secret, ...] = (),
     aws_keys: Callable[[], AwsKeys] | None = None,
 ) -> Authorised:
-    """Add the key in the vendor's way; an `AuthenticationError` names the environment variable that is not set.
+    """Add the key in the way of the vendor; raises an `AuthenticationError` that names the unset environment variable.
 
-    `key` is one given in code; without it the environment is read, at each call, so that keys can be rotated.
-    `other_secrets` are those that `headers` hold already, `aws_keys` gets an access key from elsewhere.
+    `key` is one given in code; without it the environment is read for each call, so that keys can be rotated.
+    `other_secrets` are those that `headers` already contain, `aws_keys` resolves an access key elsewhere.
     """
     api_key = key or from_environment(vendor.api_key_env)
     if vendor.auth == "none":
@@ -268,7 +269,7 @@ def authorise(
         if vendor.auth == "sigv4":
             keys = _aws_keys(vendor, settings, aws_keys)
             return _signed(vendor, url, headers, body, settings, other_secrets, keys)
-        if vendor.key == "optional" or _has_own(headers):
+        if vendor.key == "optional" or _has_credential(headers):
             return Authorised(url, dict(headers), other_secrets)
         raise _missing_key_error(vendor, vendor.api_key_env)
     value = api_key.reveal()
@@ -282,17 +283,17 @@ def authorise(
 
 
 def secrets_in(headers: Mapping[str, str]) -> tuple[Secret, ...]:
-    """The values of headers that, by their name, hold a credential."""
+    """Return the values of headers whose name marks a credential."""
     return tuple(Secret(value) for name, value in headers.items() if _SENSITIVE.search(name) and value)
 
 
-def _has_own(headers: Mapping[str, str]) -> bool:
-    """Whether the settings' headers bring a credential of their own, as some gateways want it."""
+def _has_credential(headers: Mapping[str, str]) -> bool:
+    """Whether the settings' headers contain a separate credential, as some gateways require."""
     return any(name.lower() in ("authorization", "x-api-key", "api-key") for name in headers)
 
 
 def _aws_keys(vendor: Vendor, settings: Mapping[str, str], other: Callable[[], AwsKeys] | None) -> AwsKeys:
-    """The access key to sign with: of the settings' profile or role, else the environment's, else another."""
+    """Return the access key to sign with: the settings' profile or role, else the environment's, else another."""
     access, secret, session = (from_environment([name]) for name in _AWS)
     has_own = bool(settings.get("profile") or settings.get("role_arn"))
     if access is not None and secret is not None and not has_own:

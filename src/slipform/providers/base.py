@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 class Provider(Protocol):
     """One endpoint that answers requests, sync and async, whole and streamed.
 
-    `request.model` is the upstream's own name for the model; the router has taken the provider's prefix off.
+    `request.model` is the upstream's own name for the model, without the provider's prefix.
     """
 
     name: str
 
     def capabilities(self, model: str) -> Capabilities:
-        """What this model can do here."""
+        """Return what this model can do at this provider."""
         ...
 
     def models(self) -> list[str]:
-        """The models this provider is known to serve; may be empty when any name goes."""
+        """Return the known models of this provider; may be empty if it accepts any name."""
         ...
 
     def serves(self, model: str) -> bool:
@@ -36,23 +36,23 @@ class Provider(Protocol):
         ...
 
     def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer, blocking."""
+        """Return the answer, blocking."""
         ...
 
     def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
-        """Answer piece by piece, blocking; closing the iterator stops the upstream."""
+        """Stream the answer, blocking; closing the iterator stops the upstream."""
         ...
 
     def complete_async(self, request: ModelRequest) -> Coroutine[Any, Any, ModelResponse]:
-        """Answer."""
+        """Return the answer."""
         ...
 
     def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
-        """Answer piece by piece; closing the iterator stops the upstream."""
+        """Stream the answer; closing the iterator stops the upstream."""
         ...
 
     def batches_async(self, request: ModelRequest, sink: ChunkSink) -> AsyncGenerator[Sequence[CompletionChunk], None]:
-        """`stream_async` into a sink: chunks that arrive together are pushed; what it does not take is given."""
+        """Stream the answer into a sink: chunks that arrive together are pushed; those it refuses are yielded."""
         ...
 
     def close(self) -> None:
@@ -62,10 +62,10 @@ class Provider(Protocol):
 
 @runtime_checkable
 class ReadsFiles(Protocol):
-    """A provider whose models' names may be paths of files, or of what would be downloaded."""
+    """A provider whose model names may be file paths or names of downloads."""
 
     def for_callers(self, models: Collection[str]) -> Provider:
-        """Return the same for outside callers, who may use these models, but cannot name a file or start a download."""
+        """Return a copy for external callers, who may use these models but cannot name a file or start a download."""
         ...
 
 
@@ -74,27 +74,27 @@ class LoadsModels(Protocol):
     """A provider that loads its models itself."""
 
     def check(self) -> None:
-        """Load the default model; raise `LocalModelError` where that cannot be done."""
+        """Load the default model; raise `LocalModelError` if that fails."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModelStore:
-    """The models that a provider keeps on this machine."""
+    """The models that a provider stores on this machine."""
 
     find: Callable[[], Mapping[str, str]]
-    """Returns its models, each with where it is, or how it is fetched."""
+    """Returns its models, each with its path, or how to download it."""
     pull: Callable[[str | None], Path]
-    """Downloads a model unless it is here, the default one without a name; returns its file."""
+    """Downloads a model unless it is present, without a name the default one; returns its file."""
     is_installed: Callable[[], bool]
-    """Returns whether the default model is here."""
+    """Returns whether the default model is present."""
     diagnose: Callable[[], tuple[Literal["ok", "note"], str]]
-    """Loads the default model and says so; raises `LocalModelError`."""
+    """Loads the default model and returns a report; raises `LocalModelError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderAddOn:
-    """A provider that is not a vendor of the catalogue."""
+    """A provider that is not a vendor in the catalogue."""
 
     make: Callable[[], Provider]
     store: ModelStore | None = None
@@ -103,7 +103,7 @@ class ProviderAddOn:
 async def push_each(
     chunks: AsyncIterator[CompletionChunk], sink: ChunkSink
 ) -> AsyncGenerator[Sequence[CompletionChunk], None]:
-    """`batches_async` for a provider whose chunks arrive one by one."""
+    """Implement `batches_async` for a provider whose chunks arrive one by one."""
     try:
         async for chunk in chunks:
             if (left := sink.push((chunk,))) is not None:
@@ -114,7 +114,7 @@ async def push_each(
 
 
 def as_chunks(response: ModelResponse, size: int | None = None) -> Iterator[CompletionChunk]:
-    """The chunks a vendor would have streamed for this answer; `size` cuts text and arguments into pieces.
+    """Return the chunks a vendor would have streamed for this answer; `size` cuts text and arguments into pieces.
 
     >>> [chunk.text for chunk in as_chunks(ModelResponse(text="abc"), size=2)]
     ['ab', 'c', '']
@@ -122,7 +122,7 @@ def as_chunks(response: ModelResponse, size: int | None = None) -> Iterator[Comp
     first = True
     for chunk in _pieces(response, size):
         if first:
-            # What belongs to the whole answer is said once, and early.
+            # Fields of the whole answer occur once, on the first chunk.
             chunk = _with_head(chunk, response)
             first = False
         yield chunk

@@ -1,7 +1,7 @@
 """Run one call with its retries, as a generator of effects.
 
-The drivers in `http.py` do what these generators ask, one blocking, one async; so retries, downgrades, time limits and
-errors are written once.
+The drivers in `http.py` perform these effects, one blocking, one async; so retries, downgrades, time limits and errors
+are implemented once.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from slipform.schema import OutputStrategy
 
 
 class OpenEffect(msgspec.Struct, frozen=True):
-    """Send this, and come back with the answer's head; the words are masked in all of the answer."""
+    """Send the request and return the response's head; these words are masked in the whole response."""
 
     request: HttpRequest
-    words: tuple[bytes, ...] = ()
+    masked_words: tuple[bytes, ...] = ()
 
     def __repr__(self) -> str:  # the words are keys
         return f"OpenEffect({self.request!r})"
 
 
 class FetchEffect(msgspec.Struct, frozen=True):
-    """Send this, and come back with the answer's head and, where its status is a success, with its whole body.
+    """Send the request and return the response's head and, if its status is a success, its whole body.
 
     Secrets are masked in the body, and in the head too unless the call succeeded.
     """
 
     request: HttpRequest
-    words: tuple[bytes, ...] = ()
+    masked_words: tuple[bytes, ...] = ()
 
     def __repr__(self) -> str:  # the words are keys
         return f"FetchEffect({self.request!r})"
 
 
 class ReadEffect(NamedTuple):
-    """Hand these chunks to the caller, then come back with the next bytes of the answer's body; none at its end.
+    """Yield these chunks to the caller, then return the next bytes of the response's body; empty at its end.
 
-    Where `texts` finds texts in the bytes, they hold a chunk of each which says nothing else that is new: the texts may
-    be handed on instead, coming back only with the bytes after them, if there are any.
+    If `texts` finds texts in the bytes, each of them is a chunk with nothing else that is new: the driver may forward
+    the texts instead, and return only with the bytes after them, if there are any.
     """
 
     chunks: Sequence[CompletionChunk] = ()
@@ -58,13 +58,13 @@ class ReadEffect(NamedTuple):
 
 
 class SleepEffect(msgspec.Struct, frozen=True):
-    """Come back after so many seconds."""
+    """Return after this many seconds."""
 
     seconds: float
 
 
 class FinishEffect(msgspec.Struct, frozen=True):
-    """The call is over: hand this answer, or the last chunks of a streamed one, to the caller."""
+    """End the call: give this answer, or the last chunks of a streamed one, to the caller."""
 
     response: ModelResponse
     chunks: Sequence[CompletionChunk] = ()
@@ -74,22 +74,22 @@ Effect: TypeAlias = OpenEffect | FetchEffect | ReadEffect | SleepEffect | Finish
 CallSteps: TypeAlias = Generator[Effect, Any, None]
 _ERROR_BODY = 1 << 20
 VENDOR_RETRIED = "vendor_retried"
-"""The code of the note that a vendor was asked again after a pause."""
+"""The code of the note that a call was retried after a pause."""
 _REFUSING = frozenset({400, 404, 422, 501})
-"""Statuses with which vendors refuse what a request asks for; some have no endpoint for it (404)."""
+"""Statuses with which vendors refuse a feature of a request; some have no endpoint for it (404)."""
 _READ = ReadEffect()
 _STREAMED = ModelResponse()
 
 
 class FirstTry(NamedTuple):
-    """A first try that the driver has made already, and when it began."""
+    """A first attempt that the driver has made already, and its start time."""
 
     prepared: PreparedCall
     began: float
 
 
 def answer(endpoint: Endpoint, request: ModelRequest, first: FirstTry | None = None) -> CallSteps:
-    """The steps of a whole answer; after a first try that failed, their first effect is that try."""
+    """Yield the steps of a whole answer; after a failed first attempt, the first effect is that attempt."""
     prepared, head, body = yield from _exchange(endpoint, request, streamed=False, first=first)
     yield FinishEffect(read_answer(endpoint, request, prepared, head.headers, body))
 
@@ -97,7 +97,7 @@ def answer(endpoint: Endpoint, request: ModelRequest, first: FirstTry | None = N
 def read_answer(
     endpoint: Endpoint, request: ModelRequest, prepared: PreparedCall, headers: Mapping[str, str], body: bytes
 ) -> ModelResponse:
-    """Decode a whole answer; raises what is wrong with it, with the call it belongs to."""
+    """Decode a whole answer; raises its error, with the call it belongs to."""
     try:
         response = prepared.codec.decode_response(body, prepared.encoded)
     except SlipformError as error:
@@ -106,23 +106,23 @@ def read_answer(
     if _ignores_schema(prepared, response.text) and response.finish == "stop" and not response.refusal:
         endpoint.record_ignored_schema(request.replace(model=prepared.model), prepared)
     request_warnings = prepared.warnings
-    if request_warnings and response.warnings[: len(request_warnings)] != request_warnings:  # codecs repeat their own
+    if request_warnings and response.warnings[: len(request_warnings)] != request_warnings:  # codecs set these, too
         response = response.replace(warnings=_merge(request_warnings, response.warnings))
     return response
 
 
 def stream(endpoint: Endpoint, request: ModelRequest) -> CallSteps:
-    """The steps of a streamed answer. Nothing is repeated from the moment its head has arrived."""
+    """Yield the steps of a streamed answer. Nothing is retried after its head has arrived."""
     prepared, head, _ = yield from _exchange(endpoint, request, streamed=True)
     try:
         if head.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
-            # The server took no notice of `stream`, or has an error to report.
+            # The server ignored `stream`, or reports an error.
             body = yield from _read_whole(prepared)
             last = _with_warnings(_decode_unstreamed(prepared, body), prepared.warnings)
         else:
             last = yield from _pieces(prepared, endpoint, request)
     except SlipformError as error:
-        broken = _broken_off(error)
+        broken = _as_upstream_error(error)
         prepared.annotate(broken, head.headers)
         if broken is not error:
             raise broken from error
@@ -130,8 +130,8 @@ def stream(endpoint: Endpoint, request: ModelRequest) -> CallSteps:
     yield FinishEffect(_STREAMED, last)
 
 
-def _broken_off(error: SlipformError) -> SlipformError:
-    """The error of a stream whose head had arrived: one that ended too early is its vendor's failure."""
+def _as_upstream_error(error: SlipformError) -> SlipformError:
+    """Return the error of a stream whose head had arrived: one that ended too early is its vendor's failure."""
     if isinstance(error, TruncatedError) and error.details.get("category") == "cut":
         error = UpstreamError(error.message, where=error.where, hint=error.hint, details=error.details)
     error.details.setdefault("phase", "body")
@@ -141,12 +141,12 @@ def _broken_off(error: SlipformError) -> SlipformError:
 def _decode_unstreamed(prepared: PreparedCall, body: bytes) -> Sequence[CompletionChunk]:
     if body.lstrip()[:1] in (b"{", b"["):
         return list(as_chunks(prepared.codec.decode_response(body, prepared.encoded)))
-    decoder = prepared.codec.decode_stream(prepared.encoded)  # a stream under a wrong label
+    decoder = prepared.codec.decode_stream(prepared.encoded)  # a stream with a wrong content type
     return [*decoder.feed(body), *decoder.finish()]
 
 
 def _ignores_schema(prepared: PreparedCall, text: str) -> bool:
-    """Whether a text on the native channel does not begin as an object or a list does, though the schema wants one."""
+    """Whether a text on the native channel does not begin as an object or list, although the schema requires one."""
     context = prepared.encoded.context
     if context is None or context.strategy is not OutputStrategy.NATIVE:
         return False
@@ -157,7 +157,7 @@ def _ignores_schema(prepared: PreparedCall, text: str) -> bool:
 def _pieces(
     prepared: PreparedCall, endpoint: Endpoint, request: ModelRequest
 ) -> Generator[Effect, Any, Sequence[CompletionChunk]]:
-    """Reads the stream to its end; returns the last chunks."""
+    """Read the stream to its end; return the last chunks."""
     decoder = prepared.codec.decode_stream(prepared.encoded)
     warnings = prepared.warnings
     has_text = False
@@ -176,9 +176,9 @@ def _pieces(
             chunks = decoder.feed(data)
             if not has_text and (first := next((chunk.text for chunk in chunks if chunk.text.strip()), "")):
                 has_text = True
-                ignores_schema = not request.tools and _ignores_schema(prepared, first)  # text may stand before a call
+                ignores_schema = not request.tools and _ignores_schema(prepared, first)  # text may precede a call
             if ignores_schema and any(chunk.finish not in (None, "stop") or chunk.refusal for chunk in chunks):
-                ignores_schema = False  # a refusal is in words, whatever the schema
+                ignores_schema = False  # a refusal is prose, whatever the schema
             if warnings and chunks:
                 chunks = _with_warnings(chunks, warnings)
                 warnings = ()
@@ -188,7 +188,7 @@ def _pieces(
 
 
 def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[CompletionChunk]:
-    """A cut after the stream's own terminator does no harm; before it the decoder says what is missing."""
+    """Ignore a cut after the stream's own terminator; before it, let the decoder report the missing part."""
     try:
         return decoder.finish()
     except SlipformError as error:
@@ -199,10 +199,10 @@ def _finish_cut(decoder: StreamDecoder, fault: TransportFault) -> Sequence[Compl
 def _exchange(
     endpoint: Endpoint, request: ModelRequest, *, streamed: bool, first: FirstTry | None = None
 ) -> Generator[Effect, Any, tuple[PreparedCall, ByteStream, bytes]]:
-    """Send until the vendor answers with success, and raise the last error where it does not.
+    """Send until the vendor answers with success; raise the last error if it does not.
 
-    A request that the vendor refuses for a feature it lacks is sent again without that feature, at once; a fault or a
-    busy vendor is retried after a pause. The body of a stream is still to be read.
+    A request that the vendor refuses for an unsupported feature is resent at once without that feature; a fault or a
+    busy vendor is retried after a pause. The body of a stream has not been read yet.
     """
     started = endpoint.clock() if first is None else first.began
     attempt = 0
@@ -223,9 +223,9 @@ def _exchange(
         body = b""
         try:
             if streamed:
-                head = yield OpenEffect(http_request, prepared.authorised.words)
+                head = yield OpenEffect(http_request, prepared.authorised.masked_words)
             else:
-                head, body = yield FetchEffect(http_request, prepared.authorised.words)
+                head, body = yield FetchEffect(http_request, prepared.authorised.masked_words)
         except TransportFault as fault:
             error = stream_error(prepared, fault)
             if not retry.after_fault(fault):
@@ -269,7 +269,7 @@ def _with_notes(prepared: PreparedCall, notes: Sequence[ModelWarning]) -> Prepar
 
 
 def count_repeat(calls: CallCount | None, model: str, error: UpstreamError) -> None:
-    """The call is about to be made again after this error, which is final where that would be one too many."""
+    """Count the retry of a call after this error; raises the error if that exceeds the number of calls."""
     if calls is None:
         return
     if calls.is_spent:
@@ -287,7 +287,7 @@ def _refusal(prepared: PreparedCall, head: ByteStream) -> Generator[Effect, Any,
                 break
             body += data
     except TransportFault:
-        pass  # the status says enough
+        pass  # the status is enough
     if head.status < 400:
         error = UpstreamError(
             f"The address answers with status {head.status} instead of an answer",
@@ -315,7 +315,7 @@ def _read_whole(prepared: PreparedCall) -> Generator[Effect, Any, bytes]:
 
 
 def time_left(endpoint: Endpoint, prepared: PreparedCall, deadline: float | None) -> Timeouts:
-    """The time limits of the first try, or of a repeat, which has only what is left."""
+    """Return the time limits of the first attempt, or of a retry, which has only the remaining time."""
     limits = prepared.timeouts
     if deadline is None:
         return limits
@@ -354,7 +354,7 @@ _LIMIT_HINTS: dict[Limit, str] = {
 _START_HINTS = {
     "ollama": "Is Ollama running? Start it with `ollama serve`, or check `providers.ollama.base_url`.",
 }
-"""The hint for a server of this machine that cannot be reached, by provider."""
+"""The hint for a local server that cannot be reached, by provider."""
 
 
 def stream_error(prepared: PreparedCall, fault: TransportFault) -> UpstreamError:
@@ -390,7 +390,7 @@ def _merge(ours: Sequence[ModelWarning], theirs: Sequence[ModelWarning]) -> tupl
 
 
 def _with_warnings(chunks: Sequence[CompletionChunk], warnings: Sequence[ModelWarning]) -> Sequence[CompletionChunk]:
-    """The chunks, with the call's warnings on the first of them."""
+    """Yield the chunks, with the call's warnings on the first of them."""
     if not warnings or not chunks or chunks[0].warnings[: len(warnings)] == warnings:
         return chunks
     first, *rest = chunks
@@ -398,30 +398,30 @@ def _with_warnings(chunks: Sequence[CompletionChunk], warnings: Sequence[ModelWa
 
 
 class ChunkFeeder:
-    """Gives the steps of a call the bytes that arrive, and the sink the chunks they make of them.
+    """Feeds the received bytes to the steps of a call, and the resulting chunks to the sink.
 
-    Most of what arrives is more text and nothing else. Where the steps say how to read it, it goes to the sink as that,
-    and neither the steps nor chunks are needed.
+    Most pieces contain only more text. If the steps say how to read it, it goes directly to the sink, and neither the
+    steps nor chunks are needed.
     """
 
-    __slots__ = ("_read_texts", "_sink", "_steps", "effect", "left", "rest")
+    __slots__ = ("_read_texts", "_sink", "_steps", "effect", "rest", "undelivered")
 
     def __init__(self, steps: CallSteps, read: ReadEffect, sink: ChunkSink) -> None:
         self._steps = steps
         self._sink = sink
         self._read_texts = read.texts
         self.effect: Effect = read
-        self.left: Sequence[CompletionChunk] | None = None
-        """What the sink did not take."""
+        self.undelivered: Sequence[CompletionChunk] | None = None
+        """The chunks that the sink did not accept."""
         self.rest = b""
-        """The bytes that are to be fed after that."""
+        """The bytes to be fed after those."""
 
     def feed(self, data: bytes) -> bool:
-        """Take this; whether more is wanted."""
+        """Feed these bytes; return whether more are needed."""
         if self._read_texts is not None and (plain := self._read_texts(data)) is not None:
             texts, call, data = plain
-            self.left = self._sink.push_texts(texts, call)
-            if self.left is not None:
+            self.undelivered = self._sink.push_texts(texts, call)
+            if self.undelivered is not None:
                 self.rest = data
                 return False
             if not data:
@@ -431,5 +431,5 @@ class ChunkFeeder:
             return False
         self._read_texts = effect.texts
         if effect.chunks:
-            self.left = self._sink.push(effect.chunks)
-        return self.left is None
+            self.undelivered = self._sink.push(effect.chunks)
+        return self.undelivered is None

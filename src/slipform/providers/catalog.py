@@ -1,4 +1,4 @@
-"""List the vendors as data, and read and check their rows."""
+"""List the vendors as data; read and check their rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PLATFORM_SUFFIX = re.compile(r"(?:-v\d+(?::\d+)?|:[a-z0-9]+|@.*)$")
 
 @dataclass(frozen=True, slots=True)
 class UrlField:
-    """A blank in a base URL, such as a region: filled from the settings, else the environment, else `default`."""
+    """A placeholder in a base URL, such as a region: filled from the settings, else the environment, else `default`."""
 
     env: tuple[str, ...] = ()
     default: str | None = None
@@ -42,15 +42,15 @@ class UrlField:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What some models can do: `values` are fields of `Capabilities`, laid over those of the vendor.
+    """The capabilities of some models: `values` are fields of `Capabilities` that override those of the vendor.
 
-    Its quirks are added to those of the vendor; `-name` takes one away.
+    Its quirks are added to those of the vendor; `-name` removes one.
     """
 
     globs: tuple[str, ...]
     values: Mapping[str, Any]
     like: Vendor | None = None
-    """A vendor whose own row for the model is taken first, when this one only resells it."""
+    """A vendor that this one resells: its own row for the model is applied first."""
 
     def changed_quirks(self, quirks: frozenset[str]) -> frozenset[str]:
         """Return the quirks of the vendor with those of the pattern.
@@ -63,7 +63,7 @@ class Pattern:
         return (quirks | {change for change in changes if not change.startswith("-")}) - removed
 
     def specificity(self, model: str) -> int:
-        """How many characters the closest matching glob spells out; -1 when none matches."""
+        """Return how many literal characters the closest matching glob has; -1 if none matches."""
         return max((_literal(glob) for glob in self.globs if _glob(glob)(model)), default=-1)
 
 
@@ -80,31 +80,31 @@ class Vendor:
     base_url: str
     codec: str
     auth: str = "bearer"
-    """How the key is sent: `bearer`, `query`, `sigv4`, `google`, `none`, or the name of a header for it."""
+    """How the key is sent: `bearer`, `query`, `sigv4`, `google`, `none`, or the name of a header."""
     base_url_env: tuple[str, ...] = ()
     fields: Mapping[str, UrlField] = field(default_factory=dict)
     api_key_env: tuple[str, ...] = ()
     key: Literal["required", "optional"] = "required"
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Sent with every call; not shown, since users put keys in them."""
+    """Headers of every call; hidden in the repr, because users put keys in them."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `Capabilities` that hold for all models."""
+    """Fields of `Capabilities` for all models."""
     patterns: tuple[Pattern, ...] = ()
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `Capabilities` that hold for all models whatever the patterns say."""
+    """Fields of `Capabilities` for all models, which patterns cannot change."""
     models: tuple[str, ...] = ()
-    """The models it serves; empty when any name goes."""
+    """The models it serves; empty if it accepts any name."""
     own: tuple[str, ...] = ()
-    """Globs on the names of its own models, by which a name without a provider is recognised."""
+    """Globs for the names of its own models, by which a name without a provider is recognised."""
     price_list: str = ""
-    """Its id in the list of prices that ships with slipform (genai-prices); empty where that has none."""
+    """Its id in the price list that ships with slipform (genai-prices); empty if it is not listed."""
     batch: str = ""
-    """The name of its batch API in `codecs.batches`; empty where it has none that slipform knows."""
+    """The name of its batch API in `codecs.batches`; empty if slipform supports none."""
     source: str = ""
     checked: str = ""
 
     def capabilities(self, model: str) -> Capabilities:
-        """What this model can do here: the vendor's values, overlaid by each matching pattern, closest last."""
+        """Return what this model can do: the vendor's values, overridden by each matching pattern, the closest last."""
         values = dict(self.values)
         lowered = model.lower()
         ranked = [(pattern.specificity(lowered), order, pattern) for order, pattern in enumerate(self.patterns)]
@@ -118,10 +118,10 @@ class Vendor:
         values.update(self.overrides)
         return Capabilities(**values)
 
-    def how_to_use(self) -> str:
-        """Return what makes the vendor answer, for hints.
+    def setup_hint(self) -> str:
+        """Return the steps that make the vendor usable, for hints.
 
-        >>> load_catalog().vendor("groq").how_to_use()
+        >>> load_catalog().vendor("groq").setup_hint()
         'set GROQ_API_KEY'
         """
         if self.key == "optional":
@@ -131,7 +131,7 @@ class Vendor:
         return f"configure `providers.{self.name}`"
 
     def url(self, base_url: str | None = None, settings: Mapping[str, str] = _EMPTY) -> str:
-        """The base URL: the one given, else from the environment, else the row's own with its blanks filled.
+        """Return the base URL: the given one, else the environment's, else the row's own with its placeholders filled.
 
         >>> load_catalog().vendor("azure").url(settings={"resource": "acme"})
         'https://acme.openai.azure.com/openai/v1'
@@ -142,15 +142,15 @@ class Vendor:
         return self._fill(template, settings).rstrip("/")
 
     def region(self, settings: Mapping[str, str] = _EMPTY) -> str:
-        """The region to sign for; rows that sign have a `region` field."""
+        """Return the region to sign for; rows that sign have a `region` field."""
         return self._fill("{region}", settings)
 
     def _fill(self, template: str, settings: Mapping[str, str]) -> str:
         if "{" not in template:
             return template
-        return re.sub(r"\{(\w+)\}", lambda match: self._blank(match[1], settings), template)
+        return re.sub(r"\{(\w+)\}", lambda match: self._placeholder_value(match[1], settings), template)
 
-    def _blank(self, name: str, settings: Mapping[str, str]) -> str:
+    def _placeholder_value(self, name: str, settings: Mapping[str, str]) -> str:
         blank = self.fields.get(name, UrlField())
         value = settings.get(name) or next((os.environ[key] for key in blank.env if os.environ.get(key)), blank.default)
         if value is None:
@@ -172,7 +172,7 @@ class Catalog:
     vendors: Mapping[str, Vendor]
 
     def vendor(self, name: str) -> Vendor:
-        """The row of that name; a `ConfigError` lists the nearest names."""
+        """Return the row of that name; raises a `ConfigError` that lists the nearest names."""
         vendor = self.vendors.get(name)
         if vendor is not None:
             return vendor
@@ -181,7 +181,7 @@ class Catalog:
         raise ConfigError(f"Unknown vendor {name!r}", where=f"providers.{name}", hint=hint)
 
     def maker_of(self, model: str) -> Vendor | None:
-        """Return the vendor whose own model has this name, where its row says so.
+        """Return the vendor whose own model has this name, if its row says so.
 
         >>> load_catalog().maker_of("claude-opus-5-5").name
         'anthropic'
@@ -191,7 +191,7 @@ class Catalog:
 
 
 def load_catalog(rows: Mapping[str, Mapping[str, Any]] | None = None) -> Catalog:
-    """The catalogue that comes with slipform, with the caller's rows added and laid over those of the same name.
+    """Return slipform's catalogue, with the caller's rows added or merged into those of the same name.
 
     A row may name another to start from (`extends`); a new one without it starts from `openai-compatible`. Every
     mistake is a `ConfigError` that names the row and the field.
@@ -213,17 +213,17 @@ def _builtin() -> Catalog:
     text = resources.files("slipform.providers").joinpath("catalog.toml").read_text("utf-8")
     try:
         rows = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:  # only its editor sees this
+    except tomllib.TOMLDecodeError as error:  # only an editor reads this
         raise ConfigError(f"The catalogue cannot be read: {error}", where="catalog.toml") from error
     vendors: dict[str, Vendor] = {}
-    # A row may be `like` one further down, so the ones without `like` are read first.
+    # A row may be `like` a later one, so the rows without `like` are read first.
     for name in sorted(rows, key=lambda name: any("like" in pattern for pattern in rows[name].get("patterns", ()))):
         vendors[name] = read_row(name, rows[name], vendors)
     return Catalog(MappingProxyType({name: vendors[name] for name in rows}))
 
 
 def bare_name(model: str) -> str:
-    """A model's own name, without what a platform puts around it.
+    """Return a model's own name, without a platform's prefixes and suffixes.
 
     >>> bare_name("us.anthropic.claude-opus-4-5-20251101-v1:0"), bare_name("openai/gpt-5:free")
     ('claude-opus-4-5-20251101', 'gpt-5')
@@ -246,7 +246,10 @@ _BLANK = Vendor(name="", title="", base_url="", codec="")
 
 
 def read_row(name: str, row: object, vendors: Mapping[str, Vendor], template: Vendor = _BLANK) -> Vendor:
-    """A checked row. It starts from the row it `extends`, else from the one of its own name, else from the template."""
+    """Return a checked row.
+
+    It starts from the row it `extends`, else from the one of its own name, else the template.
+    """
     where = f"providers.{name}"
     if not name or "/" in name:
         raise ConfigError(f"{name!r} is not a name for a provider", where=where, hint="Use a name without `/`.")
@@ -257,9 +260,9 @@ def read_row(name: str, row: object, vendors: Mapping[str, Vendor], template: Ve
     )  # the setting's name
     changes: dict[str, Any] = {"name": name, "own": ()}
     if "base_url" in fields:
-        changes["base_url_env"] = ()  # an address in the settings beats one in the environment
+        changes["base_url_env"] = ()  # an address in the settings takes precedence over one in the environment
     if base is template:
-        changes["api_key_env"] = ()  # the template's key is for the template's address
+        changes["api_key_env"] = ()  # the template's key belongs to the template's address
     for key, value in fields.items():
         reader = _READERS.get(key)
         if reader is None:
@@ -293,7 +296,7 @@ def _overrides(value: object, where: str, base: Vendor, _: Mapping[str, Vendor])
 def _patterns(value: object, where: str, base: Vendor, vendors: Mapping[str, Vendor]) -> dict[str, Any]:
     if not isinstance(value, list | tuple):
         raise _type_error(value, "a list of patterns", where)
-    # Later ones win over earlier ones of the same specificity, so the added ones go last.
+    # Of equal specificity, later patterns win, so the added ones go last.
     return {"patterns": (*base.patterns, *(_pattern(item, f"{where}[{i}]", vendors) for i, item in enumerate(value)))}
 
 
@@ -422,7 +425,7 @@ def _text(value: object, where: str) -> str:
 
 
 def _texts(value: object, where: str) -> tuple[str, ...]:
-    """One text or a list of them."""
+    """Return one text, or a list of them, as a tuple."""
     if isinstance(value, str):
         return (_text(value, where),)
     if not isinstance(value, list | tuple | set | frozenset):

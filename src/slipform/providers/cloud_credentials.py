@@ -2,7 +2,7 @@
 
 AWS: environment, profile, web identity, container and instance roles, by `botocore` (`slipform[aws]`). Google: a
 service account's file, workload identity, the metadata server, by `google-auth` (`slipform[google]`). Both libraries
-block while they ask for credentials, so calls on an event loop refresh in a thread first.
+block while they fetch credentials, so calls on an event loop refresh them in a thread first.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from slipform.providers.network.transport import HttpRequest, Timeouts, Transpor
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 _PROJECTS: Final = "https://cloudresourcemanager.googleapis.com/"
 _EARLY_SECONDS: Final = 240.0
-"""How long before a token expires it is refreshed; Google's libraries take the same."""
+"""How long before its expiry a token is refreshed; Google's libraries use the same."""
 _LASTS_SECONDS: Final = 3600.0
-"""How long a token lasts that does not say it."""
+"""The assumed lifetime of a token that does not state one."""
 _CHECK_SECONDS: Final = 30.0
-"""How long credentials are used before it is looked whether they are still the same."""
+"""How long credentials are used before checking whether they have changed."""
 
 
 class _RefreshedCredentials:
-    """Credentials of a library's source, with the time until which they need not be refreshed."""
+    """Credentials of a library, with the time until which they need not be refreshed."""
 
     def __init__(self, settings: Mapping[str, str], clock: Callable[[], float]) -> None:
         self._settings = settings
@@ -55,12 +55,12 @@ class AwsCredentials(_RefreshedCredentials):
 
     @property
     def is_installed(self) -> bool:
-        """Whether the library that looks for credentials is here."""
+        """Whether the library that resolves credentials is installed."""
         return find_spec("botocore") is not None
 
     @property
     def keys(self) -> AwsKeys:
-        """The access key; raises `AuthenticationError` where there is none."""
+        """Return the access key; raises `AuthenticationError` if there is none."""
         if not self.is_current or self._keys is None:
             self.refresh()
         if self._keys is None:
@@ -68,7 +68,7 @@ class AwsCredentials(_RefreshedCredentials):
         return self._keys
 
     def refresh(self) -> None:
-        """Get credentials if there are none that are current, blocking; raises `AuthenticationError`."""
+        """Fetch credentials unless current ones exist, blocking; raises `AuthenticationError`."""
         with self._lock:
             if self.is_current:
                 return
@@ -93,7 +93,7 @@ class AwsCredentials(_RefreshedCredentials):
 
 
 def _aws_source(settings: Mapping[str, str]) -> Any:
-    """What `botocore` gets credentials from, and refreshes them with; None where its chain ends with nothing."""
+    """Return the object from which `botocore` gets and refreshes credentials; None if its chain finds none."""
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
     from botocore.session import Session
 
@@ -123,12 +123,12 @@ class GoogleCredentials(_RefreshedCredentials):
 
     @property
     def is_installed(self) -> bool:
-        """Whether the library that looks for credentials is here."""
+        """Whether the library that resolves credentials is installed."""
         return find_spec("google") is not None and find_spec("google.auth") is not None
 
     @property
     def token(self) -> Secret:
-        """The access token; raises `AuthenticationError` where there is none."""
+        """Return the access token; raises `AuthenticationError` if there is none."""
         if not self.is_current or self._token is None:
             self.refresh()
         if self._token is None:
@@ -136,7 +136,7 @@ class GoogleCredentials(_RefreshedCredentials):
         return self._token
 
     def refresh(self) -> None:
-        """Get a token if there is none that is current, blocking; raises `AuthenticationError`."""
+        """Fetch a token unless a current one exists, blocking; raises `AuthenticationError`."""
         with self._lock:
             if self.is_current:
                 return
@@ -158,10 +158,10 @@ class GoogleCredentials(_RefreshedCredentials):
             self._until = self._clock() + max(self._seconds_left() - _EARLY_SECONDS, 1.0)
 
     def _seconds_left(self) -> float:
-        """How long the token of the source lasts; nothing before there is one."""
+        """Return the remaining lifetime of the token; 0 before there is one."""
         if self._source.token is None:
             return 0.0
-        expiry = self._source.expiry  # in UTC, without saying so
+        expiry = self._source.expiry  # in UTC, without a time zone
         if expiry is None:
             return _LASTS_SECONDS
         return float(expiry.replace(tzinfo=UTC).timestamp() - self._clock())
@@ -175,20 +175,20 @@ def _google_source(settings: Mapping[str, str], request: Any) -> Any:
         source, _ = google.auth.default(scopes=_SCOPES, request=request)
         return source
     with warnings.catch_warnings():
-        # It warns of files from strangers; this one is named in the server's configuration.
+        # It warns of files from untrusted sources; this one is named in the server's configuration.
         warnings.simplefilter("ignore", DeprecationWarning)
         source, _ = google.auth.load_credentials_from_file(path, scopes=_SCOPES, request=request)  # type: ignore[no-untyped-call]
     return source
 
 
 def _google_request() -> Any:
-    """What sends the requests of Google's library: slipform's own client, so that nothing else is needed."""
+    """Return the function that sends the requests of Google's library with slipform's client: it needs no other."""
     from google.auth import exceptions, transport
 
     network = HttpTransport()
 
     class Answer(transport.Response):
-        """A response as the library reads it."""
+        """A response in the form that the library reads."""
 
         def __init__(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
             self._fields = (status, headers, data)
@@ -206,7 +206,7 @@ def _google_request() -> Any:
             return self._fields[2]
 
     class Request(transport.Request):
-        """Sends a request of the library."""
+        """Sends requests of the library."""
 
         def __call__(
             self,
@@ -217,7 +217,7 @@ def _google_request() -> Any:
             timeout: Any = None,
             **_options: Any,
         ) -> Answer:
-            if url.startswith(_PROJECTS):  # the library looks for the project, which the settings name
+            if url.startswith(_PROJECTS):  # the library looks up the project, which the settings name
                 return Answer(404, {}, b"{}")
             data = body.encode() if isinstance(body, str) else body or b""
             seconds = float(timeout) if isinstance(timeout, int | float) else 30.0
@@ -237,7 +237,7 @@ def _google_request() -> Any:
 
 
 def cloud_credentials(auth: str, settings: Mapping[str, str]) -> AwsCredentials | GoogleCredentials | None:
-    """Return where the credentials of a vendor come from that authorises calls in this way; None for any other way."""
+    """Return the source of credentials for this way of authorising calls; None if it needs none."""
     if auth == "sigv4":
         return AwsCredentials(settings)
     if auth == "google":

@@ -1,4 +1,4 @@
-"""Limit concurrent calls to a provider and work on large schemas, which runs outside the event loops."""
+"""Limit concurrent calls to a provider, and run work on large schemas outside of the event loops."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from slipform.providers.vendor_limits import Reservation, VendorBudget
 
 _NOTICED = 0.001
 _LOOK_AGAIN = 1.0
-"""Seconds after which a call that waits for its minute looks whether it may start sooner; longer waits look later."""
+"""Seconds after which a call that waits for its minute checks whether it may start sooner; longer waits check later."""
 
 
 @dataclass(eq=False, slots=True)
@@ -39,7 +39,7 @@ class _Waiter:
     granted: bool = field(default=False)
 
     def wake(self) -> bool:
-        """Let it continue; False when its event loop is gone, and it with it."""
+        """Let it continue; return False if its event loop has been closed."""
         self.granted = True
         if self.event is not None:
             self.event.set()
@@ -52,7 +52,7 @@ class _Waiter:
 
 
 class ConcurrencyLimit:
-    """So many at a time, first come first served, for threads and event loops alike.
+    """Admits a limited number of calls at a time, first come first served, for threads and event loops alike.
 
     >>> slots = ConcurrencyLimit(1)
     >>> slots.acquire(timeout=0), slots.acquire(timeout=0)
@@ -66,8 +66,8 @@ class ConcurrencyLimit:
         self._lock = threading.Lock()
 
     def acquire(self, timeout: float | None = None) -> bool:
-        """Wait for a slot, blocking; False when there was none in time."""
-        waiter = self._queued(_Waiter(event=threading.Event()))
+        """Wait for a slot, blocking; return False if none became free in time."""
+        waiter = self._enqueue(_Waiter(event=threading.Event()))
         if waiter is None or waiter.event is None:
             return True
         try:
@@ -78,8 +78,8 @@ class ConcurrencyLimit:
         return self._give_up(waiter, keep=True)
 
     async def acquire_async(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 — as above, for event loops
-        """Wait for a slot; False when there was none in time. Cancelling takes nothing from those behind."""
-        waiter = self._queued(_Waiter(future=asyncio.get_running_loop().create_future()))
+        """Wait for a slot; return False if none became free in time. Cancelling does not affect later waiters."""
+        waiter = self._enqueue(_Waiter(future=asyncio.get_running_loop().create_future()))
         if waiter is None or waiter.future is None:
             return True
         try:
@@ -90,20 +90,20 @@ class ConcurrencyLimit:
         return self._give_up(waiter, keep=True)
 
     @property
-    def standing(self) -> tuple[int, int]:
-        """How many slots are taken, and how many wait for one."""
+    def usage(self) -> tuple[int, int]:
+        """Return how many slots are in use, and how many calls wait for one."""
         return self.limit - self._free, len(self._waiting)
 
     def release(self) -> None:
-        """Release a slot: to the call that has waited longest, if any."""
+        """Release a slot to the longest waiting call, if any."""
         with self._lock:
             while self._waiting:
                 if self._waiting.popleft().wake():
                     return
             self._free += 1
 
-    def _queued(self, waiter: _Waiter) -> _Waiter | None:
-        """Take a slot at once (None), or stand in the queue."""
+    def _enqueue(self, waiter: _Waiter) -> _Waiter | None:
+        """Take a slot at once and return None, or join the queue."""
         with self._lock:
             if self._free > 0:
                 self._free -= 1
@@ -112,7 +112,7 @@ class ConcurrencyLimit:
             return waiter
 
     def _give_up(self, waiter: _Waiter, *, keep: bool) -> bool:
-        """Leave the queue; return whether a slot was granted. It is released again unless `keep` is set."""
+        """Leave the queue; return whether a slot was granted, which is released again unless `keep` is set."""
         with self._lock:
             if not waiter.granted:
                 self._waiting.remove(waiter)
@@ -123,9 +123,10 @@ class ConcurrencyLimit:
 
 
 class ThrottledTransport:
-    """A transport that has at most so many exchanges open, from the request until its answer is closed, or a minute.
+    """A transport with limits on concurrent exchanges, and on requests and tokens per minute.
 
-    Time spent waiting for a turn counts towards the call's total time.
+    An exchange lasts from the request until its response is closed. Time spent in the queue counts towards the call's
+    total time.
     """
 
     def __init__(self, transport: Transport, limit: int | None, budget: VendorBudget | None = None) -> None:
@@ -136,52 +137,52 @@ class ThrottledTransport:
 
     @property
     def slots(self) -> tuple[int, int, int] | None:
-        """How many exchanges there may be at a time, how many there are, and how many wait; None without a limit."""
+        """Return the limit of exchanges, how many are open, and how many wait; None without a limit."""
         if self._limit is None:
             return None
-        return (self._limit, *self._slots.standing)
+        return (self._limit, *self._slots.usage)
 
     def open(self, request: HttpRequest) -> ByteStream:
-        """Send when it is its turn, and wait for the answer's head."""
+        """Wait for a slot, send, and wait for the response's head."""
         began = time.monotonic()
-        turn = _Turn(self._slots, self._budget)
+        turn = _Reservations(self._slots, self._budget)
         try:
             if self._budget is not None:
-                reservation = turn.reserved(self._budget.reserve(request))
+                reservation = turn.set_reservation(self._budget.reserve(request))
                 pause = reservation.seconds
                 while pause > _LOOK_AGAIN:
                     time.sleep(part := max(_LOOK_AGAIN, pause / 4))
                     pause = self._budget.remaining(reservation, pause - part)
                 time.sleep(pause)
-            turn.granted(self._slots.acquire(_remaining_seconds(request, began)))
+            turn.require_slot(self._slots.acquire(_remaining_seconds(request, began)))
             stream = self._transport.open(_shortened(request, began))
             if self._budget is not None:
-                self._budget.heed(stream.status, stream.headers)
-            return _HeldSlot(stream, turn)
+                self._budget.apply_pause(stream.status, stream.headers)
+            return _SlotStream(stream, turn)
         except BaseException as error:
-            turn.failed(error)
+            turn.end_without_response(error)
             raise
 
     async def open_async(self, request: HttpRequest) -> AsyncByteStream:
-        """Send when it is its turn, and wait for the answer's head."""
+        """Wait for a slot, send, and wait for the response's head."""
         began = time.monotonic()
-        turn = _Turn(self._slots, self._budget)
+        turn = _Reservations(self._slots, self._budget)
         try:
             if self._budget is not None:
-                reservation = turn.reserved(await self._budget.reserve_async(request))
+                reservation = turn.set_reservation(await self._budget.reserve_async(request))
                 pause = reservation.seconds
                 while pause > _LOOK_AGAIN:
                     await asyncio.sleep(part := max(_LOOK_AGAIN, pause / 4))
                     pause = await self._budget.remaining_async(reservation, pause - part)
                 if pause:
                     await asyncio.sleep(pause)
-            turn.granted(await self._slots.acquire_async(_remaining_seconds(request, began)))
+            turn.require_slot(await self._slots.acquire_async(_remaining_seconds(request, began)))
             stream = await self._transport.open_async(_shortened(request, began))
             if self._budget is not None:
-                await self._budget.heed_async(stream.status, stream.headers)
-            return _AsyncHeld(stream, turn)
+                await self._budget.apply_pause_async(stream.status, stream.headers)
+            return _AsyncSlotStream(stream, turn)
         except BaseException as error:
-            turn.failed(error)
+            turn.end_without_response(error)
             raise
 
     def close(self) -> None:
@@ -192,14 +193,14 @@ class ThrottledTransport:
 
 
 def throttled(transport: Transport, limit: int | None, budget: VendorBudget | None = None) -> Transport:
-    """The transport, with a limit of exchanges at a time and a budget for each minute, where there are such."""
+    """Return the transport with a limit of concurrent exchanges and a budget per minute, if they are set."""
     if limit is None and budget is None:
         return transport
     return ThrottledTransport(transport, limit, budget)
 
 
-class _Turn:
-    """What one exchange reserves, and releases once: its slot, and its share of the provider's minute."""
+class _Reservations:
+    """The reservations of one exchange, each released once: its slot, and its share of the provider's minute."""
 
     __slots__ = ("_budget", "_has_slot", "_is_whole", "_reservation", "_slots", "_tail")
 
@@ -208,31 +209,31 @@ class _Turn:
         self._has_slot = False
         self._budget = budget
         self._reservation: Reservation | None = None
-        self._tail = None if budget is None else budget.tail()
+        self._tail = None if budget is None else budget.usage_reader()
         self._is_whole = False
 
-    def reserved(self, reservation: Reservation | None) -> Reservation:
-        """What was reserved for the call; raises where its time would be over before its start."""
+    def set_reservation(self, reservation: Reservation | None) -> Reservation:
+        """Store the reservation of the call; raises if the call would time out before its start."""
         if reservation is None:
             raise TransportFault("the provider's calls of this minute are used up", phase="connect", limit="total")
         self._reservation = reservation
         return reservation
 
-    def granted(self, has_slot: bool) -> None:
-        """Whether a slot came in time; raises where none did."""
+    def require_slot(self, has_slot: bool) -> None:
+        """Record whether a slot became free in time; raises if not."""
         if not has_slot:
             raise TransportFault("all the provider's slots stayed in use", phase="connect", limit="total")
         self._has_slot = True
 
-    def failed(self, error: BaseException) -> None:
-        """End a call without a response: release what the vendor cannot have seen; the rest counts as reserved."""
+    def end_without_response(self, error: BaseException) -> None:
+        """End a call without a response: release the reservation if the vendor cannot have seen the request."""
         is_unsent = not self._has_slot or (isinstance(error, TransportFault) and error.unsent)
         self._free_slot()
         if self._budget is not None and self._reservation is not None and is_unsent:
             self._budget.cancel(self._reservation)
 
     def read(self, data: bytes) -> bytes:
-        """The next piece of the answer, empty at its end; gives it back."""
+        """Count the next piece of the response, empty at its end; return it."""
         if not data:
             self._is_whole = True
         elif self._tail is not None:
@@ -240,13 +241,13 @@ class _Turn:
         return data
 
     def reading(self, push: Push) -> Push:
-        """The same, for pieces that are pushed on."""
+        """Return a function that counts each piece and then pushes it."""
         if self._tail is None:
             return push
         return lambda data: push(self.read(data))
 
     def finish(self, status: int) -> None:
-        """Release the turn when the response was read or abandoned. Harmless when repeated."""
+        """Release everything once the response was read or abandoned. Harmless when repeated."""
         self._free_slot()
         reservation = self._reservation
         self._reservation = None
@@ -259,12 +260,12 @@ class _Turn:
             self._slots.release()
 
 
-class _HeldSlot:
-    """An answer that ends its turn when it is closed."""
+class _SlotStream:
+    """A response that releases its slot when it is closed."""
 
     __slots__ = ("_stream", "_turn")
 
-    def __init__(self, stream: ByteStream, turn: _Turn) -> None:
+    def __init__(self, stream: ByteStream, turn: _Reservations) -> None:
         self._stream = stream
         self._turn = turn
 
@@ -286,12 +287,12 @@ class _HeldSlot:
             self._turn.finish(self._stream.status)
 
 
-class _AsyncHeld:
-    """The same, for event loops."""
+class _AsyncSlotStream:
+    """The same for event loops."""
 
     __slots__ = ("_stream", "_turn")
 
-    def __init__(self, stream: AsyncByteStream, turn: _Turn) -> None:
+    def __init__(self, stream: AsyncByteStream, turn: _Reservations) -> None:
         self._stream = stream
         self._turn = turn
 
@@ -320,7 +321,7 @@ _UNLIMITED = 1 << 30
 
 
 def _remaining_seconds(request: HttpRequest, began: float) -> float | None:
-    """What is left of a request's total time."""
+    """Return the remainder of a request's total time."""
     total = request.timeouts.total
     if total is None:
         return None
@@ -328,7 +329,7 @@ def _remaining_seconds(request: HttpRequest, began: float) -> float | None:
 
 
 def _shortened(request: HttpRequest, began: float) -> HttpRequest:
-    """The request, with the time that it waited for its turn taken off its total."""
+    """Return the request with its waiting time subtracted from its total time."""
     total = request.timeouts.total
     waited = time.monotonic() - began
     if total is None or waited < _NOTICED:
@@ -345,7 +346,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _THREADS = 2
-"""Each that is busy makes every turn of the event loop wait for its own."""
+"""Every busy thread delays each turn of the event loop by its own."""
 
 
 @functools.cache
@@ -354,11 +355,11 @@ def _threads() -> ThreadPoolExecutor:
 
 
 async def off_loop(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `work` on large schemas returns, once a thread has done it. It must not raise `StopIteration`.
+    """Run `work` on large schemas in a thread and return its result. It must not raise `StopIteration`.
 
-    Most of that work is Python and hands the interpreter over every few milliseconds. What does not is the compiling of
-    validators, which holds it throughout: about 3 µs for each value of a schema and 60 µs for each pattern, so the
-    limits on a request's schemas (`server.max_schema_nodes`) bound it.
+    Most of that work is Python, which releases the interpreter every few milliseconds. Compiling validators holds it
+    throughout: about 3 µs for each value of a schema and 60 µs for each pattern, so the limits on a request's schemas
+    (`server.max_schema_nodes`) bound it.
     """
     context = contextvars.copy_context()
     task = functools.partial(context.run, work, *args, **kwargs)

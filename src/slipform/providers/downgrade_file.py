@@ -23,7 +23,7 @@ def downgrade_file() -> Path:
 
 
 def read_downgrades(path: Path) -> list[Downgrade]:
-    """What the file says and still counts, the newest last; a line that cannot be read is passed over."""
+    """Return the downgrades of the file that have not expired, the newest last; unreadable lines are skipped."""
     try:
         lines = path.read_bytes().splitlines()[-_MOST_LINES:]
     except OSError:
@@ -38,7 +38,7 @@ def read_downgrades(path: Path) -> list[Downgrade]:
             left = float(row["until"]) - now
         except (ValueError, KeyError, TypeError):
             continue
-        # A line whose time is over takes back what an earlier one says: it was forgotten.
+        # An expired line cancels an earlier one: the downgrade was dropped.
         downgrades.pop((key, name), None)
         if name in DOWNGRADES and len(key) <= _LONGEST_KEY and 0 < left <= DOWNGRADE_SECONDS:
             downgrades[key, name] = Downgrade(key, name, left)
@@ -46,7 +46,7 @@ def read_downgrades(path: Path) -> list[Downgrade]:
 
 
 def remembered_downgrades(path: Path) -> MemoryDowngrades:
-    """A store that begins with what the file says, and adds what it learns to the file."""
+    """Return a store that starts with the downgrades of the file, and appends new ones to it."""
     stored = read_downgrades(path)
     if stored and path.stat().st_size > _MOST_LINES * 100:
         _write(path, stored, mode="wb")
@@ -55,7 +55,7 @@ def remembered_downgrades(path: Path) -> MemoryDowngrades:
         _write(path, [each], mode="ab")
 
     stored_keys = {(each.key, each.name) for each in stored}
-    # What comes from the file is not written to it once more.
+    # Downgrades read from the file are not appended to it again.
     store = MemoryDowngrades(on_add=lambda each: None if (each.key, each.name) in stored_keys else append(each))
     for each in stored:
         store.add(each.key, each.name, each.seconds)

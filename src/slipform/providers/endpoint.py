@@ -44,7 +44,7 @@ _REQUEST_ID: Final = (
 
 
 class PreparedCall(msgspec.Struct, frozen=True):
-    """One attempt at a request: the codec that spelled it, and what it takes to read the answer."""
+    """One attempt at a request: its encoded form, and everything needed to read the answer."""
 
     model: str
     provider: str
@@ -60,12 +60,12 @@ class PreparedCall(msgspec.Struct, frozen=True):
         return f"PreparedCall({self.provider}/{self.model})"
 
     def http(self, timeouts: Timeouts) -> HttpRequest:
-        """The request for the transport."""
+        """Return the request for the transport."""
         sent = self.authorised
         return HttpRequest(sent.url, sent.headers, self.encoded.body, timeouts, self.streamed)
 
     def with_body(self, body: bytes) -> PreparedCall:
-        """The same attempt with another body."""
+        """Return the same attempt with another body."""
         encoded = self.encoded
         other = EncodedRequest(encoded.path, body, encoded.headers, encoded.warnings, encoded.context)
         return PreparedCall(
@@ -74,7 +74,7 @@ class PreparedCall(msgspec.Struct, frozen=True):
         )  # fmt: skip
 
     def annotate(self, error: SlipformError, headers: Mapping[str, str] | None = None) -> SlipformError:
-        """The error with the call it belongs to, and without any key in it."""
+        """Return the error with the call it belongs to, and without any key in it."""
         error.details.setdefault("provider", self.provider)
         error.details.setdefault("model", self.model)
         for name in _REQUEST_ID:
@@ -91,7 +91,7 @@ Version: TypeAlias = tuple[str, int]
 
 
 class CallTemplate(NamedTuple):
-    """The calls of one frame to one model: everything but the conversation, and all that its validity depends on."""
+    """The calls of one frame to one model: everything but the conversation, and the state it was built for."""
 
     version: Version
     key: str
@@ -101,7 +101,7 @@ class CallTemplate(NamedTuple):
 
 
 class BoundModel(NamedTuple):
-    """A model at its address, after its downgrades: what it can do there, and the codec for that."""
+    """A model at its address, after its downgrades: its capabilities there, and the codec for them."""
 
     url: str
     downgrades: frozenset[str]
@@ -119,7 +119,7 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _address(vendor: Vendor, base_url: str | None) -> str | None:
-    """The base URL, where nothing can change it any more."""
+    """Return the base URL if nothing can change it later; else None."""
     template = base_url or ("" if vendor.base_url_env else vendor.base_url)
     if template and "{" not in template:
         return vendor.url(template)
@@ -136,7 +136,7 @@ def _with_schema_in_prompt(
 
 
 class Endpoint:
-    """Everything about a vendor's address but the network."""
+    """Everything about a vendor's address except for the network."""
 
     def __init__(
         self,
@@ -164,31 +164,31 @@ class Endpoint:
         self._base_url = base_url
         self._api_key = api_key
         usual = {"content-type": "application/json", "accept": "*/*", "user-agent": "slipform"}
-        self._own = _lower(headers or {})
-        """`headers`, with their names in lower case: they win over all others."""
-        self.fixed = {**usual, **_lower(vendor.headers), **self._own}
+        self._override_headers = _lower(headers or {})
+        """`headers` with lower-case names: they override all others."""
+        self.fixed = {**usual, **_lower(vendor.headers), **self._override_headers}
         """Headers that are the same for every call."""
         self.secrets = secrets_in(self.fixed)
         """The secrets among them."""
         self._codecs: dict[Capabilities, BoundCodec] = {}
         self._bound_models: dict[str, tuple[Version, BoundModel]] = {}
-        """By the model, with the version for which it was bound."""
+        """By model, each with the version for which it was bound."""
         self.cloud = cloud_credentials(vendor.auth, self.settings)
-        """Where credentials of a cloud come from, if there are others than those of code and environment."""
+        """The source of a cloud's credentials, if code and environment provide none."""
         self._address = _address(vendor, base_url)
         self._authorised: dict[tuple[Any, ...], Authorised] = {}
-        """By all that it depends on: address, key, and further headers."""
+        """By everything that it depends on: address, key, and further headers."""
 
     @property
     def version(self) -> Version | None:
-        """The address and the state of the downgrades: models are bound anew when it changes; None where unknown."""
+        """The address and the state of the downgrades: models are bound again when it changes; None if unknown."""
         state = getattr(self.store, "version", None)
         if state is None:
             return None
         return (self._address or self.url(), state)
 
     def bind(self, model: str, response_format: ResponseFormat | None = None) -> BoundModel:
-        """Return the model as requests of this shape find it; kept until the next downgrade."""
+        """Return the model bound for requests with this response format; cached until the next downgrade."""
         version = self.version
         cached = self._bound_models.get(model)
         bound = None if version is None or cached is None or cached[0] != version else cached[1]
@@ -211,27 +211,27 @@ class Endpoint:
         return BoundModel(url, downgrades, capabilities, self.codec(model, capabilities))
 
     def capabilities(self, model: str) -> Capabilities:
-        """Return what the model can do here, less its downgrades."""
+        """Return what the model can do here, minus its downgrades."""
         return self.bind(model).capabilities
 
     def capabilities_for(self, request: ModelRequest) -> Capabilities:
-        """What the model can do for this request: less where its schema has no place in the native channel."""
+        """Return what the model can do for this request; less if its schema does not fit the native channel."""
         bound = self.bind(request.model, request.response_format)
         capabilities = bound.capabilities
         codec = bound.codec
         if request.response_format is None or codec.strategy is not OutputStrategy.NATIVE:
             return capabilities
-        with suppress(SchemaError):  # what is wrong with the schema is said when it is used
+        with suppress(SchemaError):  # faults of the schema are reported on its use
             if codec.strategy_for(request) is not OutputStrategy.NATIVE and capabilities.native:
                 return dataclasses.replace(capabilities, native=False)
         return capabilities
 
     def codec_for(self, model: str, response_format: ResponseFormat | None) -> BoundCodec:
-        """Return the codec for this model and this shape, after the downgrades of both."""
+        """Return the codec for this model and response format, after the downgrades of both."""
         return self.bind(model, response_format).codec
 
     def codec(self, model: str, capabilities: Capabilities) -> BoundCodec:
-        """The codec for these capabilities, made once: what `auto` means is settled here."""
+        """Return the codec for these capabilities, created once; it resolves `auto`."""
         made = self._codecs.get(capabilities)
         if made is None:
             if len(self._codecs) >= _KEPT:
@@ -241,7 +241,7 @@ class Endpoint:
         return made
 
     def find_prepared(self, request: ModelRequest, model: str, *, streamed: bool) -> PreparedCall | None:
-        """Return one attempt at a request whose frame has its template; None where that has to be prepared anew."""
+        """Return one attempt at a request whose frame has a template; None if it must be prepared from scratch."""
         template = None if request.frame is None else request.frame.find((self, model, streamed))
         if template is None or request.timeout is not None or self.cloud is not None:
             return None
@@ -252,10 +252,10 @@ class Endpoint:
         return None if turns is None else prepared.with_body(body.with_turns(turns))
 
     def _keep_template(self, request: ModelRequest, prepared: PreparedCall) -> None:
-        """Keep an attempt at a request of a frame, for the next one that differs in its conversation alone."""
+        """Store an attempt at a request of a frame, for the next one with a different conversation."""
         frame = request.frame
         version = self.version
-        is_signed = self.vendor.auth == "sigv4"  # a signature is of one body
+        is_signed = self.vendor.auth == "sigv4"  # a signature is valid for one body only
         if frame is None or version is None or is_signed or self.cloud is not None or request.timeout is not None:
             return
         codec = prepared.codec
@@ -265,7 +265,7 @@ class Endpoint:
             frame.keep((self, request.model, prepared.streamed), template)
 
     def key_text(self) -> str:
-        """The key of a call, as text, to tell calls with other keys apart; empty without one."""
+        """Return the key of a call as text, to distinguish calls with different keys; empty without one."""
         if self._api_key is not None:
             return self._api_key.reveal()
         text = environment_text(self.vendor.api_key_env)
@@ -294,7 +294,7 @@ class Endpoint:
         prepared = PreparedCall(
             request.model, self.name, codec, encoded, capabilities, authorised, streamed, warnings, limits
         )
-        if request.response_format is None or not is_prompted:  # there the conversation decides what the prompt says
+        if request.response_format is None or not is_prompted:  # for such models the prompt depends on the conversation
             self._keep_template(request, prepared)
         return prepared
 
@@ -312,7 +312,7 @@ class Endpoint:
         return bound.codec.encode_request(request, stream=streamed), warnings
 
     def prepare_batched(self, request: ModelRequest, downgrades: frozenset[str] | None = None) -> PreparedCall:
-        """Encode a request for a batch, without address and key; with these downgrades, those of now by default."""
+        """Encode a request for a batch, without address and key; with these downgrades, by default the current ones."""
         if downgrades is None:
             downgrades = self.bind(request.model, request.response_format).downgrades
         bound = self._bind("", request.model, downgrades)
@@ -323,11 +323,11 @@ class Endpoint:
         )  # fmt: skip
 
     def key(self) -> Secret | None:
-        """Return the key given in code, else that of the environment, read for each call so that it can be rotated."""
+        """Return the key given in code, else the environment's, read for each call so that it can be rotated."""
         return self._api_key or from_environment(self.vendor.api_key_env)
 
     def call_key(self) -> Secret | None:
-        """The key of a call: `key`, else an access token of the cloud, which may have to be waited for."""
+        """Return the key of a call: `key`, else an access token of the cloud, which may have to be fetched."""
         key = self.key()
         if key is None and isinstance(self.cloud, GoogleCredentials):
             return self.cloud.token
@@ -342,7 +342,7 @@ class Endpoint:
         return self.vendor.auth != "sigv4" or has_own or from_environment(["AWS_ACCESS_KEY_ID"]) is None
 
     def refresh_credentials(self) -> None:
-        """Get credentials of the cloud, blocking; what is wrong with them is said by the call that uses them."""
+        """Fetch credentials of the cloud, blocking; errors are reported by the call that uses them."""
         if self.cloud is not None:
             with suppress(AuthenticationError):
                 self.cloud.refresh()
@@ -353,15 +353,15 @@ class Endpoint:
         mark = (url, "" if key is None else key.reveal(), *headers.items())
         made = self._authorised.get(mark)
         if made is None:
-            made = self.authorise_uncached(url, {**_lower(headers), **self._own}, body, key)
-            if self.vendor.auth != "sigv4":  # a signature is of one body
+            made = self.authorise_uncached(url, {**_lower(headers), **self._override_headers}, body, key)
+            if self.vendor.auth != "sigv4":  # a signature is valid for one body only
                 if len(self._authorised) >= _KEPT:
                     self._authorised.clear()
                 self._authorised[mark] = made
         return made
 
     def authorise_uncached(self, url: str, headers: Mapping[str, str], body: bytes, key: Secret | None) -> Authorised:
-        """Address and headers with the key, in the way the vendor wants it."""
+        """Return the address and headers of a call, with the key added in the vendor's way."""
         sent = {**self.fixed, **headers}
         return authorise(
             self.vendor,
@@ -380,7 +380,7 @@ class Endpoint:
         return AwsCredentials(self.settings).keys
 
     def timeouts_for(self, request: ModelRequest) -> Timeouts:
-        """The time limits of this call: the endpoint's, or less when the request has less."""
+        """Return the time limits of this call: the endpoint's, or the request's if they are shorter."""
         limits = self.timeouts
         total = request.timeout
         if total is None or (limits.total is not None and limits.total <= total):
@@ -388,11 +388,11 @@ class Endpoint:
         return Timeouts(limits.connect, limits.first_byte, limits.between_chunks, total)
 
     def url(self) -> str:
-        """The base URL, read again for each call since parts of it may come from the environment."""
+        """Return the base URL, read again for each call since parts of it may come from the environment."""
         return self._address or self.vendor.url(self._base_url, self.settings)
 
     def downgrade_after(self, error: UpstreamError, request: ModelRequest, prepared: PreparedCall) -> bool:
-        """Record what the vendor refused of the request; True when a retry without it is worthwhile."""
+        """Record the feature that the vendor refused; return True if a retry without it is worthwhile."""
         if isinstance(self.store, NoDowngrades):
             return False
         text = f"{error.message} {error.details.get('param') or ''} {error.details.get('code') or ''}"
@@ -403,13 +403,13 @@ class Endpoint:
         self._record_downgrade(downgrade, request, about_schema=about_schema)
         about = " for this schema" if about_schema else ""
         logger.warning("%s/%s: request refused, downgrade=%s%s", self.name, request.model, downgrade, about)
-        if downgrade == "split_schema":  # the caller asks for the parts
+        if downgrade == "split_schema":  # the caller requests the schema in parts
             error.details[SCHEMA_SPLIT] = True
             return False
         return True
 
     def record_ignored_schema(self, request: ModelRequest, prepared: PreparedCall) -> None:
-        """Record that the model's answer does not even begin like the schema in its native channel."""
+        """Record that the model's answer does not even begin as the schema in its native channel requires."""
         if "schema_in_prompt" in prepared.capabilities.quirks or isinstance(self.store, NoDowngrades):
             return
         self._record_downgrade("schema_unseen", request, about_schema=False)

@@ -35,66 +35,66 @@ _PROBE = (Message.user("."),)
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where bodies for one model go: the path, the headers the API wants, and whether the body names the model."""
+    """The route of bodies for one model: the path, the required headers, and whether the body names the model."""
 
     model: str
-    """Empty where no model is asked."""
+    """Empty if no model is involved."""
     path: str
     headers: Mapping[str, str]
     in_body: bool
     streamed: bool
     method: str = "POST"
     max_answer_bytes: int | None = None
-    """In place of the provider's own limit, for files: they are passed on in pieces and may take their time."""
+    """Replaces the provider's own limit, for files: they are passed on in pieces and may take long."""
     prepared: BoundedCache[tuple[str, ...], PreparedCall] = field(
         default_factory=lambda: BoundedCache("headers of a route", entries=_DRESSED, max_bytes=64_000),
         repr=False,
         compare=False,
     )
-    """What was sent along before, by all that it depends on: address, key, and the caller's own headers."""
+    """Prepared requests, by everything that they depend on: address, key, and the caller's own headers."""
 
 
 class Forwarded:
-    """The vendor's answer, its head here and its body still to be read, both with the call's secrets masked.
+    """The vendor's response: its head, and its body still to be read, both with the call's secrets masked.
 
-    It must be closed unless it was taken whole.
+    It must be closed unless `take_whole` returned the body.
     """
 
     __slots__ = ("_masked", "_prepared", "_stream", "headers", "is_closed", "status")
 
     def __init__(self, stream: AsyncByteStream, prepared: PreparedCall) -> None:
-        words = prepared.authorised.words
+        masked_words = prepared.authorised.masked_words
         self._stream = stream
         self._prepared = prepared
         self._masked: AsyncByteStream | None = None
         self.status = stream.status
         """The HTTP status."""
-        self.headers = masked_headers(stream.headers, words) if words else stream.headers
-        """The headers, names in lower case."""
+        self.headers = masked_headers(stream.headers, masked_words) if masked_words else stream.headers
+        """The headers, with lower-case names."""
         self.is_closed = False
 
     def _pieces(self) -> AsyncByteStream:
-        """The body, piece by piece."""
+        """Yield the body piece by piece."""
         if self._masked is None:
-            self._masked = masked_async(self._stream, self._prepared.authorised.words)
+            self._masked = masked_async(self._stream, self._prepared.authorised.masked_words)
         return self._masked
 
     async def read(self) -> bytes:
-        """The next bytes of the body; empty at its end. Raises an `UpstreamError` when it is cut."""
+        """Return the next bytes of the body; empty at its end. Raises an `UpstreamError` if it is cut."""
         try:
             return await self._pieces().read()
         except TransportFault as fault:
             raise stream_error(self._prepared, fault) from fault
 
     async def on_body(self, push: Push) -> None:
-        """Call `push` with each piece of the body as it arrives, with nothing at its end, until it returns False."""
+        """Call `push` with each piece of the body as it arrives, with b"" at its end, until it returns False."""
         try:
             await self._pieces().on_body(push)
         except TransportFault as fault:
             raise stream_error(self._prepared, fault) from fault
 
     def take_whole(self) -> bytes | None:
-        """All of the body, where it arrived together with its head; else None: use `read_whole`."""
+        """Return the whole body if it arrived together with its head; else None: use `read_whole`."""
         stream = self._stream
         if not isinstance(stream, ResponseStream):
             return None
@@ -105,27 +105,27 @@ class Forwarded:
         if data is None:
             return None
         self.is_closed = True  # its connection is idle again
-        return mask_whole(data, self._prepared.authorised.words)
+        return mask_whole(data, self._prepared.authorised.masked_words)
 
     async def read_whole(self) -> bytes:
-        """All of the body, of which nothing has been read."""
+        """Return the whole body, of which nothing has been read."""
         parts: list[bytes] = []
         try:
             while data := await self._stream.read():
                 parts.append(data)
         except TransportFault as fault:
             raise stream_error(self._prepared, fault) from fault
-        return mask_whole(b"".join(parts), self._prepared.authorised.words)
+        return mask_whole(b"".join(parts), self._prepared.authorised.masked_words)
 
     async def close(self) -> None:
-        """Release the connection, closing it when the body was not read to its end."""
+        """Release the connection; it is closed if the body was not read to its end."""
         await self._stream.close()
 
 
 def route_of(
     endpoint: Endpoint, routes: dict[tuple[str, bool], Route | None], model: str, *, streamed: bool
 ) -> Route | None:
-    """The route for a model, found once by letting the codec spell a request for it."""
+    """Return the route for a model, determined once from a request that the codec encodes for it."""
     key = (model, streamed)
     if key in routes:
         return routes[key]
@@ -136,7 +136,7 @@ def route_of(
         codec = endpoint.codec(model, endpoint.capabilities(model))
         probe = codec.encode_request(ModelRequest(model, _PROBE), stream=streamed)
         in_body = orjson.loads(probe.body).get("model") == model
-        # A vendor that puts the model elsewhere in a way of its own changes the rest of the body, too.
+        # A vendor that puts the model elsewhere changes the rest of the body, too.
         if in_body or codec.name == "gemini":
             headers = {name.lower(): value for name, value in probe.headers.items()}
             route = Route(model, probe.path, headers, in_body, streamed)
@@ -154,13 +154,13 @@ async def open_forward(
     headers: Mapping[str, str],
     calls: CallCount | None = None,
 ) -> Forwarded:
-    """Send the body; repeated, as any call is, only while the vendor cannot have seen it, and counted in `calls`.
+    """Send the body; it is resent only while the vendor cannot have seen it, and counted in `calls`.
 
-    An upload is never repeated: its pieces are gone.
+    An upload is never repeated: its pieces have been consumed.
     """
     timeouts = endpoint.timeouts
     if isinstance(body, Upload) or route.max_answer_bytes is not None:
-        timeouts = replace(timeouts, total=None)  # what takes long here is the file, not the vendor
+        timeouts = replace(timeouts, total=None)  # the file takes the time, not the vendor
     deadline = None
     if timeouts.total is not None:
         deadline = endpoint.clock() + timeouts.total
@@ -197,7 +197,7 @@ def _request(prepared: PreparedCall, route: Route, body: bytes | Upload, timeout
 
 
 def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[str, str]) -> PreparedCall:
-    """All but the body, made once for each address and key, which are read again for every call."""
+    """Return everything but the body, built once for each address and key, which are read again for every call."""
     url = endpoint.url()
     mark = (url, endpoint.key_text(), *headers, *headers.values())
     made = route.prepared.get(mark)
@@ -215,6 +215,6 @@ def _prepared(endpoint: Endpoint, route: Route, body: bytes, headers: Mapping[st
         streamed=route.streamed,
         timeouts=endpoint.timeouts,
     )
-    if endpoint.vendor.auth != "sigv4":  # a signature is of one body
+    if endpoint.vendor.auth != "sigv4":  # a signature is valid for one body only
         route.prepared.put(mark, made, 2_000 + 3 * sum(map(len, mark)))
     return made

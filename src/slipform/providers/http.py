@@ -48,19 +48,19 @@ from slipform.providers.retry import DowngradeStore, MemoryDowngrades, RetryPoli
 from slipform.schema import ResponseFormat
 
 
-def answered(steps: CallSteps, transport: Transport) -> ModelResponse:
-    """Do what the steps of a whole answer ask for, and give the answer; blocking."""
+def complete_call(steps: CallSteps, transport: Transport) -> ModelResponse:
+    """Perform the steps of a whole answer, blocking, and return the answer."""
     wire = BlockingDriver(transport)
     try:
         effect = next(steps)
         while not isinstance(effect, FinishEffect):
-            effect = wire.step(steps, effect)
+            effect = wire.perform(steps, effect)
         return effect.response
     finally:
         wire.close()
 
 
-async def answered_async(
+async def complete_call_async(
     endpoint: Endpoint,
     request: ModelRequest,
     transport: Transport,
@@ -68,9 +68,9 @@ async def answered_async(
     *,
     heavy: bool = False,
 ) -> ModelResponse:
-    """The whole answer, on the event loop; cancelling closes the connection.
+    """Return the whole answer, on the event loop; cancelling closes the connection.
 
-    Nearly every call ends with its first try, `prepared` where its frame has it. Where that fails, the steps of
+    Nearly every call ends with its first attempt, `prepared` if its frame has a template. If that fails, the steps of
     `call.answer` begin with it and continue with retries and downgrades. `heavy` says that the steps themselves, which
     encode and decode, take long.
     """
@@ -84,10 +84,10 @@ async def answered_async(
             if prepared is None:
                 prepared = endpoint.prepare(request, streamed=False)
             reply: tuple[AsyncByteStream, bytes] | TransportFault
-            words = prepared.authorised.words
+            masked_words = prepared.authorised.masked_words
             try:
                 wire.stream = raw = await transport.open_async(prepared.http(prepared.timeouts))
-                reply = wire.received(raw, words) or await wire.read_whole(raw, words)
+                reply = wire.received(raw, masked_words) or await wire.read_whole(raw, masked_words)
             except TransportFault as fault:
                 reply = fault
             else:
@@ -97,7 +97,7 @@ async def answered_async(
             next(steps)
             effect = steps.throw(reply) if isinstance(reply, TransportFault) else steps.send(reply)
         while not isinstance(effect, FinishEffect):
-            effect = await wire.step(steps, effect)
+            effect = await wire.perform(steps, effect)
         return effect.response
     finally:
         if wire.stream is not None:
@@ -105,7 +105,7 @@ async def answered_async(
 
 
 class BlockingDriver:
-    """Does what the steps of one call ask for, blocking."""
+    """Performs the effects of one call, blocking."""
 
     __slots__ = ("_stream", "_transport")
 
@@ -113,8 +113,8 @@ class BlockingDriver:
         self._transport = transport
         self._stream: ByteStream | None = None
 
-    def step(self, steps: CallSteps, effect: Effect) -> Effect:
-        """Do this, and come back with what is to be done next."""
+    def perform(self, steps: CallSteps, effect: Effect) -> Effect:
+        """Perform this effect, and return the next one."""
         reply: object = None
         try:
             if isinstance(effect, FetchEffect):
@@ -124,15 +124,15 @@ class BlockingDriver:
                     parts: list[bytes] = []
                     while data := raw.read():
                         parts.append(data)
-                    reply = (raw, mask_whole(b"".join(parts), effect.words))
+                    reply = (raw, mask_whole(b"".join(parts), effect.masked_words))
                 else:
-                    self._stream = masked(raw, effect.words)
+                    self._stream = masked(raw, effect.masked_words)
                     reply = (self._stream, b"")
             elif isinstance(effect, ReadEffect):
                 reply = self._stream.read() if self._stream is not None else b""
             elif isinstance(effect, OpenEffect):
                 self.close()
-                reply = self._stream = masked(self._transport.open(effect.request), effect.words)
+                reply = self._stream = masked(self._transport.open(effect.request), effect.masked_words)
             elif isinstance(effect, SleepEffect):
                 time.sleep(effect.seconds)
         except TransportFault as fault:
@@ -140,65 +140,67 @@ class BlockingDriver:
         return steps.send(reply)
 
     def close(self) -> None:
-        """Release the connection, closing it when the answer was not read to its end."""
+        """Release the connection; it is closed if the response was not read to its end."""
         if self._stream is not None:
             self._stream.close()
 
 
 class AsyncDriver:
-    """Does what the steps of one call ask for, on the event loop."""
+    """Performs the effects of one call on the event loop."""
 
-    __slots__ = ("_heavy", "_rest", "_transport", "stream")
+    __slots__ = ("_heavy", "_transport", "_unfed", "stream")
 
     def __init__(self, transport: Transport, *, heavy: bool = False) -> None:
         self._transport = transport
         self._heavy = heavy
-        self._rest = b""
-        """Bytes of the answer that are to be fed before those that arrive."""
+        self._unfed = b""
+        """Bytes of the response that are fed before those that arrive."""
         self.stream: AsyncByteStream | None = None
 
     async def fetch(
-        self, request: HttpRequest, words: tuple[bytes, ...]
+        self, request: HttpRequest, masked_words: tuple[bytes, ...]
     ) -> tuple[AsyncByteStream, bytes] | TransportFault:
-        """Send this: the answer's head and, where its status is a success, its whole body; or the network's fault."""
+        """Send this; return the response's head and, on success, its whole body; or the network's fault."""
         try:
             self.stream = raw = await self._transport.open_async(request)
-            return self.received(raw, words) or await self.read_whole(raw, words)
+            return self.received(raw, masked_words) or await self.read_whole(raw, masked_words)
         except TransportFault as fault:
             return fault
 
-    def received(self, raw: AsyncByteStream, words: tuple[bytes, ...]) -> tuple[AsyncByteStream, bytes] | None:
-        """Return the head and the body as far as it is wanted; None where that has not arrived."""
+    def received(self, raw: AsyncByteStream, masked_words: tuple[bytes, ...]) -> tuple[AsyncByteStream, bytes] | None:
+        """Return the head and the body as far as it is needed; None if that has not arrived."""
         if not 200 <= raw.status < 300:
-            self.stream = masked_async(raw, words)
+            self.stream = masked_async(raw, masked_words)
             return self.stream, b""
         body = raw.take_whole() if isinstance(raw, ResponseStream) else None
         if body is None:
             return None
         self.stream = None  # it has ended, and its connection is idle again
-        return raw, mask_whole(body, words)
+        return raw, mask_whole(body, masked_words)
 
-    async def read_whole(self, raw: AsyncByteStream, words: tuple[bytes, ...]) -> tuple[AsyncByteStream, bytes]:
+    async def read_whole(self, raw: AsyncByteStream, masked_words: tuple[bytes, ...]) -> tuple[AsyncByteStream, bytes]:
         """Return the head and the whole body, of which nothing was read."""
         parts: list[bytes] = []
         while data := await raw.read():
             parts.append(data)
-        return raw, mask_whole(b"".join(parts), words)
+        return raw, mask_whole(b"".join(parts), masked_words)
 
-    async def step(self, steps: CallSteps, effect: Effect) -> Effect:
-        """Do this, and come back with what is to be done next."""
+    async def perform(self, steps: CallSteps, effect: Effect) -> Effect:
+        """Perform this effect, and return the next one."""
         reply: object = None
         try:
             if isinstance(effect, FetchEffect):
                 await self.close()
-                reply = await self.fetch(effect.request, effect.words)
+                reply = await self.fetch(effect.request, effect.masked_words)
                 if isinstance(reply, TransportFault):
                     return steps.throw(reply)
             elif isinstance(effect, ReadEffect):
                 reply = await self.stream.read() if self.stream is not None else b""
             elif isinstance(effect, OpenEffect):
                 await self.close()
-                reply = self.stream = masked_async(await self._transport.open_async(effect.request), effect.words)
+                reply = self.stream = masked_async(
+                    await self._transport.open_async(effect.request), effect.masked_words
+                )
             elif isinstance(effect, SleepEffect):
                 await asyncio.sleep(effect.seconds)
         except TransportFault as fault:
@@ -207,36 +209,34 @@ class AsyncDriver:
             return await off_loop(steps.send, reply)
         return steps.send(reply)
 
-    async def follow(
+    async def feed_stream(
         self, steps: CallSteps, read: ReadEffect, sink: ChunkSink
     ) -> tuple[Effect, Sequence[CompletionChunk] | None]:
-        """Read until the steps want something else or the sink leaves something of their chunks; gives both."""
+        """Read until the steps yield another effect or the sink refuses chunks; return both."""
         decoder = ChunkFeeder(steps, read, sink)
-        rest = self._rest
+        rest = self._unfed
         try:
             if self.stream is not None and (not rest or decoder.feed(rest)):
                 await self.stream.on_body(decoder.feed)
         except TransportFault as fault:
             decoder.effect = steps.throw(fault)
-        self._rest = decoder.rest
-        return decoder.effect, decoder.left
+        self._unfed = decoder.rest
+        return decoder.effect, decoder.undelivered
 
     async def close(self) -> None:
-        """Release the connection, closing it when the answer was not read to its end."""
+        """Release the connection; it is closed if the response was not read to its end."""
         if self.stream is not None:
             await self.stream.close()
 
 
 class HttpProvider:
-    """One vendor of the catalogue, ready to answer.
+    """A client of one vendor of the catalogue.
 
-    `vendor` is a name of slipform's own catalogue or a row from `load_catalog`. The key is read from the environment at
-    each call unless `api_key` gives one. `settings` fill the blanks of the base URL (resource, region, project…).
+    `vendor` is a name of slipform's own catalogue or a row from `load_catalog`. The key is read from the environment
+    for each call unless `api_key` gives one. `settings` fill the placeholders of the base URL (resource, region,
+    project…).
 
     ::
-
-        with HttpProvider("openai") as provider:
-            provider.complete(ModelRequest("gpt-6-luna", (Message.user("Hello"),))).text
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class HttpProvider:
             retries=retries,
         )
         self.transport: Transport = transport or HttpTransport()
-        """What sends its requests."""
+        """Sends its requests."""
         self._routes: dict[tuple[str, bool], Route | None] = {}
 
     def __repr__(self) -> str:
@@ -283,27 +283,27 @@ class HttpProvider:
 
     @property
     def base_url(self) -> str:
-        """Where it calls."""
+        """The base URL of its calls."""
         return self._endpoint.url()
 
     @property
     def price_list(self) -> str:
-        """Its id in the list of prices that ships with slipform; empty where that has none."""
+        """Its id in the price list that ships with slipform; empty if it is not listed."""
         return self._endpoint.vendor.price_list
 
     @property
     def version(self) -> Version | None:
-        """What changes when calls are to be planned again; None where that is unknown."""
+        """A value whose change invalidates planned calls; None if it is unknown."""
         return self._endpoint.version
 
     @property
     def downgrades(self) -> DowngradeStore:
-        """Capabilities that the vendor refused, and that calls do without."""
+        """The capabilities that the vendor refused, and that calls go without."""
         return self._endpoint.store
 
     @property
     def has_key(self) -> bool | None:
-        """Whether there is a key to call with; None where the vendor wants none."""
+        """Whether there is a key to call with; None if the vendor needs none."""
         endpoint = self._endpoint
         vendor = self._endpoint.vendor
         if endpoint.key() is not None or endpoint.secrets:
@@ -311,80 +311,80 @@ class HttpProvider:
         if vendor.auth == "sigv4" and from_environment(["AWS_ACCESS_KEY_ID"]) is not None:
             return True
         if endpoint.cloud is not None and endpoint.cloud.is_installed:
-            return None  # it is not known before the first call
+            return None  # it is unknown before the first call
         if vendor.auth == "none" or vendor.key != "required":
             return None
         return False
 
     @property
     def timeouts(self) -> Timeouts:
-        """How long it waits."""
+        """Its time limits."""
         return self._endpoint.timeouts
 
     def capabilities(self, model: str) -> Capabilities:
-        """Return what this model can do here: the catalogue's entry, less its downgrades."""
+        """Return what this model can do here: the catalogue's entry, minus its downgrades."""
         return self._endpoint.capabilities(model)
 
     def capabilities_for(self, request: ModelRequest) -> Capabilities:
-        """The same for one request: `auto` takes the next channel where this one cannot carry its schema."""
+        """Return the same for one request: `auto` uses the next channel if this one cannot carry its schema."""
         return self._endpoint.capabilities_for(request)
 
     def codec_for(self, model: str, response_format: ResponseFormat | None) -> BoundCodec:
-        """Return the codec for this model and this shape, after the downgrades of both."""
+        """Return the codec for this model and response format, after the downgrades of both."""
         return self._endpoint.codec_for(model, response_format)
 
     @property
     def api(self) -> str:
-        """The API it speaks, by the name of its codec."""
+        """Its API, by the name of the codec."""
         return self._endpoint.vendor.codec
 
     def route(self, model: str, *, streamed: bool) -> Route | None:
-        """Where a caller's own body for this model can be sent unchanged; None where it has to be spelled anew."""
+        """Return where a caller's own body for this model can be sent unchanged; None if it must be encoded anew."""
         return route_of(self._endpoint, self._routes, model, streamed=streamed)
 
     def forward_async(
         self, route: Route, body: bytes | Upload, headers: Mapping[str, str], calls: CallCount | None = None
     ) -> Coroutine[Any, Any, Forwarded]:
-        """Send a body as it is, under this provider's own key; the answer comes back unread, errors included."""
+        """Send a body unchanged, with this provider's own key; return the response unread, errors included."""
         return open_forward(self._endpoint, self.transport, route, body, headers, calls)
 
     @property
     def batch_api(self) -> str:
-        """The name of its batch API; empty where slipform knows none."""
+        """The name of its batch API; empty if slipform supports none."""
         return self._endpoint.vendor.batch
 
     def batch_downgrades(self, request: ModelRequest) -> frozenset[str]:
-        """What requests like this one do without now."""
+        """Return the current downgrades of requests like this one."""
         return self._endpoint.bind(request.model, request.response_format).downgrades
 
     def prepare_batched(self, request: ModelRequest, downgrades: frozenset[str] | None = None) -> PreparedCall:
-        """Encode a request for a batch; with these downgrades, those of now by default."""
+        """Encode a request for a batch; with these downgrades, by default the current ones."""
         return self._endpoint.prepare_batched(request, downgrades)
 
     def read_batched(self, request: ModelRequest, prepared: PreparedCall, answer: bytes) -> ModelResponse:
-        """Decode an answer from a batch, which has the price of a batch; raises what is wrong with it."""
+        """Decode an answer from a batch, at the price of a batch; raises its error."""
         response = call.read_answer(self._endpoint, request, prepared, {}, answer)
         return response.replace(usage=response.usage.replace(service_tier=BATCH_TIER))
 
     def downgrade_batched(self, error: UpstreamError, request: ModelRequest, prepared: PreparedCall) -> bool:
-        """Record what the vendor refused of a request of a batch; True when it is worth another batch without that."""
+        """Record the feature that the vendor refused in a batch; return True if another batch is worthwhile."""
         return self._endpoint.downgrade_after(error, request, prepared)
 
     def models(self) -> list[str]:
-        """The models its row lists; empty when any name goes."""
+        """Return the models that its row lists; empty if it accepts any name."""
         return list(self._endpoint.vendor.models)
 
     def serves(self, model: str) -> bool:
-        """Whether its row lists the model, or any name goes."""
+        """Whether its row lists the model, or it accepts any name."""
         listed = self._endpoint.vendor.models
         return not listed or model in listed
 
     def complete(self, request: ModelRequest) -> ModelResponse:
-        """Answer, blocking."""
-        return answered(call.answer(self._endpoint, request), self.transport)
+        """Return the answer, blocking."""
+        return complete_call(call.answer(self._endpoint, request), self.transport)
 
     def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
-        """Answer piece by piece, blocking; closing the iterator closes the connection."""
+        """Stream the answer, blocking; closing the iterator closes the connection."""
         steps = call.stream(self._endpoint, request)
         wire = BlockingDriver(self.transport)
         try:
@@ -392,13 +392,13 @@ class HttpProvider:
             while not isinstance(effect, FinishEffect):
                 if isinstance(effect, ReadEffect):
                     yield from effect.chunks
-                effect = wire.step(steps, effect)
+                effect = wire.perform(steps, effect)
             yield from effect.chunks
         finally:
             wire.close()
 
     def _is_heavy(self, request: ModelRequest) -> bool:
-        """Whether it takes long to prepare the request: it waits for credentials, or has large schemas that are new."""
+        """Whether it takes long to prepare the request: it waits for credentials, or has large new schemas."""
         if self._endpoint.waits_for_credentials:
             return True
         if not is_heavy(request):
@@ -408,17 +408,17 @@ class HttpProvider:
         return frame is None or frame.find(codec) is None
 
     def complete_async(self, request: ModelRequest, model: str = "") -> Coroutine[Any, Any, ModelResponse]:
-        """Answer; cancelling closes the connection. `model` is its name here, where the request has another."""
+        """Return the answer; cancelling closes the connection. `model` replaces the request's, if it differs."""
         endpoint = self._endpoint
         prepared = endpoint.find_prepared(request, model or request.model, streamed=False)
         if prepared is not None:
-            return answered_async(endpoint, request, self.transport, prepared)
+            return complete_call_async(endpoint, request, self.transport, prepared)
         if model:
             request = request.replace(model=model)
-        return answered_async(endpoint, request, self.transport, heavy=self._is_heavy(request))
+        return complete_call_async(endpoint, request, self.transport, heavy=self._is_heavy(request))
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
-        """Answer piece by piece; closing the iterator, or cancelling, closes the connection."""
+        """Stream the answer; closing the iterator, or cancelling, closes the connection."""
         async with aclosing(self.batches_async(request, PassThroughSink())) as batches:
             async for batch in batches:
                 for chunk in batch:
@@ -427,7 +427,7 @@ class HttpProvider:
     async def batches_async(
         self, request: ModelRequest, sink: ChunkSink
     ) -> AsyncGenerator[Sequence[CompletionChunk], None]:
-        """`stream_async` into a sink, which gets the chunks that arrived together as soon as they have."""
+        """Stream the answer into a sink; chunks that arrive together are passed on together."""
         steps = call.stream(self._endpoint, request)
         heavy = self._is_heavy(request)
         wire = AsyncDriver(self.transport, heavy=heavy)
@@ -435,18 +435,18 @@ class HttpProvider:
             effect = await off_loop(next, steps) if heavy else next(steps)
             while not isinstance(effect, FinishEffect):
                 if not isinstance(effect, ReadEffect):
-                    effect = await wire.step(steps, effect)
+                    effect = await wire.perform(steps, effect)
                     continue
-                effect, left = await wire.follow(steps, effect, sink)
-                if left is not None:
-                    yield left
-            if effect.chunks and (left := sink.push(effect.chunks)) is not None:
-                yield left
+                effect, undelivered = await wire.feed_stream(steps, effect, sink)
+                if undelivered is not None:
+                    yield undelivered
+            if effect.chunks and (undelivered := sink.push(effect.chunks)) is not None:
+                yield undelivered
         finally:
             await wire.close()
 
     def warm(self) -> None:
-        """Nothing to wait for: connections are made by the first call and kept."""
+        """Do nothing: connections are opened by the first call."""
 
     def close(self) -> None:
         """Close pooled connections."""

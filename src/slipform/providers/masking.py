@@ -1,12 +1,12 @@
-r"""Mask the operator's keys in all that a vendor sends, before anything reads it.
+r"""Mask the operator's keys in all responses of vendors, before anything else reads them.
 
-Vendors and gateways do repeat the key they were called with, in errors, in 200 bodies and in headers. This is the one
-place where a vendor's bytes come in and the key of the call is known, so passed-through and enforced answers, logs and
-traces all get the masked ones. A mask is as long as what it covers: lengths that were announced stay true.
+Vendors and gateways sometimes repeat the key they were called with, in errors, in 200 bodies and in headers. This is
+the one place where a vendor's bytes arrive and the key of the call is known, so forwarded and enforced answers, logs
+and traces all receive the masked form. A mask is as long as the text it covers: announced lengths stay correct.
 
-A key is found as it is, URL-quoted, and escaped as JSON libraries do (`\/`, `\u003d`); also where it is cut by two
-reads. It is not found when the vendor spells it in some other way (base64, a letter in each event), and keys of less
-than `MIN_MASKED` characters are left alone: local servers are given keys like `ollama`, which are words of answers.
+A key is found in plain form, URL-quoted, and escaped as JSON libraries do (`\/`, `\u003d`); also if it is split across
+two reads. It is not found in other encodings (base64, one letter per event), and keys of less than `MIN_MASKED`
+characters are not masked: local servers are given keys like `ollama`, which are words of answers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slipform.providers.network.transport import AsyncByteStream, ByteStream, Pu
 
 
 class Masker:
-    """Masks words in bytes that come in pieces; holds back the end of a piece that may be the beginning of a word.
+    """Masks words in bytes that arrive in pieces; holds back the end of a piece that may begin a word.
 
     >>> masker = Masker((b"sk-12345678",))
     >>> masker.feed(b'{"key": "sk-123'), masker.feed(b'45678"}'), masker.finish()
@@ -30,11 +30,11 @@ class Masker:
 
     def __init__(self, words: tuple[bytes, ...]) -> None:
         self._words = tuple([(word, word[:1], 1 - len(word)) for word in words])
-        """With each word its first letter, and where its beginning may be in the end of a piece."""
+        """Each word with its first letter, and the offset from a piece's end at which its beginning may start."""
         self._pending = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return what can be passed on now, with the words masked."""
+        """Return the bytes that can be passed on now, with the words masked."""
         if self._pending:
             data = self._pending + data
             self._pending = b""
@@ -42,7 +42,8 @@ class Masker:
         for word, _, _ in self._words:
             if data.find(word) >= 0:
                 data = data.replace(word, mask_of(word))
-        for word, letter, tail in self._words:  # every event of a stream passes here; hardly any has a word's letter
+        # Called for every event of a stream; few contain a word's first letter.
+        for word, letter, tail in self._words:
             start = data.find(letter, tail)
             if start >= 0:
                 partial_size = max(partial_size, _partial_size(data, word, start))
@@ -52,22 +53,22 @@ class Masker:
         return data
 
     def finish(self) -> bytes:
-        """Return what is still pending, when nothing follows."""
+        """Return the pending bytes; nothing follows them."""
         data = self._pending
         self._pending = b""
         return data
 
 
 def mask_whole(data: bytes, words: tuple[bytes, ...]) -> bytes:
-    """All there is of a body, with words masked."""
+    """Return a complete body with the words masked."""
     for word in words:
-        if data.find(word) >= 0:  # `in` first tries the word as a number, and that costs more
+        if data.find(word) >= 0:  # `in` first tries the word as a number, which costs more
             data = data.replace(word, mask_of(word))
     return data
 
 
 def _partial_size(data: bytes, word: bytes, start: int) -> int:
-    """How many bytes at the end may be the beginning of a word, whose first letter stands here for the first time."""
+    """Return how many bytes at the end may begin a word, whose first letter occurs here for the first time."""
     while start >= 0:
         if word.startswith(data[start:]):
             return len(data) - start
@@ -76,7 +77,7 @@ def _partial_size(data: bytes, word: bytes, start: int) -> int:
 
 
 def mask_of(word: bytes) -> bytes:
-    """A mask of the same length.
+    """Return a mask of the same length.
 
     >>> mask_of(b"sk-1234567890"), mask_of(b"sk-12345")
     (b'[redacted]***', b'********')
@@ -92,19 +93,19 @@ def _as_text(words: tuple[bytes, ...]) -> tuple[str, ...]:
 
 
 def masked(stream: ByteStream, words: tuple[bytes, ...]) -> ByteStream:
-    """An answer without any of these words in it: the `spellings` of a call's secrets."""
+    """Return a response with these words masked: the `spellings` of a call's secrets."""
     return MaskedStream(stream, words) if words else stream
 
 
 def masked_async(stream: AsyncByteStream, words: tuple[bytes, ...]) -> AsyncByteStream:
-    """`masked`, for `async` callers."""
+    """Return a response with these words masked, for `async` callers."""
     if words:
         return AsyncMaskedStream(stream, words)
     return stream
 
 
 def masked_headers(headers: Mapping[str, str], words: tuple[bytes, ...]) -> Mapping[str, str]:
-    """The headers of an answer, with words masked in their values."""
+    """Return a response's headers with words masked in their values."""
     text_words = _as_text(words)
     values = "\n".join(headers.values())
     for word in text_words:
@@ -121,7 +122,7 @@ def masked_headers(headers: Mapping[str, str], words: tuple[bytes, ...]) -> Mapp
 
 
 class MaskedStream:
-    """An answer, with the words masked in its body and in its headers."""
+    """A response with words masked in its body and headers."""
 
     __slots__ = ("_masker", "_stream", "headers", "status")
 
@@ -132,7 +133,7 @@ class MaskedStream:
         self.headers: Mapping[str, str] = masked_headers(stream.headers, words)
 
     def read(self) -> bytes:
-        """The next bytes of the body; empty at its end."""
+        """Return the next bytes of the body; empty at its end."""
         while data := self._stream.read():
             if masked := self._masker.feed(data):
                 return masked
@@ -156,7 +157,7 @@ class AsyncMaskedStream:
         self.headers: Mapping[str, str] = masked_headers(stream.headers, words)
 
     async def read(self) -> bytes:
-        """The next bytes of the body; empty at its end."""
+        """Return the next bytes of the body; empty at its end."""
         while not self._ended and (data := await self._stream.read()):
             if masked := self._masker.feed(data):
                 return masked
@@ -164,16 +165,16 @@ class AsyncMaskedStream:
         return self._masker.finish()
 
     async def on_body(self, push: Push) -> None:
-        """Call `push` with each piece of the body as it arrives, with nothing at its end, until it returns False."""
+        """Call `push` with each piece of the body as it arrives, with b"" at its end, until it returns False."""
         masker = self._masker
 
-        def masking(data: bytes) -> bool:
+        def push_masked(data: bytes) -> bool:
             if data:
                 piece = masker.feed(data)
                 return push(piece) if piece else True
             self._ended = True
             rest = masker.finish()
-            # The end is told by the next call where what was held back is as much as can be taken now.
+            # If the pending bytes are all that fits now, the next call reports the end.
             if rest and not push(rest):
                 return False
             return push(b"")
@@ -181,7 +182,7 @@ class AsyncMaskedStream:
         if self._ended:
             push(masker.finish())
         else:
-            await self._stream.on_body(masking)
+            await self._stream.on_body(push_masked)
 
     async def close(self) -> None:
         """Stop."""

@@ -1,4 +1,4 @@
-"""Check whether a provider is there: whether a vendor's address answers, whether the embedded model loads."""
+"""Check whether a provider is available: whether a vendor's address answers, whether the embedded model loads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ERRNO: Final = re.compile(r"\[Errno -?\d+\] ")
 
 
 class Probe(NamedTuple):
-    """The result of a check, in words, and how long it took."""
+    """The result of a check, described in words, and its duration."""
 
     ok: bool
     text: str
@@ -25,9 +25,9 @@ class Probe(NamedTuple):
 
 
 def probe(provider: Provider) -> Probe:
-    """Check a provider now, blocking for some seconds at most; no key is sent, and nothing is paid for.
+    """Check a provider now, blocking for some seconds at most; no key is sent, and nothing is charged.
 
-    Any status of a vendor is an answer: what is asked for is its address, not a page.
+    Any status of a vendor counts as an answer: the request is for its address, not for a page.
     """
     began = time.monotonic()
     try:
@@ -52,7 +52,7 @@ def _check(provider: Provider) -> str:
 
 
 def address(provider: Provider) -> str:
-    """Where a provider calls, without a password; empty for one that makes no calls, or whose address is not known."""
+    """Return a provider's address without a password; empty if it makes no calls or the address is unknown."""
     if not isinstance(provider, HttpProvider):
         return ""
     try:

@@ -1,7 +1,7 @@
-"""Read from a vendor's refusal (a 400) what the request has to do without: `record_refusal`.
+"""Read from a vendor's refusal (a 400) which feature the request must do without: `record_refusal`.
 
-`REFUSALS` has the texts that vendors send, in the order in which they are tried. A text about the schema teaches
-something of that schema with that model; a text about a parameter teaches something of the model.
+`REFUSALS` lists the texts that vendors send, in the order in which they are tried. A text about the schema downgrades
+that schema with that model; a text about a parameter downgrades the model.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from slipform.providers.retry import DowngradeName
 from slipform.schema import OutputStrategy
 
 About: TypeAlias = Literal["schema", "tools_beside", "limit", "sampling", "tool", "format", "strict", "logprobs"]
-"""What a refusal is about: the schema itself, a format beside tools, or a parameter that the model does not take."""
+"""The subject of a refusal: the schema itself, a format beside tools, or an unsupported parameter."""
 
 
 class Refusal(NamedTuple):
-    """Texts that mean the same, with examples of the vendors that send them."""
+    """Texts with the same meaning, with examples of the vendors that send them."""
 
     about: About
     texts: tuple[str, ...]
-    """Regular expressions, without regard to case; one of them is found in the message, its field and its code."""
+    """Case-insensitive regular expressions, one of which matches the message, its field or its code."""
     unsupported: bool = False
-    """Whether the message must also say that something is not supported: it may be about a wrong value otherwise."""
+    """Whether the message must also say that something is not supported: it may concern a wrong value otherwise."""
 
 
 _FORMAT = r"(?:response|output|text|structured|json|generation_config)"
@@ -111,13 +111,13 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal("strict", (r"\bstrict\b",), unsupported=True),
 )
-"""What vendors' words are about; the first that fits and teaches something counts."""
+"""The subjects of vendors' messages; the first that matches and allows a downgrade counts."""
 _TOO_LARGE = re.compile(
     r"too (?:complex|large)|too many|(?:at most|exceed\w*|limit)\b.{0,40}\b(?:propert|enum|optional|union|parameter)"
     r"|(?:propert|enum|optional|union|parameter).{0,60}(?:at most|exceed|limit)",  # OpenAI, Anthropic, Gemini
     re.IGNORECASE | re.DOTALL,
 )
-"""What a refusal says of a schema that would be taken in parts."""
+"""Texts about a schema that would be accepted in parts."""
 _UNSUPPORTED = re.compile(
     r"not? ?support|n't support|unsupported|unavailable|incompatible|unrecognized|deprecated for this model"
     r"|not (?:allowed|permitted|available|implemented|enabled|compatible)|unknown (?:field|name|parameter)"
@@ -131,9 +131,9 @@ _COMPILED = [(refusal, re.compile("|".join(refusal.texts), re.IGNORECASE | re.DO
 def record_refusal(
     message: str, request: ModelRequest, capabilities: Capabilities
 ) -> tuple[DowngradeName, bool] | None:
-    """What a refusal with this message teaches, and whether it is about the schema rather than the model.
+    """Return the downgrade that a refusal with this message calls for, and whether it concerns the schema or the model.
 
-    None when it teaches nothing that another spelling of the same request could use.
+    None if no other form of the same request could avoid the refusal.
     """
     unsupported = _UNSUPPORTED.search(message) is not None
     for refusal, texts in _COMPILED:
@@ -170,12 +170,12 @@ def _downgrade_for(
 def _schema_downgrade(channel: Channel, message: str, request: ModelRequest) -> DowngradeName | None:
     if request.can_split and channel == "native" and _TOO_LARGE.search(message):
         return "split_schema"
-    # A schema in the prompt is nothing that a vendor could refuse, and of the caller's own tools none is ours.
+    # A schema in the prompt cannot be refused by a vendor, and the caller's own tools are not slipform's to change.
     return _RUNGS.get(channel) if channel in ("native", "tool") and not _names_tool(message, request) else None
 
 
 def _names_tool(message: str, request: ModelRequest) -> bool:
-    """Whether a refusal names one of the caller's own tools, by its name or its place."""
+    """Whether a refusal names one of the caller's own tools, by its name or its path."""
     named = {name for names in _TOOL_AT_FAULT.findall(message) for name in names if name}
     return not named.isdisjoint({*(tool.name for tool in request.tools), *map(str, range(len(request.tools)))})
 
@@ -193,18 +193,19 @@ def _other_limit(message: str, capabilities: Capabilities) -> DowngradeName | No
 
 Channel: TypeAlias = Literal["native", "tool", "json_mode", "none"]
 _RUNGS: dict[Channel, DowngradeName] = {"native": "no_native", "tool": "no_forced_tool", "json_mode": "no_json_mode"}
-"""The rungs of the ladder, and the downgrade that leaves each: native → forced tool → JSON mode → prompt alone."""
+"""The strategies in order, each with the downgrade that leads to the next: native → forced tool → JSON mode →
+prompt."""
 
 
 def channel_of(request: ModelRequest, capabilities: Capabilities) -> Channel:
-    """The channel that `auto` uses for this request; none where the caller or the settings insist on one."""
+    """Return the channel that `auto` uses for this request; None if the caller or the settings fix one."""
     response_format = request.response_format
     if response_format is None:
         if forces_object(request, capabilities):
             return "tool"
         return "json_mode" if request.json_mode and capabilities.json_mode else "none"
     if response_format.strategy is not OutputStrategy.AUTO or capabilities.strategy is not OutputStrategy.AUTO:
-        return "none"  # an error says that it does not work, nothing replaces it
+        return "none"  # an error reports that it does not work; nothing replaces it
     beside_tools = bool(request.tools) and "no_native_with_tools" in capabilities.quirks
     if capabilities.native and not beside_tools:
         return "native"

@@ -1,4 +1,4 @@
-"""Decide when to retry, after how long, and what to leave out (recorded downgrades)."""
+"""Decide when to retry, after how long, and which features to omit (recorded downgrades)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DowngradeName: TypeAlias = Literal[
     "split_schema",
 ]
 DOWNGRADE_SECONDS = 24 * 3600.0
-"""How long a downgrade counts, since vendors do improve."""
+"""How long a downgrade counts, since vendors add features."""
 MEANING: Mapping[str, str] = {
     "no_native": "does not take {a} schema on its native channel",
     "no_native_with_tools": "does not take a schema on its native channel beside tools",
@@ -54,26 +54,26 @@ MEANING: Mapping[str, str] = {
     "split_schema": "takes {a} schema only in parts",
 }
 PER_SCHEMA = "by_schema"
-"""Kept with a model's downgrades: some of its schemas have their own. Their keys are expensive to build."""
+"""A marker among a model's downgrades: some of its schemas have their own, whose keys are expensive to build."""
 DOWNGRADES = frozenset({*MEANING, PER_SCHEMA})
 MAX_STEPS_DOWN = 4
-"""How often one call may be repeated for what its refusals teach: native, tool, JSON mode, prompt."""
+"""How often one call may be retried with a downgrade: native, tool, JSON mode, prompt."""
 
 
 class DowngradeStore(Protocol):
-    """A store of downgrades. Both calls must be quick: a remote store should keep its own copy."""
+    """A store of downgrades. Both calls must be quick: a remote store should cache them locally."""
 
     def get(self, key: str) -> frozenset[str]:
         """Return the downgrades under this key."""
         ...
 
     def add(self, key: str, downgrade: str) -> None:
-        """Remember one more."""
+        """Store one more downgrade under this key."""
         ...
 
 
 class NoDowngrades:
-    """A store that learns nothing: a refusal is an error, and `auto` means the same for every call."""
+    """A store that records nothing: a refusal is an error, and `auto` means the same for every call."""
 
     version = 0
 
@@ -87,7 +87,7 @@ class NoDowngrades:
 
 
 class Downgrade(NamedTuple):
-    """One downgrade, the model or schema it is about, and for how many seconds more it counts."""
+    """One downgrade, the model or schema it concerns, and its remaining seconds."""
 
     key: str
     name: str
@@ -95,7 +95,7 @@ class Downgrade(NamedTuple):
 
 
 class MemoryDowngrades:
-    """Downgrades kept in this process: the newest `size` keys, each for `lifetime` seconds.
+    """Downgrades stored in this process: the newest `size` keys, each for `lifetime` seconds.
 
     >>> store = MemoryDowngrades()
     >>> store.add("url model", "no_native")
@@ -121,14 +121,14 @@ class MemoryDowngrades:
 
     @property
     def version(self) -> int:
-        """A number that changes whenever `get` may return something else, also because a downgrade has expired."""
+        """A number that changes whenever `get` may return something else, including after an expiry."""
         if self._next_expiry is not math.inf and self._clock() >= self._next_expiry:
             with self._lock:
                 self._changed()
         return self._version
 
     def _changed(self) -> None:
-        """Note a change; the caller holds the lock."""
+        """Increase the version; the caller holds the lock."""
         now = self._clock()
         self._version += 1
         self._next_expiry = min((until for until, _ in self._entries.values() if until > now), default=math.inf)
@@ -143,7 +143,7 @@ class MemoryDowngrades:
         return frozenset()
 
     def add(self, key: str, downgrade: str, seconds: float | None = None) -> None:
-        """Remember one more, for so long, and forget the oldest when there are too many."""
+        """Store one more downgrade for this long; drop the oldest if there are too many."""
         with self._lock:
             previous = self.get(key)
             downgrades = previous | {downgrade}
@@ -157,7 +157,7 @@ class MemoryDowngrades:
             self._on_add(Downgrade(key, downgrade, left))
 
     def forget(self, key: str, downgrade: str) -> bool:
-        """Drop a downgrade; return whether it counted. `on_add` gets it as one with no time left."""
+        """Drop a downgrade; return whether it was in effect. `on_add` receives it with no time left."""
         with self._lock:
             downgrades = self.get(key)
             if downgrade not in downgrades:
@@ -169,7 +169,7 @@ class MemoryDowngrades:
         return True
 
     def active(self) -> list[Downgrade]:
-        """Return the downgrades that still count, to share them with other processes."""
+        """Return the downgrades in effect, to share them with other processes."""
         with self._lock:
             now = self._clock()
             entries = [
@@ -181,7 +181,7 @@ class MemoryDowngrades:
 
 
 def model_key(base_url: str, model: str) -> str:
-    """The key of what holds for a model at an address, which is named without a user's name and password.
+    """Return the key for a model at an address, without the address's user name and password.
 
     >>> model_key("https://me:secret@example.com/v1", "m")
     'https://example.com/v1 m'
@@ -194,7 +194,7 @@ def model_key(base_url: str, model: str) -> str:
 
 
 def schema_key(base_url: str, model: str, response_format: ResponseFormat | None) -> str | None:
-    """The key of what holds for one schema only; another schema may well be taken by the same model."""
+    """Return the key for one schema only; the same model may accept another schema."""
     if response_format is None:
         return None
     schema = response_format.json_schema.schema
@@ -206,7 +206,7 @@ def schema_key(base_url: str, model: str, response_format: ResponseFormat | None
 
 
 def apply_downgrades(capabilities: Capabilities, downgrades: frozenset[str]) -> Capabilities:
-    """Return what is left of the capabilities after these downgrades.
+    """Return the capabilities that remain after these downgrades.
 
     >>> apply_downgrades(Capabilities(native=True, forced_tool=True), frozenset({"no_native"})).auto_strategy.value
     'tool'
@@ -241,7 +241,7 @@ _QUIRKS = {
 
 
 def downgrade_warning(downgrade: str, model: str, strategy: OutputStrategy | None = None) -> ModelWarning:
-    """The warning that goes with an answer that was got in a humbler way, by `strategy`."""
+    """Return the warning of an answer that was obtained by the weaker strategy `strategy`."""
     message = f"The vendor says that {model} {describe_downgrade(downgrade)}; the call was made without it."
     return DowngradeWarning("capability_downgraded", message, downgrade, strategy)
 
@@ -263,12 +263,15 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how patiently a call is repeated when the network or the vendor fails.
+    """How often and how patiently a call is retried when the network or the vendor fails.
 
-    These repeats never spend the enforcement budget. The pause doubles each time, is drawn at random from its upper
-    half, and is never shorter than what the vendor asks for; a vendor that asks for more than `longest_wait` gets no
-    repeat. A request is never repeated once its answer has begun, nor when the connection broke after it was sent;
-    but for a kept connection that breaks at once, which its server had closed: there the transport sends it again.
+    These retries never count against the enforcement budget. The pause doubles each time, is drawn at random from its
+    upper half, and is never shorter than the vendor requests; if a vendor requests more than `longest_wait`, there is
+    no retry.
+
+    A request is never retried once its answer has begun, nor when the connection broke after it was sent. The exception
+    is a reused connection that breaks at once because its server had closed it: there the transport sends the request
+    again.
 
     >>> RetryPolicy(attempts=0)
     RetryPolicy(attempts=0, base=0.5, cap=8.0, longest_wait=60.0)
@@ -280,7 +283,7 @@ class RetryPolicy:
     longest_wait: float = 60.0
 
     def pause(self, attempt: int, retry_after: float | None, draw: Callable[[], float] = random.random) -> float | None:
-        """Seconds to wait before repeat number `attempt` + 1, or None when there should be none."""
+        """Return the seconds before retry number `attempt` + 1, or None if there should be none."""
         if attempt >= self.attempts:
             return None
         if retry_after is not None and retry_after > self.longest_wait:
@@ -290,26 +293,26 @@ class RetryPolicy:
 
 
 def after_fault(fault: TransportFault) -> bool:
-    """Whether a broken connection may be repeated: only when the server cannot have seen the request.
+    """Whether a call may be retried after a broken connection: only if the server cannot have seen the request.
 
-    A certificate that is not trusted, a proxy or an address that is wrong will be so the next time.
+    An untrusted certificate, a wrong proxy or a wrong address will be the same the next time.
     """
     return fault.unsent and fault.limit != "total" and fault.reason == "broken"
 
 
 def after_status(status: int, headers: Mapping[str, str], error: UpstreamError) -> bool:
-    """Whether an error answer may be repeated: the vendor's word first, then what the codec read, then the status."""
+    """Whether a call may be retried after an error: by the vendor's header, then by the codec, then by the status."""
     word = headers.get("x-should-retry", "").strip().lower()
     if word in ("true", "false"):
         return word == "true"
     if status not in _RETRYABLE and status < 500:
         return False
-    # A spent quota is a 429 as well, and waiting does not fill it.
+    # A spent quota is a 429 as well, and waiting does not restore it.
     return error.details.get("retryable") is not False
 
 
 def requested_wait(headers: Mapping[str, str], error: UpstreamError | None = None) -> float | None:
-    """Seconds the vendor asks to wait, in any of the ways vendors say it.
+    """Return the seconds that the vendor asks to wait, in any of the vendors' formats.
 
     >>> requested_wait({"retry-after-ms": "250"}), requested_wait({"retry-after": "3"})
     (0.25, 3.0)
@@ -326,7 +329,7 @@ def requested_wait(headers: Mapping[str, str], error: UpstreamError | None = Non
 
 
 def _reset(headers: Mapping[str, str]) -> float | None:
-    """When the limit that is used up starts afresh: `x-ratelimit-reset-tokens`, `anthropic-ratelimit-tokens-reset`."""
+    """Return when the exhausted limit is reset: `x-ratelimit-reset-tokens`, `anthropic-ratelimit-tokens-reset`."""
     waits = []
     for name, value in headers.items():
         if "ratelimit" not in name or "remaining" not in name or value.strip() != "0":
@@ -347,7 +350,7 @@ def _number(text: str | None) -> float | None:
         value = float(text) if text else None
     except ValueError:
         return None
-    # Some vendors give the moment instead of the distance; a wait of years is ignored.
+    # Some vendors send the time instead of the duration; a wait of years is ignored.
     if value is not None and 0 <= value < 1e8:
         return value
     return None
@@ -365,17 +368,17 @@ def read_duration(text: str) -> float | None:
 
 
 def _until(text: str | None, now: str | None) -> float | None:
-    """The distance between two moments by the server's own clock."""
+    """Return the duration between two times of the server's own clock."""
     if not text or not now:
         return None
-    then = _moment(text)
-    here = _moment(now)
+    then = _timestamp(text)
+    here = _timestamp(now)
     if then is None or here is None:
         return None
     return max(0.0, (then - here).total_seconds())
 
 
-def _moment(text: str) -> datetime | None:
+def _timestamp(text: str) -> datetime | None:
     for read in (parsedate_to_datetime, datetime.fromisoformat):
         try:
             moment = read(text)

@@ -17,7 +17,7 @@ _NEAREST = 5
 
 
 class ModelTarget(NamedTuple):
-    """One of the models that a name stands for: its share where several take turns, and what requests get from it."""
+    """One of the models behind a name: its weight among several, and the defaults of its requests."""
 
     model: str
     weight: float | None = None
@@ -25,16 +25,13 @@ class ModelTarget(NamedTuple):
 
 
 class Router:
-    """Finds the provider of a model. The first `/` splits the provider's name from its own name for the model.
+    """Finds the provider of a model. The first `/` separates the provider's name from its own name for the model.
 
-    A provider's bare name stands for the first model it lists. An alias may stand for several models, of which the next
-    is for when one cannot answer: `candidates` gives all, `resolve` the first. The default is the one given, else the
-    only provider.
+    A provider's bare name means the first model it lists. An alias may name several models, the next of which is used
+    if one cannot answer: `candidates` returns all, `resolve` the first. The default is the one given, else the only
+    provider.
 
     ::
-
-        router = Router({"openai": openai}, aliases={"fast": "openai/gpt-6-luna"}, default="fast")
-        provider, upstream_model = router.resolve("fast")
     """
 
     def __init__(
@@ -45,14 +42,14 @@ class Router:
         *,
         endpoint: str | None = None,
     ) -> None:
-        """Find `aliases` and the `default` among the providers; names without a provider go to the `endpoint`."""
+        """Resolve `aliases` and the `default` among the providers; names without a provider go to the `endpoint`."""
         self._providers = dict(providers)
         self._endpoint = None if endpoint is None else self._providers[endpoint]
         self._listed = {name: _targets(alias_target) for name, alias_target in (aliases or {}).items()}
         names = {name: [target.model for target in listed] for name, listed in self._listed.items()}
         self._chains = {name: _follow(name, names) for name in names}
         self._special = frozenset(name for name in names if self._is_special(name))
-        """Aliases with weights or defaults, their own or of an alias in their list."""
+        """Aliases with weights or defaults, of their own or from an alias in their list."""
         self._aliases = {name: targets[0] for name, targets in self._chains.items()}
         self._check_names([default] if isinstance(default, str) else default or ())
         if default is None and len(self._providers) == 1:
@@ -67,11 +64,11 @@ class Router:
 
     @property
     def aliases(self) -> Mapping[str, str]:
-        """The aliases, each with the `provider/model` it ends at, the first of them where it stands for several."""
+        """The aliases, each with the first `provider/model` it resolves to."""
         return MappingProxyType(self._aliases)
 
     def resolve(self, model: str | None = None) -> tuple[Provider, str]:
-        """The provider and its own name for the model; no name means the default model.
+        """Return the provider and its own name for the model; no name means the default model.
 
         Raises `UnknownModelError`, which lists the nearest names.
         """
@@ -96,7 +93,7 @@ class Router:
         return provider, upstream
 
     def candidates(self, models: str | Sequence[str]) -> tuple[str, ...]:
-        """The models to ask, one after the other, for a name or a list of names; raises when one is not known."""
+        """Return the models to try in order, for a name or a list of names; raises for an unknown one."""
         if isinstance(models, str):
             if not models and not isinstance(self._default_models, str) and self._default_models:
                 return self.candidates(self._default_models)
@@ -107,7 +104,7 @@ class Router:
         return tuple(dict.fromkeys(name for each in models for name in self.candidates(each)))
 
     def targets(self, models: str | Sequence[str]) -> tuple[ModelTarget, ...]:
-        """`candidates`, in the order in which this request asks them, with the defaults of each."""
+        """Return the targets of a name or a list, in the order for this request, with the defaults of each."""
         if isinstance(models, str) and "/" in models and models not in self._chains:  # nearly every request
             return (ModelTarget(models),)
         names = (models or self._default or "",) if isinstance(models, str) else tuple(models)
@@ -116,7 +113,7 @@ class Router:
         targets: dict[str, ModelTarget] = {}
         for name in names:
             self.resolve(name)
-            spread = list(self._spread(name))
+            spread = list(self._expand(name))
             if len({target.model for target in spread}) == 1:
                 spread = [spread[0]._replace(model=name)]
             for target in spread:
@@ -124,18 +121,18 @@ class Router:
         return tuple(targets.values())
 
     def has_defaults(self, model: str) -> bool:
-        """Whether requests for a name get something from its alias."""
+        """Whether the alias of a name sets defaults for its requests."""
         return model in self._special or (not model and self._default in self._special)
 
     def default_fields(self, models: Sequence[str]) -> list[Any]:
-        """What requests for these names get from their aliases, as it is written there."""
+        """Return the names of the fields that aliases set for requests to these models."""
         return [
-            [(target.model, [each.fields for each in target.defaults]) for target in self._spread(name, shuffled=False)]
+            [(target.model, [each.fields for each in target.defaults]) for target in self._expand(name, shuffled=False)]
             for name in models
             if self.has_defaults(name)
         ]
 
-    def _spread(
+    def _expand(
         self, name: str, defaults: tuple[RequestDefaults, ...] = (), *, shuffled: bool = True
     ) -> Iterator[ModelTarget]:
         listed = self._listed.get(name or self._default or "")
@@ -143,29 +140,29 @@ class Router:
             yield ModelTarget(name, None, defaults)
             return
         for target in _by_weight(listed) if shuffled else listed:
-            yield from self._spread(target.model, (*defaults, *target.defaults), shuffled=shuffled)
+            yield from self._expand(target.model, (*defaults, *target.defaults), shuffled=shuffled)
 
     def _is_special(self, name: str) -> bool:
         listed = self._listed.get(name, ())
         return any(target.weight is not None or target.defaults or self._is_special(target.model) for target in listed)
 
     def full_name(self, model: str) -> str:
-        """A model's name as `provider/model`, whatever it was called by; raises when it is not known."""
+        """Return a model's name as `provider/model`, whichever name was used; raises for an unknown one."""
         provider, upstream = self.resolve(model)
         name = model or self._default or ""
         prefix = self._aliases.get(name, name).partition("/")[0]
         return f"{prefix if prefix in self._providers else provider.name}/{upstream}"
 
     def names(self) -> list[str]:
-        """Every name that is known to work, as callers write it: aliases, and the models that providers list."""
+        """Return every known name as callers write it: aliases, and the models that providers list."""
         listed = [f"{name}/{model}" for name, provider in self._providers.items() for model in provider.models()]
         return [*self._aliases, *listed]
 
     def for_callers(self, *further: str) -> Router:
-        """The same router for names that come from outside.
+        """Return a router for names from external callers.
 
-        Providers that read files or download by name serve only what is named here, by the default, by an alias or
-        among `further`, and what they have already; they download nothing.
+        Providers that read files or download by name then serve only models named here, by the default, by an alias or
+        among `further`, and those already present; they download nothing.
         """
         named: dict[str, set[str]] = {}
         default = [self._default] if isinstance(self._default_models, str | None) else self._default_models
@@ -208,12 +205,12 @@ class Router:
         catalog = load_catalog()
         vendor = catalog.vendors.get(prefix)
         if vendor is not None and prefix not in self._providers:
-            hint = f"{prefix} is known; {vendor.how_to_use()}."
+            hint = f"{prefix} is known; {vendor.setup_hint()}."
             what = "The provider {!r} is not in use" if vendor.key == "optional" else "No key is set for {!r}"
             return UnknownModelError(what.format(prefix), where=name, hint=hint, details={"model": name})
         maker = None if slash else catalog.maker_of(name)
         if maker is not None:
-            remark = "" if maker.name in self._providers else f" {maker.name} is known; {maker.how_to_use()}."
+            remark = "" if maker.name in self._providers else f" {maker.name} is known; {maker.setup_hint()}."
             hint = f"Did you mean {maker.name}/{name}?{remark}"
             nearest = [f"{maker.name}/{name}"]
             return UnknownModelError(message, hint=hint, details={"model": name, "nearest": nearest})
@@ -236,15 +233,15 @@ def _targets(alias_target: str | Sequence[str | ModelTarget]) -> tuple[ModelTarg
 
 
 def _by_weight(listed: Sequence[ModelTarget]) -> list[ModelTarget]:
-    """The targets with weights in a random order, the heavier ones rather first; then those without, as they stand."""
+    """Return the targets with weights in a random order that favours the heavier ones; then those without, in order."""
     weighted = [target for target in listed if target.weight]
-    # Efraimidis and Spirakis: the order of these draws is that of drawing by weight, one after the other.
+    # Efraimidis and Spirakis: the order of these draws is that of weighted drawing without replacement.
     weighted.sort(key=lambda target: random.expovariate(1.0) / (target.weight or 1.0))
     return [*weighted, *(target for target in listed if not target.weight)]
 
 
 def _follow(name: str, aliases: Mapping[str, str | Sequence[str]], chain: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The models that an alias ends at, through other aliases, each once."""
+    """Return the models that an alias resolves to, through other aliases, each once."""
     if name in chain:
         circle = " → ".join([*chain, name])
         raise ConfigError(f"The alias goes in a circle: {circle}", where=f"model_aliases.{chain[0]}")

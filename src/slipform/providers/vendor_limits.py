@@ -1,9 +1,9 @@
 """Limit requests and tokens per minute to a provider, as one budget for all workers and machines.
 
-Both the settings (`requests_per_minute`, `tokens_per_minute`) and what the vendor says in its responses count: one
-whose limit is used up, or that asks to wait, is left alone until then by all. With `redis:` in the settings every
-process that shares it draws on one budget; without, or while Redis is away, each has its own. A call draws what it may
-take before it is sent; when its answer is read, what it has taken counts instead.
+Both the settings (`requests_per_minute`, `tokens_per_minute`) and the limits in the vendor's responses count: a vendor
+whose limit is exhausted, or that asks to wait, receives no calls until then. With `redis:` in the settings, every
+process that uses the same Redis shares one budget; without, or while Redis is unavailable, each has its own. A call
+reserves an estimate before it is sent; once its answer is read, its actual usage counts instead.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from slipform.providers.retry import requested_wait
 
 _log = logging.getLogger("slipform.providers")
 _WINDOW = 62
-"""Seconds in which a minute's limit is kept: tokens are counted by the second, and calls may arrive a second late."""
+"""Seconds of a minute's limit: tokens are counted by the second, and calls may arrive a second late."""
 _BYTES_PER_TOKEN = 4
 _ASKED_TOKENS = re.compile(rb'"(?:max(?:_completion|_output|Output)?_?[tT]okens|num_predict)"\s*:\s*(\d{1,9})')
 _CALL_SECONDS = 0.5
 _AWAY_SECONDS = 2.0
 _LONGEST_PAUSE = 300.0
-"""Seconds: a vendor that asks for more is retried after this much."""
+"""A vendor that asks for a longer wait is retried after this many seconds."""
 
 
 class MinuteLimits(NamedTuple):
-    """What may begin within a minute; None means unlimited."""
+    """The starts and tokens allowed per minute; None means unlimited."""
 
     requests: int | None = None
     tokens: int | None = None
 
 
 def token_estimate(request: HttpRequest) -> int:
-    """The tokens that a request may take: a fourth of its bytes, and as many as it allows for the answer.
+    """Return the tokens that a request may take: a fourth of its bytes, plus its limit for the answer.
 
     >>> token_estimate(HttpRequest("", {}, b'{"max_tokens": 100, "messages": []}'))
     108
@@ -55,25 +55,25 @@ def token_estimate(request: HttpRequest) -> int:
 
 
 class Reservation(NamedTuple):
-    """A start that counts towards its minute, with what is held for it until the call is settled or cancelled."""
+    """A start that counts towards its minute, and the tokens reserved for it until the call is settled or cancelled."""
 
     seconds: float
-    """To wait before it."""
+    """The wait before it."""
     tokens: int = 0
     id: str = ""
     at: float = 0.0
-    """When it starts, on the budget's clock."""
+    """Its start time, on the budget's clock."""
     not_before: float = 0.0
-    """When it could start if there were tokens enough."""
+    """The earliest start if there were enough tokens."""
     shared: bool = False
-    """Whether the shared budget holds it."""
+    """Whether it is reserved in the shared budget."""
 
 
 class LocalBudget:
-    """A budget of this process alone, for threads and event loops alike: a start says how long it has to wait.
+    """A budget of this process alone, for threads and event loops alike.
 
-    In no minute more starts than the limits allow. What was reserved is an estimate; once it is known what a call has
-    used, `settle` puts that in its place.
+    In no minute more calls start than the limits allow. A reservation is an estimate; `settle` replaces it by the
+    call's actual usage.
 
     >>> budget = LocalBudget(MinuteLimits(tokens=60), clock=lambda: 0.0)
     >>> reservation = budget.reserve(60, None)
@@ -84,9 +84,9 @@ class LocalBudget:
     def __init__(self, limits: MinuteLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._requests, self._limit = limits
         self._starts: list[tuple[float, str]] = []
-        """Of the last minute and those to come, in their order, each with its id."""
+        """The starts of the last minute and later ones, in order, each with its id."""
         self._placed: dict[str, tuple[float, int]] = {}
-        """The start of each, and the tokens that are held for it."""
+        """The start of each call, and the tokens reserved for it."""
         self._tokens = Counter[int]()
         """The tokens of the calls that start in each second."""
         self._paused_until = 0.0
@@ -94,7 +94,7 @@ class LocalBudget:
         self._lock = threading.Lock()
 
     def reserve(self, tokens: int, most: float | None) -> Reservation | None:
-        """Return a start, after the seconds that it has to wait; None where that would be more than `most`."""
+        """Reserve a start and return it with its wait; None if that would exceed `most`."""
         with self._lock:
             now = self._clock()
             self._forget(now - _WINDOW)
@@ -111,7 +111,7 @@ class LocalBudget:
             return reservation
 
     def remaining(self, reservation: Reservation) -> float:
-        """Return the seconds that a start still has to wait: fewer than planned where others took less."""
+        """Return the remaining wait of a start: shorter than planned if other calls used less than they reserved."""
         with self._lock:
             now = self._clock()
             at, tokens = self._placed.get(reservation.id, (reservation.at, 0))
@@ -123,19 +123,19 @@ class LocalBudget:
             return max(0.0, at - now)
 
     def settle(self, reservation: Reservation, tokens: int) -> None:
-        """Count what a call has used in place of what was reserved for it."""
+        """Replace the reserved tokens of a call by its actual usage."""
         with self._lock:
             self._settle(reservation, tokens)
 
     def cancel(self, reservation: Reservation) -> None:
-        """Give back all that was reserved for a call which the vendor never saw."""
+        """Release everything reserved for a call that the vendor never received."""
         with self._lock:
             self._settle(reservation, 0)
             self._starts = [start for start in self._starts if start[1] != reservation.id]
             self._placed.pop(reservation.id, None)
 
     def pause(self, seconds: float) -> None:
-        """Let nothing start for so long."""
+        """Let no call start for this many seconds."""
         with self._lock:
             self._paused_until = max(self._paused_until, self._clock() + seconds)
 
@@ -161,7 +161,7 @@ class LocalBudget:
         self._tokens[int(at)] -= tokens
 
     def _tokens_ahead(self, start: tuple[float, str], second: int) -> Counter[int]:
-        """Return the tokens of all calls that have started by the end of a second, or are to start before this one."""
+        """Return the tokens of all calls that have started by the end of a second, or start before this one."""
         ahead = Counter({each: count for each, count in self._tokens.items() if each <= second})
         first = bisect.bisect_left(self._starts, (second + 1, ""))
         for _, name in self._starts[first : bisect.bisect_left(self._starts, start)]:
@@ -170,7 +170,7 @@ class LocalBudget:
         return ahead
 
     def _forget(self, until: float) -> None:
-        """Forget the starts that no longer count."""
+        """Drop the starts that no longer count."""
         count = bisect.bisect(self._starts, (until, ""))
         for _, name in self._starts[:count]:
             del self._placed[name]
@@ -180,7 +180,7 @@ class LocalBudget:
 
 
 def earliest_start(tokens_by_second: Mapping[int, int], at: float, tokens: int, limit: int) -> float:
-    """Return when a call with so many tokens may start, not before `at`; calls that start later count, too.
+    """Return when a call with this many tokens may start, not before `at`; calls that start later count, too.
 
     >>> earliest_start({100: 500, 130: 100}, 140.0, 300, 600)
     162
@@ -196,12 +196,12 @@ def earliest_start(tokens_by_second: Mapping[int, int], at: float, tokens: int, 
 
 
 def _change(reserved: int, used: int, limit: int) -> int:
-    """The tokens that were used beyond those reserved; no call counts for more than a minute holds."""
+    """Return the change from reserved to used tokens; no call counts for more than a minute's limit."""
     return min(used, limit) - min(reserved, limit)
 
 
 def new_id() -> str:
-    """Return a name for a start; names sort by the time at which they were made, so starts at one time are in order."""
+    """Return an id for a start; ids sort by time of creation, so simultaneous starts are in order."""
     return f"{time.time_ns():016x}{secrets.token_hex(4)}"
 
 
@@ -239,8 +239,8 @@ local function keep(key, at)
   redis.call('PEXPIRE', key, math.max(kept, redis.call('PTTL', key)))
 end
 """
-# What the scripts below share: `earliest_start` by the clock of Redis, in microseconds, so that machines need not agree
-# on the time.
+# The scripts' common part: `earliest_start` by the clock of Redis, in microseconds, so that machines need not agree on
+# the time.
 
 _RESERVE = f"""{_START}
 local requests, limit, tokens, most = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -306,14 +306,14 @@ return 0
 
 
 def wrong_redis_address(error: ValueError) -> ConfigError:
-    """Return the error for an address that the client does not take."""
+    """Return the error for an address that the Redis client refuses."""
     return ConfigError(
         f"This is not an address of Redis: {error}", where="redis.url", hint="Write it as redis://host:6379/0."
     )
 
 
 def redis_library() -> Any:
-    """The module `redis`; raises `ConfigError` where it is not installed."""
+    """Return the module `redis`; raises `ConfigError` if it is not installed."""
     try:
         import redis
     except ImportError:
@@ -326,7 +326,7 @@ def redis_library() -> Any:
 
 
 class SharedBudget:
-    """The same in Redis."""
+    """A budget in Redis, shared by all processes."""
 
     def __init__(self, url: str, prefix: str, name: str, limits: MinuteLimits) -> None:
         redis = redis_library()
@@ -341,7 +341,7 @@ class SharedBudget:
         self._failures = (redis.RedisError, OSError)
         self._away_until = 0.0
         self._writer = ThreadPoolExecutor(1, "slipform-vendor-limits")
-        """Settles reservations; no call waits for it."""
+        """Settles reservations; calls do not wait for it."""
 
     @property
     def away(self) -> bool:
@@ -349,42 +349,42 @@ class SharedBudget:
         return time.monotonic() < self._away_until
 
     def reserve(self, tokens: int, most: float | None) -> Reservation | None:
-        """Return a start; None where it would have to wait more than `most`, or when Redis is `away` then."""
+        """Return a start; None if it would have to wait more than `most`, or if Redis is `away` afterwards."""
         counted = min(tokens, self._limits[1])
         start = f"{new_id()}:{counted}"
         arguments = [_WINDOW, *self._limits, counted, -1 if most is None else int(most * 1e6), start]
-        reply = self._call_redis(lambda: self._client.eval(_RESERVE, 3, *self._keys, *arguments))
+        reply = self._try_redis(lambda: self._client.eval(_RESERVE, 3, *self._keys, *arguments))
         if not isinstance(reply, list) or reply[0] < 0:
             return None
         wait, at, not_before = reply
         return Reservation(wait / 1e6, tokens, start, at, not_before, shared=True)
 
     def remaining(self, reservation: Reservation) -> float | None:
-        """Return the seconds that a start still has to wait; None while Redis is away."""
+        """Return the remaining wait of a start; None while Redis is away."""
         counted = min(reservation.tokens, self._limits[1])
         place = [counted, reservation.not_before, reservation.at, reservation.id]
         arguments = [_WINDOW, self._limits[1], *place]
-        reply = self._call_redis(lambda: self._client.eval(_REMAINING, 2, *self._keys[:2], *arguments))
+        reply = self._try_redis(lambda: self._client.eval(_REMAINING, 2, *self._keys[:2], *arguments))
         return reply / 1e6 if isinstance(reply, int) else None
 
     def settle(self, reservation: Reservation, tokens: int, *, unsent: bool = False) -> None:
-        """Count what a call has used in place of what was reserved; where it is `unsent`, nor is it a request."""
+        """Replace the reserved tokens of a call by its usage; an `unsent` call does not count as a request, either."""
         limit = self._limits[1]
         change = _change(reservation.tokens, tokens, limit) if limit else 0
         arguments = [_WINDOW, change, reservation.id, int(unsent)]
         if change or unsent:
-            self._writer.submit(self._call_redis, lambda: self._client.eval(_SETTLE, 2, *self._keys[:2], *arguments))
+            self._writer.submit(self._try_redis, lambda: self._client.eval(_SETTLE, 2, *self._keys[:2], *arguments))
 
     def pause(self, seconds: float) -> None:
-        """Let nothing start anywhere for so long."""
-        self._call_redis(lambda: self._client.eval(_PAUSE, 1, self._keys[2], int(seconds * 1e6)))
+        """Let no call start in any process for this many seconds."""
+        self._try_redis(lambda: self._client.eval(_PAUSE, 1, self._keys[2], int(seconds * 1e6)))
 
     def close(self) -> None:
-        """Write what is left, and close the connections."""
+        """Write the pending settlements, and close the connections."""
         self._writer.shutdown()
         self._client.close()
 
-    def _call_redis(self, act: Callable[[], object]) -> object:
+    def _try_redis(self, act: Callable[[], object]) -> object:
         if self.away:
             return None
         try:
@@ -396,9 +396,9 @@ class SharedBudget:
 
 
 class VendorBudget:
-    """What a provider's calls draw on: the budget that is shared, or this process's own where there is none.
+    """The budget of a provider's calls: the shared one, or this process's own without Redis.
 
-    `api` is the codec in whose form its answers tell of tokens.
+    `api` is the codec that reads the usage from its responses.
     """
 
     def __init__(self, limits: MinuteLimits, shared: SharedBudget | None = None, api: str = "openai-chat") -> None:
@@ -408,7 +408,7 @@ class VendorBudget:
         self._counts_tokens = limits.tokens is not None
 
     def reserve(self, request: HttpRequest) -> Reservation | None:
-        """A start, after the seconds that it has to wait; None where the call's time is too short."""
+        """Reserve a start and return it with its wait; None if the call's time is too short."""
         tokens = token_estimate(request)
         most = request.timeouts.total
         if self._shared is not None and not self._shared.away:
@@ -418,13 +418,13 @@ class VendorBudget:
         return self._local.reserve(tokens, most)
 
     async def reserve_async(self, request: HttpRequest) -> Reservation | None:
-        """The same, for event loops."""
+        """Reserve a start, for event loops; see `reserve`."""
         if self._shared is None:
             return self.reserve(request)
         return await asyncio.to_thread(self.reserve, request)
 
     def remaining(self, reservation: Reservation, planned: float) -> float:
-        """The seconds that a call still has to wait: as planned, or fewer where others took less than reserved."""
+        """Return the remaining wait of a call: as planned, or shorter if other calls used less than they reserved."""
         seconds = (
             self._shared.remaining(reservation)
             if reservation.shared and self._shared is not None
@@ -435,28 +435,28 @@ class VendorBudget:
         return min(seconds, planned)
 
     async def remaining_async(self, reservation: Reservation, planned: float) -> float:
-        """The same, for event loops."""
+        """Return the remaining wait of a call, for event loops."""
         if not reservation.shared:
             return self.remaining(reservation, planned)
         return await asyncio.to_thread(self.remaining, reservation, planned)
 
     def cancel(self, reservation: Reservation) -> None:
-        """Give back what was reserved for a call which the vendor never saw."""
+        """Release the reservation of a call that the vendor never received."""
         if reservation.shared and self._shared is not None:
             self._shared.settle(reservation, 0, unsent=True)
         else:
             self._local.cancel(reservation)
 
-    def tail(self) -> UsageTail | None:
-        """What is to be given the pieces of an answer, so that it tells the tokens; None where none are counted."""
+    def usage_reader(self) -> UsageTail | None:
+        """Return the reader of usage from the pieces of a response; None if tokens are not counted."""
         return UsageTail() if self._counts_tokens else None
 
-    def settle(self, reservation: Reservation, status: int, tail: UsageTail | None) -> None:
-        """Count what a call has used in place of what was reserved for it; `tail` is of an answer read to its end.
+    def settle(self, reservation: Reservation, status: int, usage_reader: UsageTail | None) -> None:
+        """Replace the reserved tokens of a call by its usage; `usage_reader` has read the response to its end.
 
-        A request that the vendor refused used no tokens. What is not told, or was not read, counts as estimated.
+        A refused request used no tokens. A response without usage, or one that was not read, counts as estimated.
         """
-        reported_usage = None if tail is None else tail.usage(self._api)
+        reported_usage = None if usage_reader is None else usage_reader.usage(self._api)
         usage = NO_USAGE if 400 <= status < 500 else reported_usage
         if usage is None:
             return
@@ -466,17 +466,17 @@ class VendorBudget:
         else:
             self._local.settle(reservation, used)
 
-    def heed(self, status: int, headers: Mapping[str, str]) -> None:
-        """Let everybody wait as long as the vendor's response asks."""
+    def apply_pause(self, status: int, headers: Mapping[str, str]) -> None:
+        """Delay all calls for as long as the vendor's response asks."""
         if seconds := self._requested_pause(status, headers):
             self._local.pause(seconds)
             if self._shared is not None:
                 self._shared.pause(seconds)
 
-    async def heed_async(self, status: int, headers: Mapping[str, str]) -> None:
-        """The same, for event loops."""
+    async def apply_pause_async(self, status: int, headers: Mapping[str, str]) -> None:
+        """Delay all calls for as long as the vendor's response asks, for event loops."""
         if self._requested_pause(status, headers):
-            await asyncio.to_thread(self.heed, status, headers)
+            await asyncio.to_thread(self.apply_pause, status, headers)
 
     def _requested_pause(self, status: int, headers: Mapping[str, str]) -> float:
         seconds = None

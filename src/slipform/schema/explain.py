@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from slipform.schema import violations as wording
 from slipform.schema.document import IN_PLACE_LISTS, REF, REFERENCES, PathSteps, SubSchema, join_pointer
 from slipform.schema.patterns import MatchBudget, counting, search
-from slipform.schema.violations import Violation, shown
+from slipform.schema.violations import Violation, excerpt_of
 
 if TYPE_CHECKING:
     from slipform.schema.validator import Compiled
@@ -100,7 +100,7 @@ class _Explainer:
         """Add the violations of `value`, which does not fit the subschema at `place`."""
         node = place.node
         if node is False:
-            self.add(_violation(place, "", "falseSchema", steps, "no value is allowed here", found=shown(value)))
+            self.add(_violation(place, "", "falseSchema", steps, "no value is allowed here", found=excerpt_of(value)))
             return
         if not isinstance(node, dict):
             return
@@ -146,7 +146,7 @@ class _Explainer:
         """Some keywords (`unevaluatedProperties`, `$dynamicRef`) only mean something in the whole."""
         keyword, message, inner = self.compiled.first_error(place, value)
         full = (*steps, *inner)
-        self.add(_violation(place, "", keyword, full, message, found=shown(follow(value, inner))))
+        self.add(_violation(place, "", keyword, full, message, found=excerpt_of(follow(value, inner))))
 
     def apart(self, place: SubSchema, value: Any, steps: PathSteps, *, deep: bool) -> list[Violation]:
         """Return the first violations under a subschema that the value does not fit, without adding them."""
@@ -193,7 +193,9 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
     if len(fitting) > 1 and keyword == "oneOf":
         names = " and ".join(map(str, fitting[:5]))
         message = f"fits the alternatives {names}, but must fit exactly one of {len(branches)}"
-        walk.add(_violation(place, at, keyword, steps, message, expected="exactly one alternative", found=shown(value)))
+        walk.add(
+            _violation(place, at, keyword, steps, message, expected="exactly one alternative", found=excerpt_of(value))
+        )
     if fitting:
         return
     if not walk.deep:
@@ -203,8 +205,8 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
     kinds = [_root_type(violations, steps) for violations in tried]
     if all(kinds):
         expected = wording.joined(list(dict.fromkeys(kind for kind in kinds if kind)))
-        message = f"expected {expected}, found {shown(value)}"
-        walk.add(_violation(place, at, keyword, steps, message, expected=expected, found=shown(value)))
+        message = f"expected {expected}, found {excerpt_of(value)}"
+        walk.add(_violation(place, at, keyword, steps, message, expected=expected, found=excerpt_of(value)))
         return
     best = min(range(len(branches)), key=lambda number: _distance(tried[number], steps))
     closest = tuple(walk.apart(branches[best], value, steps, deep=True))
@@ -217,7 +219,7 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
             steps,
             message,
             expected="one of the alternatives",
-            found=shown(value),
+            found=excerpt_of(value),
             closest=closest,
         )
     )
@@ -269,8 +271,8 @@ def _leaves(violation: Violation) -> Iterator[Violation]:
 
 def _not(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     if walk.work.fits(walk.below(place, keyword), value):
-        message = f"found {shown(value)}, which the schema excludes"
-        walk.add(_violation(place, join_pointer([keyword]), keyword, steps, message, found=shown(value)))
+        message = f"found {excerpt_of(value)}, which the schema excludes"
+        walk.add(_violation(place, join_pointer([keyword]), keyword, steps, message, found=excerpt_of(value)))
 
 
 def _condition(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
@@ -289,8 +291,10 @@ def _missing(
 ) -> None:
     for name in names:
         if name not in value:
-            key = f"the key {shown(name)}"
-            walk.add(_violation(place, below, "required", steps, f"{key} is missing", expected=key, found=shown(value)))
+            key = f"the key {excerpt_of(name)}"
+            walk.add(
+                _violation(place, below, "required", steps, f"{key} is missing", expected=key, found=excerpt_of(value))
+            )
 
 
 def _dependent(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
@@ -336,9 +340,11 @@ def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps
             allowed = ""
             if declared:
                 allowed = f"; the keys are {wording.alternatives(list(declared))}"
-            message = f"the key {shown(name)} is not allowed{allowed}"
+            message = f"the key {excerpt_of(name)} is not allowed{allowed}"
             walk.add(
-                _violation(place, join_pointer([keyword]), keyword, (*steps, name), message, found=shown(value[name]))
+                _violation(
+                    place, join_pointer([keyword]), keyword, (*steps, name), message, found=excerpt_of(value[name])
+                )
             )
         else:
             walk.into(rule, value[name], (*steps, name))
@@ -349,9 +355,9 @@ def _property_names(walk: _Explainer, place: SubSchema, value: Any, steps: PathS
         rule = walk.below(place, keyword)
         for name in value:
             for wrong in () if walk.work.fits(rule, name) else walk.apart(rule, name, (), deep=walk.deep):
-                message = f"the key {shown(name)} is not allowed: {wrong.message}"
+                message = f"the key {excerpt_of(name)} is not allowed: {wrong.message}"
                 walk.add(
-                    _violation(place, join_pointer([keyword]), keyword, (*steps, name), message, found=shown(name))
+                    _violation(place, join_pointer([keyword]), keyword, (*steps, name), message, found=excerpt_of(name))
                 )
 
 
@@ -372,7 +378,7 @@ def _items(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
         if rule.node is False:
             message = f"this item is not allowed; {start} may be given"
             at = join_pointer([keyword])
-            walk.add(_violation(place, at, keyword, (*steps, number), message, found=shown(value[number])))
+            walk.add(_violation(place, at, keyword, (*steps, number), message, found=excerpt_of(value[number])))
             continue
         walk.into(rule, value[number], (*steps, number))
 

@@ -27,7 +27,7 @@ from slipform.schema.limits import MAX_SCHEMA_BYTES, not_json, plain_copy, plain
 from slipform.schema.shape import Shape, estimated_bytes, to_text
 from slipform.schema.spec import JsonSchemaSpec, ResponseFormat, fit_name, name_of
 from slipform.schema.validator import Formats, find_violations, prepare
-from slipform.schema.violations import Violation, shown
+from slipform.schema.violations import Violation, excerpt_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -307,7 +307,7 @@ def _violation(problem: Any, value: Any) -> Violation:
             steps.append(step)
             value = value[step]
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    return Violation(join_pointer(steps), "", str(problem["type"]), message, None, shown(value), tuple(steps))
+    return Violation(join_pointer(steps), "", str(problem["type"]), message, None, excerpt_of(value), tuple(steps))
 
 
 def _validation_error(name: str, violations: list[Violation]) -> SchemaViolationError:

@@ -42,7 +42,7 @@ from slipform.schema.patterns import (
     survey,
 )
 from slipform.schema.shape import Shape
-from slipform.schema.violations import Violation, shown
+from slipform.schema.violations import Violation, excerpt_of
 
 _TIME = r"\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?"
 _DATE_TIME = re.compile(rf"\d{{4}}-\d\d-\d\d[Tt ]{_TIME}", re.ASCII)
@@ -331,7 +331,7 @@ def _refusal(error: jsonschema_rs.ValidationError) -> SchemaError:
         return _reference_refusal(error.message)
     steps = error.instance_path
     keyword = next((step for step in reversed(steps) if isinstance(step, str)), "")
-    value_text = shown(error.instance)
+    value_text = excerpt_of(error.instance)
     if keyword in {"pattern", "patternProperties"} and isinstance(error.instance, str):
         reason = f"{value_text} is not a regular expression that JSON Schema knows, or it is too large"
     elif keyword == "type":
@@ -436,4 +436,4 @@ def find_violations(compiled: Compiled, value: Any) -> list[Violation]:
         return explain(compiled, value)
     except (ValueError, RecursionError):
         message = "does not fit, and is nested too deeply to say why"
-        return [Violation("", "", "depth", message, found=shown(value), steps=())]
+        return [Violation("", "", "depth", message, found=excerpt_of(value), steps=())]

@@ -68,7 +68,7 @@ def violation_at(steps: tuple[str | int, ...], keyword: str, message: str, value
             value = value[step]
         except (LookupError, TypeError):
             return Violation(join_pointer(steps), "", keyword, message, steps=steps)
-    return Violation(join_pointer(steps), "", keyword, message, None, shown(value), steps)
+    return Violation(join_pointer(steps), "", keyword, message, None, excerpt_of(value), steps)
 
 
 def json_path(steps: Iterable[str | int]) -> str:
@@ -85,7 +85,7 @@ def _step(step: str | int) -> str:
         return f"[{step}]"
     if _PLAIN_KEY.match(step):
         return f".{step}"
-    return f"[{shown(step)}]"
+    return f"[{excerpt_of(step)}]"
 
 
 _PATH_STEP = re.compile(r'\.?([^\W\d]\w*)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
@@ -119,10 +119,10 @@ def guess_steps(path: str) -> tuple[str | int, ...]:
     return tuple(int(part) if part.isdecimal() and part.isascii() else part for part in split_pointer(path))
 
 
-def shown(value: Any, size: int = _SHOWN) -> str:
+def excerpt_of(value: Any, size: int = _SHOWN) -> str:
     """Return a value as short JSON: long strings are cut, big containers only counted.
 
-    >>> shown({"a": 1}), shown(list(range(100)))
+    >>> excerpt_of({"a": 1}), excerpt_of(list(range(100)))
     ('{"a":1}', 'an array of 100 items')
     """
     if isinstance(value, str):
@@ -194,7 +194,7 @@ def alternatives(values: list[Any]) -> str:
     parts: list[str] = []
     size = 0
     for value in values[:_LISTED]:
-        text = shown(value)
+        text = excerpt_of(value)
         size += len(text)
         if parts and size > _LISTED_SIZE:
             break
@@ -219,22 +219,22 @@ def _types(value: Any, _: Mapping[str, Any]) -> str:
 
 
 def _bound(sign: str) -> Callable[[Any, Mapping[str, Any]], str]:
-    return lambda limit, _: f"a number {sign} {shown(limit)}"
+    return lambda limit, _: f"a number {sign} {excerpt_of(limit)}"
 
 
 def _draft4_bound(strict: str, lax: str, exclusive: str) -> Callable[[Any, Mapping[str, Any]], str]:
-    return lambda limit, node: f"a number {strict if node.get(exclusive) is True else lax} {shown(limit)}"
+    return lambda limit, node: f"a number {strict if node.get(exclusive) is True else lax} {excerpt_of(limit)}"
 
 
 def _counting_message(words: str, noun: str) -> Callable[[Any, Mapping[str, Any]], str]:
-    return lambda limit, _: f"{words} {shown(limit)} {noun}{'' if limit == 1 else 's'}"
+    return lambda limit, _: f"{words} {excerpt_of(limit)} {noun}{'' if limit == 1 else 's'}"
 
 
 _PHRASES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "type": _types,
     "enum": lambda options, _: alternatives(options) if options else "nothing",
-    "const": lambda value, _: shown(value),
-    "multipleOf": lambda value, _: f"a multiple of {shown(value)}",
+    "const": lambda value, _: excerpt_of(value),
+    "multipleOf": lambda value, _: f"a multiple of {excerpt_of(value)}",
     "maximum": _draft4_bound("<", "<=", "exclusiveMaximum"),
     "minimum": _draft4_bound(">", ">=", "exclusiveMinimum"),
     "exclusiveMaximum": _bound("<"),
@@ -246,10 +246,10 @@ _PHRASES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "maxProperties": _counting_message("at most", "key"),
     "minProperties": _counting_message("at least", "key"),
     "pattern": lambda pattern, _: f"text that matches {pattern if len(pattern) <= 200 else pattern[:200] + '…'}",
-    "format": lambda name, _: f"text in the format {shown(name)}",
+    "format": lambda name, _: f"text in the format {excerpt_of(name)}",
     "uniqueItems": lambda *_: "items that all differ",
-    "contentEncoding": lambda name, _: f"text encoded as {shown(name)}",
-    "contentMediaType": lambda name, _: f"text that is {shown(name)}",
+    "contentEncoding": lambda name, _: f"text encoded as {excerpt_of(name)}",
+    "contentMediaType": lambda name, _: f"text that is {excerpt_of(name)}",
 }
 ASSERTIONS = frozenset(_PHRASES)
 """The keywords that look at a value as a whole and hold no subschemas."""
@@ -260,5 +260,5 @@ def found(keyword: str, value: Any) -> str:
     if keyword in {"maxItems", "minItems", "maxProperties", "minProperties"}:
         return str(len(value))
     if keyword in {"maxLength", "minLength"}:
-        return f"{len(value)}: {shown(value, 40)}"
-    return shown(value)
+        return f"{len(value)}: {excerpt_of(value, 40)}"
+    return excerpt_of(value)

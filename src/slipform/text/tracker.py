@@ -71,7 +71,7 @@ class AllowedChanges(Protocol):
     def of_key(self) -> bool:
         """The same for a key that is not allowed."""
 
-    def of_spelling(self, key: str, missing: frozenset[str]) -> bool:
+    def is_misspelt(self, key: str, missing: frozenset[str]) -> bool:
         """Whether a key that no alternative names may be meant for one of the missing ones."""
 
 
@@ -283,7 +283,7 @@ class Tracker(ScanListener):
             return self._report_mismatch("is not allowed here", patchable)
         self._narrow(remaining, nodes)
         if self._changes is not None and self._is_undeclared(top, key):
-            if self._changes.of_spelling(key, self._missing_keys(top)):
+            if self._changes.is_misspelt(key, self._missing_keys(top)):
                 return self._report_mismatch("may be another spelling of a key", True)
             self._may_be_wrapped = len(self.tracks) == 1 and (not top.keys or self._may_be_wrapped)
         if full or self._changes is not None:

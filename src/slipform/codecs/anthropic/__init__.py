@@ -1,4 +1,4 @@
-"""Define the records of Messages: how it is called, by Vertex's `:rawPredict` too, and how slipform serves it."""
+"""Define the records of Messages: how it is called, including Vertex's `:rawPredict`, and how slipform serves it."""
 
 from __future__ import annotations
 

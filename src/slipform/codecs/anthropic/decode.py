@@ -29,7 +29,7 @@ _KNOWN = frozenset({"id", "type", "role", "model", "content", "stop_reason", "us
 
 
 def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
-    """A whole answer."""
+    """Return a whole answer."""
     word = data.get("stop_reason")
     usage = data.get("usage") or None
     extra = {**rest_of(data, _KNOWN, usage), **_envelope(usage)}
@@ -51,7 +51,7 @@ def _envelope(usage: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def read_block(block: Mapping[str, Any]) -> Part:
-    """One content block."""
+    """Return one content block as a part."""
     kind = block.get("type")
     if kind == "text":
         cited = block.get("citations")
@@ -60,7 +60,7 @@ def read_block(block: Mapping[str, Any]) -> Part:
         arguments = arguments_text(block.get("input"))
         return ToolCall(str(block.get("id")), str(block.get("name")), arguments, call_extra(block))
     if kind == "thinking":
-        # Unsigned reasoning came from another vendor's model, and written for a client of this API.
+        # Unsigned reasoning came from another vendor's model, written for a client of this API.
         return Reasoning(str(block.get("thinking") or ""), {NAME: dict(block)} if block.get("signature") else {})
     if kind == "redacted_thinking":
         return Reasoning("", {NAME: dict(block)})
@@ -68,20 +68,20 @@ def read_block(block: Mapping[str, Any]) -> Part:
 
 
 def call_extra(block: Mapping[str, Any]) -> dict[str, Any]:
-    """What a call says besides its name and arguments."""
+    """Return the fields of a call other than its name and arguments."""
     extra = {key: value for key, value in block.items() if key not in _CALL and value is not None}
     return {NAME: extra} if extra else {}
 
 
 def refusal(word: str | None, details: Any) -> str | None:
-    """The words of a refusal, when it has any."""
+    """Return the text of a refusal, if it has any."""
     if word != "refusal" or not isinstance(details, Mapping):
         return None
     return details.get("explanation") or None
 
 
 def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
-    """Tokens; here the cached ones are not among the input tokens, so they are added.
+    """Return the usage; cached tokens are not part of this API's input tokens, so they are added.
 
     >>> read_usage({"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 1}).input
     7
@@ -104,7 +104,7 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
 
 
 class AnthropicEvents:
-    """What the events of a Messages stream mean; unknown events, blocks and deltas are stepped over."""
+    """Reads the events of a Messages stream; unknown events, blocks and deltas are skipped."""
 
     __slots__ = ("_after_text", "_blocks", "_usage", "ended", "fault")
 
@@ -116,7 +116,7 @@ class AnthropicEvents:
         self._usage: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
         self._after_text = False
-        """Whether the block before was text that nothing has ended yet, so that another text needs a boundary."""
+        """Whether the previous block was text that has not been closed by a boundary, which another text needs."""
 
     def read(self, name: str | None, data: Any) -> list[CompletionChunk]:
         """Return the chunks of one event."""
@@ -134,14 +134,14 @@ class AnthropicEvents:
         if kind == "message_stop":
             self.ended = True
         elif kind == "message":
-            # A server that does not stream answers with the whole message.
+            # A server that does not stream sends the whole message as one event.
             return self._whole(data)
         elif kind == "error" or data.get("error"):
             self.fault = fault_error(data, status=None)
         return []
 
     def finish(self, _done: bool) -> list[CompletionChunk]:
-        """Nothing is left at the end."""
+        """Return nothing: no chunk is pending at the end."""
         return []
 
     def _begin(self, message: Mapping[str, Any]) -> list[CompletionChunk]:
@@ -170,7 +170,7 @@ class AnthropicEvents:
         self._blocks[index] = block
         kind = block.get("type")
         if kind == "text":
-            # Two texts in a row are two parts.
+            # Two consecutive texts are two parts.
             ended = [CompletionChunk(parts=(Text(""),))] if self._after_text else []
             if block.get("text"):
                 return [*ended, CompletionChunk(block["text"])]
@@ -183,7 +183,7 @@ class AnthropicEvents:
         return []
 
     def _delta(self, index: int, delta: Mapping[str, Any]) -> list[CompletionChunk]:
-        """Return the chunks of a piece of a block; what a block needs whole is collected until it stops."""
+        """Return the chunks of a piece of a block; blocks that are only useful whole are collected until they stop."""
         kind = delta.get("type")
         if kind == "text_delta":
             return [CompletionChunk(delta.get("text") or "")]
@@ -207,7 +207,7 @@ class AnthropicEvents:
         return []
 
     def _stop(self, index: int) -> list[CompletionChunk]:
-        """Return the chunks of a block that has ended.
+        """Return the chunks of a finished block: signed thinking, citations, blocks specific to the vendor.
 
         Thinking with its signature, citations, blocks of the vendor's own.
         """

@@ -17,13 +17,13 @@ NAME = "anthropic"
 VERSION = "2026-10-21"
 """The API version the codec is written for."""
 DEFAULT_MAX_TOKENS = 8192
-"""The API wants a limit; this is it when the caller names none."""
+"""The API requires a limit; this is the default."""
 
 SAMPLING_NAMES = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
 
 
 def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:
-    """The JSON body of the request."""
+    """Return the JSON body of the request."""
     limit = request.max_tokens
     if limit is None:
         limit = DEFAULT_MAX_TOKENS
@@ -57,10 +57,10 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
 
 
 def _mark_prefix(body: dict[str, Any]) -> None:
-    """Mark the end of what requests share, tools and system in this order, unless the caller has set marks.
+    """Mark the end of the common prefix of requests, tools and system, unless the caller has set marks.
 
-    https://platform.claude.com/docs/en/build-with-claude/prompt-caching: four marks at most, and what stands before a
-    mark is cached with it. A prefix that is too short for the model's cache is not cached, which costs nothing.
+    https://platform.claude.com/docs/en/build-with-claude/prompt-caching: four marks at most, and everything before a
+    mark is cached. A prefix too short for the model's cache is not cached, which costs nothing.
     """
     system = body.get("system", ())
     blocks = [{"type": "text", "text": system}] if isinstance(system, str) and system else list(system)
@@ -75,19 +75,19 @@ def _mark_prefix(body: dict[str, Any]) -> None:
 
 
 def _is_raw_predict(capabilities: Capabilities) -> bool:
-    """Whether the model is called as Vertex has it: the model in the path, the version in the body."""
+    """Whether the model is called as on Vertex: the model in the path, the version in the body."""
     return "body_version" in capabilities.quirks
 
 
 def request_path(model: str, capabilities: Capabilities, stream: bool) -> str:
-    """The path of the call."""
+    """Return the path of the call."""
     if not _is_raw_predict(capabilities):
         return "/v1/messages"
     return f"/publishers/anthropic/models/{url_path(model)}:{'streamRawPredict' if stream else 'rawPredict'}"
 
 
 def request_headers(capabilities: Capabilities) -> Mapping[str, str]:
-    """The version of the API, where it is not in the body."""
+    """Return the headers with the version of the API, if it is not in the body."""
     if _is_raw_predict(capabilities):
         return {}
     return {"anthropic-version": VERSION}
@@ -104,7 +104,7 @@ def _output_config(plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
 
 
 def _add_thinking(body: dict[str, Any], request: ModelRequest, plan: SchemaChannel, out: Encoding) -> None:
-    """Write how the model is to think, and report what this API cannot express."""
+    """Write the reasoning options, and report those that this API cannot express."""
     reasoning = plan.reasoning
     enabled = reasoning.get("enabled")
     budget = reasoning.get("budget")
@@ -161,7 +161,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
 def encode_messages(
     messages: Sequence[Message], out: Encoding
 ) -> tuple[str | list[dict[str, Any]], list[dict[str, Any]]]:
-    """The system text and the turns; tool results that follow each other share a turn."""
+    """Return the system text and the turns; consecutive tool results share a turn."""
     system: list[Part] = []
     turns: list[dict[str, Any]] = []
     after_tool = False
@@ -176,7 +176,7 @@ def encode_messages(
             system.extend(message.parts)
             continue
         is_tool = message.role == "tool"
-        # Blocks for a tool's turn in any case: the next one may be added to it.
+        # A tool's turn always has blocks: the next one may be added to it.
         content = (_blocks if is_tool else _content)(message.parts, path, out)
         if after_tool and is_tool and NAME not in message.extra:
             turns[-1]["content"].extend(content)
@@ -189,7 +189,7 @@ def encode_messages(
 
 
 def _unmoved_fields(message: Message) -> Mapping[str, Any]:
-    """The fields of a turn without those of other APIs that its last part carries, such as a mark of the cache."""
+    """Return the fields of a turn except those of other APIs that its last part carries, such as a cache mark."""
     extra = message.extra
     if not extra or not message.parts:
         return extra
@@ -212,7 +212,7 @@ def _blocks(parts: tuple[Part, ...], path: str, out: Encoding) -> list[dict[str,
 
 def _block(part: Part, path: str, out: Encoding) -> dict[str, Any] | None:
     if isinstance(part, Text):
-        # Empty text blocks are refused.
+        # The API refuses empty text blocks.
         if part.text:
             return out.carry({"type": "text", "text": part.text}, part.extra, path)
         return None

@@ -32,7 +32,7 @@ _RAW_PREDICT = re.compile(r"/models/([^/:]+(?:@[^/:]+)?):(rawPredict|streamRawPr
 
 
 def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
-    """Read a request; on Vertex the path says the model and whether to stream."""
+    """Read a request; on Vertex the path contains the model and whether to stream."""
     data = Fields(read_body(body))
     on_vertex = _RAW_PREDICT.search(path)
     data.get("anthropic_version")  # read, so that it is not among the fields that are passed on
@@ -59,7 +59,7 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
         max_tokens=data.whole("max_tokens"),
         reasoning=_reasoning(thinking, effort),
         metadata=data.mapping("metadata"),
-        # Last, when all else has been read.
+        # After all other fields have been read.
         extra=_unread(data, output, format_, thinking, chosen),
         extra_for=NAME,
     )
@@ -67,7 +67,7 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
 
 
 def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:
-    """Read the conversation of a request alone, from its fields."""
+    """Read only the conversation of a request, from its fields."""
     return _messages(Fields(fields))
 
 
@@ -85,7 +85,7 @@ def _unread(data: Fields, output: Fields, shape: Fields, thinking: Fields, choic
     if more := shape.rest():
         extra.setdefault("output_config", {})["format"] = more
     if thinking.data.get("type") not in (None, "adaptive", "enabled", "disabled"):
-        extra["thinking"] = thinking.data  # a way to think that only this vendor has
+        extra["thinking"] = thinking.data  # a thinking mode that only this vendor has
     return extra
 
 

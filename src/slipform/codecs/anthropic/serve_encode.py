@@ -38,7 +38,7 @@ _WORDS: dict[FinishReason, str] = {
     "pause": "pause_turn",
 }
 _PASSED = ("stop_sequence", "stop_details", "container", "context_management")
-"""What only this vendor says of an answer as a whole."""
+"""Fields of the whole answer that only this vendor has."""
 _TYPES = {
     401: "authentication_error",
     402: "billing_error",
@@ -52,14 +52,14 @@ _TYPES = {
 
 
 def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dict[str, Any]:
-    """The body of a whole answer."""
+    """Return the body of a whole answer."""
     answer: dict[str, Any] = {
         "id": response.id or f"msg_{stamp.new_id()}",
         "type": "message",
         "role": "assistant",
         "model": response.model or served.request.model,
         "content": [block for part in response.message.parts if (block := _block(part)) is not None],
-        "stop_reason": _word(response.finish, response.raw_finish),
+        "stop_reason": _stop_reason(response.finish, response.raw_finish),
         "stop_sequence": None,
         "usage": encode_usage(response.usage, envelope_of(response.extra, NAME)),
     }
@@ -71,7 +71,7 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
 
 
 def encode_error(error: SlipformError) -> dict[str, Any]:
-    """The body of an error."""
+    """Return the body of an error."""
     fields = error_fields(error)
     status = error_status(error)
     kind = _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
@@ -79,8 +79,8 @@ def encode_error(error: SlipformError) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": fields["message"], "details": details}}
 
 
-def _word(finish: FinishReason, raw: str | None) -> str:
-    # The vendor's own word says more where it is one of this API's (stop_sequence, a full context window).
+def _stop_reason(finish: FinishReason, raw: str | None) -> str:
+    # The vendor's own finish reason is more specific if it is one of this API's (stop_sequence, a full context window).
     if raw in FINISH and FINISH[raw] == finish:
         return raw
     return _WORDS.get(finish, "end_turn")
@@ -107,7 +107,7 @@ def _block(part: Part) -> dict[str, Any] | None:
 
 
 def encode_usage(usage: Usage, envelope: Mapping[str, Any]) -> dict[str, Any]:
-    """Usage as Messages counts it: tokens read from a cache or written to it are not among the input tokens."""
+    """Return usage as Messages counts it: tokens read from or written to a cache are not input tokens."""
     cached = usage.cached or 0
     fresh = (usage.input or 0) - cached - (usage.cache_write or 0)
     encoded: dict[str, Any] = {"input_tokens": max(0, fresh), "output_tokens": usage.output or 0}
@@ -123,7 +123,7 @@ def encode_usage(usage: Usage, envelope: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class AnthropicStreamEncoder:
-    """Writes the events of one streamed answer: one block after the other, whatever order the pieces come in."""
+    """Writes the events of one streamed answer: blocks are sequential, whatever order the pieces arrive in."""
 
     def __init__(self, served: ServedRequest, stamp: Stamp) -> None:
         self.extra: Mapping[str, Any] = {}
@@ -136,7 +136,7 @@ class AnthropicStreamEncoder:
         self._current: OpenCall | None = None
         self._sent: set[int] = set()
         self._waiting: list[CompletionChunk] = []
-        """What is not of the open call and came before its end."""
+        """Pieces outside of the open call that arrived before its end."""
         self._finish: FinishReason = "stop"
         self._raw: str | None = None
         self._refusal: list[str] = []
@@ -145,7 +145,7 @@ class AnthropicStreamEncoder:
         self._usage = Usage()
 
     def feed(self, chunk: CompletionChunk) -> bytes:
-        """The bytes for one chunk."""
+        """Return the bytes for one chunk."""
         if chunk.choice != 0:
             return b""
         if chunk.usage is not None:
@@ -174,11 +174,11 @@ class AnthropicStreamEncoder:
         return b"".join(out)
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
-        """The bytes for one piece of text, or of the arguments of a call."""
+        """Return the bytes for one piece of text, or of the arguments of a call."""
         return self.feed(plain_chunks((text,), call)[0])
 
     def finish(self) -> bytes:
-        """The last blocks, the stop reason, and `message_stop`."""
+        """Return the last blocks, the stop reason, and `message_stop`."""
         out = [self._begin(CompletionChunk()), self._end_call()]
         for call in self._calls.calls:
             if call.position not in self._sent:
@@ -186,7 +186,7 @@ class AnthropicStreamEncoder:
         refusal = "".join(self._refusal)
         finish = resolve_finish(self._finish, bool(self._calls.calls), refusal)
         delta: dict[str, Any] = {
-            "stop_reason": _word(finish, self._raw),
+            "stop_reason": _stop_reason(finish, self._raw),
             "stop_sequence": None,
             **self._extra,
         }
@@ -198,11 +198,11 @@ class AnthropicStreamEncoder:
         return b"".join(out)
 
     def fail(self, error: SlipformError) -> bytes:
-        """An error after the stream has begun."""
+        """Return an error event for a stream that has begun."""
         return b"event: error\ndata: " + dumps(encode_error(error)) + b"\n\n"
 
     def keep_alive(self) -> bytes:
-        """A ping."""
+        """Return a ping."""
         return _event("ping", {})
 
     def _begin(self, chunk: CompletionChunk) -> bytes:
@@ -243,7 +243,7 @@ class AnthropicStreamEncoder:
         return _event("content_block_stop", {"index": self._index})
 
     def _part(self, part: Part) -> bytes:
-        """A part that comes whole; what is not this API's own only ends the thinking that it is about."""
+        """Write a part that arrives whole; one of another API only ends the thinking that it belongs to."""
         if isinstance(part, Text):
             return self._end_text(part)
         if isinstance(part, Opaque):
@@ -272,7 +272,7 @@ class AnthropicStreamEncoder:
         return b"".join(events) + self._close()
 
     def _call(self, delta: ToolDelta) -> bytes:
-        """Write a piece of a tool call, whose block starts once its name is known and no other is open."""
+        """Write a piece of a tool call, whose block starts once its name is known and no other block is open."""
         call, _ = self._calls.place(delta)
         call.add(delta)
         out = b""
@@ -287,11 +287,11 @@ class AnthropicStreamEncoder:
         return out
 
     def _is_in_call(self) -> bool:
-        """Whether a call is open that is not whole: blocks may not interleave, so all others wait for its end."""
+        """Whether an incomplete call is open: blocks must not interleave, so all others wait for its end."""
         return self._current is not None and not _is_whole(self._current)
 
     def _end_call(self) -> bytes:
-        """Close the call that is open, and write what has waited for that."""
+        """Close the open call, and write the pieces that have waited for its end."""
         out = [self._close()]
         waiting = self._waiting
         self._waiting = []

@@ -35,7 +35,7 @@ _FAR = 100_000
 
 
 class PartialCall:
-    """The arguments of one call while their pieces come in.
+    """Collects the arguments of one call while their pieces arrive.
 
     >>> call = PartialCall(0)
     >>> call.add([{"jsonPath": "$.tags[0]", "stringValue": "ne", "willContinue": True}])
@@ -52,7 +52,7 @@ class PartialCall:
         self._open: str | None = None
 
     def add(self, pieces: Iterable[Any]) -> None:
-        """Put pieces in their places; text continues where the piece before said it would."""
+        """Add pieces at their paths; text continues if the previous piece announced it."""
         for piece in pieces:
             if not isinstance(piece, Mapping):
                 continue
@@ -68,7 +68,7 @@ class PartialCall:
         return compact_json(self._args)
 
     def _put(self, path: str, value: Any, *, grow: bool) -> None:
-        """Write a value at a path of the arguments, or let the text there grow."""
+        """Write a value at a path of the arguments, or append to the text there."""
         steps: list[str | int] = [int(m[2]) if m[2] is not None else m[1] or m[3] or "" for m in _STEP.finditer(path)]
         if not steps:
             return
@@ -125,7 +125,7 @@ _CANDIDATE = frozenset({"content", "finishReason", "index", "finish_reason"})
 
 
 def join_answers(body: bytes) -> dict[str, Any]:
-    """One answer; a stream asked for without `alt=sse` is an array of answers, each with the new parts only."""
+    """Return one answer; a stream requested without `alt=sse` is an array of answers, each with only the new parts."""
     try:
         answers = parse(body)
     except ValueError:
@@ -147,7 +147,7 @@ def join_answers(body: bytes) -> dict[str, Any]:
 
 
 def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
-    """A whole answer."""
+    """Return a whole answer."""
     data = camel(data)
     candidates = [item for item in data.get("candidates") or () if isinstance(item, Mapping)]
     if not candidates:
@@ -198,14 +198,14 @@ def _blocked(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
 
 
 def extras(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields the IR has no name for, and the usage as it came."""
+    """Return the fields without a name in the IR, and the vendor's usage unchanged."""
     usage = data.get("usageMetadata")
     fields = rest_of(data, _KNOWN, usage)
     return {**fields, ENVELOPE: {NAME: {"usage": camel(usage)}}} if usage else fields
 
 
 def _rest(candidate: Mapping[str, Any]) -> dict[str, Any]:
-    """What else is said of a candidate; the probabilities of its tokens in the one form that answers have them in."""
+    """Return the further fields of a candidate, with the token probabilities in the common form of answers."""
     rest = rest_of(candidate, _CANDIDATE)
     result = rest.pop("logprobsResult", None)
     chosen = None
@@ -229,12 +229,12 @@ def _token(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finish_word(value: Any) -> str | None:
-    """The finish reason as text; dumps of gRPC answers hold its number."""
+    """Return the finish reason as text; dumps of gRPC answers contain its number."""
     return None if value is None else str(value)
 
 
 def camel(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same fields in camelCase: both spellings are on the wire.
+    """Return the same fields in camelCase: both spellings occur on the wire.
 
     >>> camel({"finish_reason": "STOP"})
     {'finishReason': 'STOP'}
@@ -252,11 +252,11 @@ def _camel(key: str) -> str:
 
 
 def read_part(part: Mapping[str, Any], index: int, answer_id: str) -> list[Part]:
-    """One part; a signature stays with what it signs, or alone where the vendor sends it alone."""
+    """Return one part; a signature stays with the part it signs, or is separate if the vendor sends it separately."""
     signature = part.get("thoughtSignature")
     call = part.get("functionCall")
     if isinstance(call, Mapping):
-        # Its signature is found again by this id, so it has to be the only one of its name.
+        # Its signature is looked up by this id, so the id has to be unique.
         new_id = f"call_{answer_id}_{index}" if answer_id else f"call_{token_hex(8)}_{index}"
         extra = {NAME: {"thoughtSignature": signature}} if signature else {}
         name = str(call.get("name") or "")
@@ -287,7 +287,7 @@ def _media(part: Mapping[str, Any]) -> Part:
 
 
 def read_usage(usage: Any) -> Usage | None:
-    """Tokens; here the thoughts are not among the candidates' tokens, so they are added.
+    """Return the usage; reasoning tokens are not part of the candidates' tokens, so they are added.
 
     >>> read_usage({"promptTokenCount": 3, "candidatesTokenCount": 2, "thoughtsTokenCount": 5}).output
     7
@@ -312,7 +312,7 @@ def read_usage(usage: Any) -> Usage | None:
 
 
 class GeminiEvents:
-    """What the events of a stream mean: each is an answer that holds only the new parts."""
+    """Reads the events of a stream: each is an answer that contains only the new parts."""
 
     __slots__ = ("_calls", "_extra", "_has_finish", "_partial", "_unfinished", "ended", "fault")
 
@@ -346,14 +346,14 @@ class GeminiEvents:
             chunks.append(CompletionChunk(finish="content_filter", raw_finish=str(reason)))
         if chunks:
             chunks[0] = chunks[0]._replace(model=data.get("modelVersion"), id=data.get("responseId"))
-        return [*chunks, *self._about(data)]
+        return [*chunks, *self._changed_fields(data)]
 
     def finish(self, _done: bool) -> list[CompletionChunk]:
-        """Nothing is left at the end."""
+        """Return nothing: no chunk is pending at the end."""
         return []
 
-    def _about(self, data: Mapping[str, Any]) -> list[CompletionChunk]:
-        """Usage, names and vendor fields, when they are new."""
+    def _changed_fields(self, data: Mapping[str, Any]) -> list[CompletionChunk]:
+        """Return usage, names and vendor fields that have changed."""
         extra = extras(data)
         if extra == self._extra:
             return []
@@ -362,7 +362,7 @@ class GeminiEvents:
         return [CompletionChunk(usage=usage, model=data.get("modelVersion"), id=data.get("responseId"), extra=extra)]
 
     def _candidate_chunks(self, candidate: Mapping[str, Any], answer_id: str) -> list[CompletionChunk]:
-        """The chunks of one candidate of an event; the stream ends when each candidate has its finish reason."""
+        """Return the chunks of one candidate of an event; the stream ends when each candidate has its finish reason."""
         index = candidate.get("index") or 0
         chunks: list[CompletionChunk] = []
         for item in camel(candidate.get("content") or {}).get("parts") or ():
@@ -407,7 +407,7 @@ class GeminiEvents:
     def _piece(
         self, item: Mapping[str, Any], call: Mapping[str, Any], index: int, answer_id: str
     ) -> list[CompletionChunk]:
-        """One piece of a call whose arguments are streamed; they are given out when they are whole."""
+        """Return the chunks of a piece of a call with streamed arguments, which are returned once they are whole."""
         chunks: list[CompletionChunk] = []
         partial = self._partial
         if partial is None:

@@ -30,19 +30,19 @@ SAMPLING_NAMES = {
 _LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "HIGH", "max": "HIGH"}
 _DECLARED = "functionDeclarations"
 MADE_ID = "call_"
-"""How ids begin that are not sent: those made here for calls that came without, and OpenAI's."""
+"""The beginnings of ids that are not sent: those generated here for calls without an id, and OpenAI's."""
 RESPONSE = "response"
-"""The name of a tool's answer among the fields kept for this codec, where the words alone would make another."""
+"""The field with a tool's original answer for this codec, if its text alone would be encoded differently."""
 _VERSION = re.compile(r"gemini-(\d+)")
 _SIGNED_SINCE = 3
 _UNSIGNED = {"thoughtSignature": "skip_thought_signature_validator"}
-"""What Google takes in place of a signature that is not known."""
+"""The placeholder that Google accepts instead of an unknown signature."""
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 _MIMES = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4", "file": "application/pdf"}
 
 
 def request_path(model: str, _capabilities: Capabilities, stream: bool) -> str:
-    """The path of the call, under a base URL that ends with the API's version (`…/v1`)."""
+    """Return the path of the call, under a base URL that ends with the API's version (`…/v1`)."""
     name = url_path(model)
     call = "streamGenerateContent?alt=sse" if stream else "generateContent"
     if "/" in name:
@@ -51,7 +51,7 @@ def request_path(model: str, _capabilities: Capabilities, stream: bool) -> str:
 
 
 def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stream: bool) -> dict[str, Any]:
-    """The JSON body of the request.
+    """Return the JSON body of the request.
 
     The dialect `gemini-openapi` sends the schema as `responseSchema`, every other one as `responseJsonSchema`.
     """
@@ -84,7 +84,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, _stre
 
 
 def _thinking(plan: SchemaChannel, out: Encoding) -> dict[str, Any]:
-    """Return how the model is to think, and report what this API cannot express."""
+    """Return the reasoning options, and report those that this API cannot express."""
     reasoning = plan.reasoning
     config: dict[str, Any] = {}
     effort = reasoning.get("effort")
@@ -132,7 +132,7 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None
 
 
 def _with_signatures(request: ModelRequest, out: Encoding) -> Sequence[Message]:
-    """The turns, with Google's word for "unknown" where the signature of a call is not known: 3 and later want one."""
+    """Return the turns with a placeholder for unknown signatures of calls, which version 3 and later require."""
     version = _VERSION.search(request.model)
     if request.extra_for == NAME or version is None or int(version[1]) < _SIGNED_SINCE:
         return request.messages
@@ -150,7 +150,7 @@ def _with_signatures(request: ModelRequest, out: Encoding) -> Sequence[Message]:
 
 
 def encode_messages(messages: Sequence[Message], out: Encoding) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The system instruction and the turns; turns of one side that follow each other are one."""
+    """Return the system instruction and the turns; consecutive turns of one role are merged."""
     system: dict[str, Any] = {"parts": [], "role": "user"}
     contents: list[dict[str, Any]] = []
     names = {call.id: call.name for message in messages for call in message.tool_calls}
@@ -211,7 +211,7 @@ def _result(result: ToolResult, names: Mapping[str, str], path: str, out: Encodi
 
 
 def result_object(output: str, *, failed: bool) -> dict[str, Any]:
-    """What a tool said, as the object that this API wants."""
+    """Return a tool's answer as the object that this API requires."""
     if failed:
         return {"error": output}
     try:
@@ -232,6 +232,6 @@ def _media(media: Media, path: str, out: Encoding) -> dict[str, Any]:
         source = {"mimeType": mime, "data": b64encode(media.data).decode()}
     encoded = out.carry({key: source}, media.extra, path)
     if media.name is not None and "displayName" not in encoded[key]:
-        # Only one of Google's two APIs takes it: it goes back where it came from, and nowhere else.
+        # Only one of Google's two APIs accepts it: it is returned to that API only.
         out.lose(f"{path}.name", f"This API takes no name for this {media.kind}.")
     return encoded

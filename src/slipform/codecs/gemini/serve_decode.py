@@ -49,7 +49,7 @@ _DROPPED = frozenset({"nullable", "propertyOrdering", "property_ordering", "exam
 
 
 def to_json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The same schema in JSON Schema's words; a schema that is JSON Schema already comes out as it was.
+    """Return the schema as JSON Schema; one that is JSON Schema already is returned unchanged.
 
     >>> to_json_schema({"type": "STRING", "nullable": True})
     {'type': ['string', 'null']}
@@ -117,7 +117,7 @@ _PATH = re.compile(r"(?:^|/)(?:models|tunedModels)/(.+):(generateContent|streamG
 
 
 def _fields(value: Any, where: str) -> Fields:
-    """An object in camelCase: both spellings are on the wire."""
+    """Return an object in camelCase: both spellings occur on the wire."""
     return Fields(camel(mapping(value, where)), where)
 
 
@@ -156,7 +156,7 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
         max_tokens=config.whole("maxOutputTokens"),
         reasoning=_reasoning(thinking),
         logprobs=_logprobs(config),
-        # Last, when all else has been read.
+        # After all other fields have been read.
         extra=_unread(data, config, thinking, deciding, calling),
         extra_for=NAME,
     )
@@ -164,7 +164,7 @@ def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
 
 
 def _logprobs(config: Fields) -> int | None:
-    """How many alternatives of each token are wanted; what asks for no probabilities is left unread."""
+    """Return how many alternatives of each token are requested; other options are left unread."""
     if config.data.get("responseLogprobs") is not True:
         return None
     config.get("responseLogprobs")
@@ -187,7 +187,7 @@ def _unread(data: Fields, config: Fields, thinking: Fields, deciding: Fields, ca
 
 
 def named_in_path(path: str) -> str:
-    """The model that a call's path names; raises when it names none.
+    """Return the model that a call's path names; raises if it names none.
 
     >>> named_in_path("/v1beta/models/bedrock/us.amazon.nova-pro-v1:0:generateContent")
     'bedrock/us.amazon.nova-pro-v1:0'
@@ -201,7 +201,7 @@ def named_in_path(path: str) -> str:
 
 
 def _format(config: Fields) -> tuple[ResponseFormat | None, bool]:
-    """The shape that is wanted, and whether any JSON object is; what is not JSON is left unread."""
+    """Return the requested shape, and whether any JSON object is requested; other formats are left unread."""
     if config.data.get("responseMimeType") not in (None, "application/json"):
         return None, False
     json_mode = config.get("responseMimeType") is not None
@@ -222,7 +222,7 @@ def _reasoning(config: Fields) -> dict[str, Any] | None:
     budget = config.whole("thinkingBudget")
     thoughts = config.flag("includeThoughts")
     if budget is not None:
-        # -1 leaves it to the model, which is not a number of tokens.
+        # -1 lets the model decide, which is not a number of tokens.
         reasoning |= {"enabled": budget != 0} if budget in (0, -1) else {"budget": budget}
     if config.data.get("thinkingLevel") is not None:
         reasoning["effort"] = config.text("thinkingLevel").lower()
@@ -268,7 +268,7 @@ def _choice(calling: Fields, tools: tuple[Tool, ...]) -> tuple[ToolChoice | None
 
 
 def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:
-    """Read the conversation of a request alone, from its fields."""
+    """Read only the conversation of a request, from its fields."""
     return _messages(Fields(camel(fields)))
 
 
@@ -278,7 +278,7 @@ def _messages(data: Fields) -> tuple[Message, ...]:
     if system is not None:
         content = _fields({"parts": [{"text": system}]} if isinstance(system, str) else system, "systemInstruction")
         parts = tuple(_parts(content, _Ids()))
-        if content.data.get("role") == "user":  # as it is written anyway
+        if content.data.get("role") == "user":  # the form in which it is written anyway
             content.get("role")
         messages.append(Message("system", parts, extra=tagged(NAME, content.rest())))
     ids = _Ids()
@@ -304,7 +304,7 @@ def _messages(data: Fields) -> tuple[Message, ...]:
 
 
 class _Ids:
-    """Gives calls without an id one, and finds it again for the answer, which is matched by name and order."""
+    """Assigns ids to calls without one, and finds them for the answers, which are matched by name and order."""
 
     def __init__(self) -> None:
         self._made = 0
@@ -332,7 +332,7 @@ def _parts(content: Fields, ids: _Ids) -> list[Part]:
 
 
 def _part(part: Fields, ids: _Ids) -> Part:
-    """Return a part of a turn; one of an unknown kind stays as it is."""
+    """Return a part of a turn; one of an unknown kind stays unchanged."""
     fields = part.data
     if fields.get("functionResponse") is not None:
         return _result(part, ids)
@@ -356,7 +356,7 @@ def _part(part: Fields, ids: _Ids) -> Part:
         return Reasoning(str(fields.get("text") or ""), {NAME: dict(fields)})
     if fields.get("text"):
         return Text(str(part.get("text")), tagged(NAME, part.rest()))
-    # Empty words are sent back as they came where they carry a signature.
+    # Empty text is returned unchanged if it carries a signature.
     return Opaque(NAME, fields)
 
 
@@ -372,7 +372,7 @@ def _call(part: Fields, ids: _Ids) -> ToolCall:
 
 
 def _with_id(extra: dict[str, Any], key: str, declared_id: Any) -> dict[str, Any]:
-    """Keep an id that looks like one made here, which would be left out on the way back."""
+    """Keep an id that looks like a generated one, which would be left out on the way back."""
     if isinstance(declared_id, str) and declared_id.startswith(MADE_ID):
         extra[key] = {**extra.get(key, {}), "id": declared_id}
     return extra
@@ -401,7 +401,7 @@ def _kind(mime: str | None) -> Any:
 
 
 def _padded(value: Any) -> Any:
-    """Google's clients write URL-safe base64 without padding."""
+    """Return base64 with padding: Google's clients write the URL-safe form without it."""
     if not isinstance(value, str):
         return value
     value = value.replace("-", "+").replace("_", "/")

@@ -41,7 +41,7 @@ _OF_CANDIDATE = (
     "finishMessage", "continuationToken",
 )  # fmt: skip
 _OF_ANSWER = ("promptFeedback", "modelStatus")
-"""What only this vendor says of a candidate, and of the answer as a whole."""
+"""Fields of a candidate, and of the whole answer, that only this vendor has."""
 _STATUS = {
     401: "UNAUTHENTICATED",
     403: "PERMISSION_DENIED",
@@ -56,12 +56,12 @@ _STATUS = {
 
 
 def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dict[str, Any]:
-    """The body of a whole answer."""
+    """Return the body of a whole answer."""
     answer: dict[str, Any] = {
         "candidates": [_encode_candidate(each, at) for at, each in enumerate((response, *response.others))],
         "modelVersion": response.model or served.request.model,
         "responseId": response.id or stamp.new_id(),
-        **_said_of(response.extra, _OF_ANSWER),
+        **_vendor_fields(response.extra, _OF_ANSWER),
     }
     usage = encode_usage(response.usage, envelope_of(response.extra, NAME))
     if usage:
@@ -70,7 +70,7 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
 
 
 def encode_error(error: SlipformError) -> dict[str, Any]:
-    """The body of an error."""
+    """Return the body of an error."""
     status = error_status(error)
     fields = error_fields(error)
     info = {
@@ -87,7 +87,7 @@ def encode_error(error: SlipformError) -> dict[str, Any]:
     return {"error": {"code": status, "message": fields["message"], "status": word, "details": details}}
 
 
-def _word(finish: FinishReason, raw: str | None) -> str:
+def _finish_reason(finish: FinishReason, raw: str | None) -> str:
     is_own_word = raw is not None and not raw.isdigit() and FINISH.get(raw) == finish
     if raw is not None and is_own_word:
         return raw
@@ -98,9 +98,9 @@ def _encode_candidate(response: ModelResponse, index: int) -> dict[str, Any]:
     parts = [encoded for part in response.message.parts if (encoded := _part(part)) is not None]
     candidate: dict[str, Any] = {
         "content": {"parts": parts, "role": "model"},
-        "finishReason": _word(response.finish, response.raw_finish),
+        "finishReason": _finish_reason(response.finish, response.raw_finish),
         "index": index,
-        **_said_of(response.extra, _OF_CANDIDATE),
+        **_vendor_fields(response.extra, _OF_CANDIDATE),
         **_logprobs(response.extra),
     }
     refusal = refusal_text(response)
@@ -109,12 +109,12 @@ def _encode_candidate(response: ModelResponse, index: int) -> dict[str, Any]:
     return candidate
 
 
-def _said_of(extra: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _vendor_fields(extra: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {key: extra[key] for key in names if extra.get(key) is not None}
 
 
 def _logprobs(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The probabilities of the tokens, as Gemini writes them."""
+    """Return the probabilities of the tokens, as Gemini writes them."""
     content = (extra.get(LOGPROBS) or {}).get("content")
     if not content:
         return {}
@@ -157,7 +157,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def encode_usage(usage: Usage, envelope: Mapping[str, Any]) -> dict[str, Any]:
-    """Usage as Gemini counts it: thoughts are not among the candidates' tokens."""
+    """Return usage as Gemini counts it: reasoning tokens are not part of the candidates' tokens."""
     if usage == Usage():
         return {}
     thought = usage.reasoning or 0
@@ -177,7 +177,7 @@ def encode_usage(usage: Usage, envelope: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _new_parts(chunk: CompletionChunk) -> list[dict[str, Any]]:
-    """What a chunk adds, but for its calls; a signature goes with what it signs, or follows it with empty words."""
+    """Return the parts that a chunk adds except for calls; a signature is on its part, or on an empty text after it."""
     parts: list[dict[str, Any]] = [{"text": chunk.reasoning, "thought": True}] if chunk.reasoning else []
     if chunk.text:
         parts.append({"text": chunk.text})
@@ -197,7 +197,7 @@ def _new_parts(chunk: CompletionChunk) -> list[dict[str, Any]]:
 
 
 class GeminiStreamEncoder:
-    """Writes the events of one streamed answer; calls go out whole. No comments: clients break on them."""
+    """Writes the events of one streamed answer; calls are sent whole. No comments: clients fail on them."""
 
     def __init__(self, served: ServedRequest, stamp: Stamp) -> None:
         self.extra: Mapping[str, Any] = {}
@@ -208,10 +208,10 @@ class GeminiStreamEncoder:
         self._extra: dict[str, Any] = {}
         self._signatures: list[dict[str, Any]] = []
         self._sent: set[tuple[int, int]] = set()
-        """The calls that have gone out, by choice and position."""
+        """The calls already sent, by choice and position."""
 
     def feed(self, chunk: CompletionChunk) -> bytes:
-        """The bytes for one chunk."""
+        """Return the bytes for one chunk."""
         self._id = chunk.id or self._id
         self._model = chunk.model or self._model
         if chunk.usage is not None:
@@ -235,7 +235,7 @@ class GeminiStreamEncoder:
         return self._event([candidate]) if candidate else b""
 
     def _with_signatures(self, parts: list[dict[str, Any]], chunk: CompletionChunk) -> list[dict[str, Any]]:
-        """Hold the signature of a text until the text has ended: its last characters may come after it."""
+        """Delay the signature of a text until the text has ended: its last characters may arrive after it."""
         signatures = [part for part in parts if part.get("text") == "" and "thought" not in part]
         self._signatures += signatures
         parts = [part for part in parts if part not in signatures]
@@ -246,20 +246,20 @@ class GeminiStreamEncoder:
         return parts
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
-        """The bytes for one piece of text, or of the arguments of a call."""
+        """Return the bytes for one piece of text, or of the arguments of a call."""
         return self.feed(plain_chunks((text,), call)[0])
 
     def finish(self) -> bytes:
-        """The last calls, the finish reason and the usage, without a terminator."""
+        """Return the last calls, the finish reason and the usage, without a terminator."""
         choices = self._choices or {0: ChoiceBuilder()}
         return self._event([self._last(index, choice) for index, choice in sorted(choices.items())], last=True)
 
     def fail(self, error: SlipformError) -> bytes:
-        """An error after the stream has begun."""
+        """Return an error event for a stream that has begun."""
         return b"data: " + dumps(encode_error(error)) + b"\n\n"
 
     def keep_alive(self) -> bytes:
-        """Nothing: Google's clients take any line but data for an error."""
+        """Return nothing: Google's clients treat any line but data as an error."""
         return b""
 
     def _last(self, index: int, choice: ChoiceBuilder) -> dict[str, Any]:
@@ -268,12 +268,12 @@ class GeminiStreamEncoder:
         finish: FinishReason = "refusal" if refusal else choice.finish or "stop"
         parts = [_call(call.close(self._id)) for call in choice.calls.calls if (index, call.position) not in self._sent]
         if not parts and not refusal:
-            parts = [{"text": ""}]  # chat sessions of Google's SDKs drop a turn with an event that has no part
+            parts = [{"text": ""}]  # chat sessions of Google's SDKs drop a turn with an event without parts
         candidate: dict[str, Any] = {
             "content": {"parts": parts, "role": "model"},
-            "finishReason": _word(finish, choice.raw_finish),
+            "finishReason": _finish_reason(finish, choice.raw_finish),
             "index": index,
-            **({**_said_of(self._extra, _OF_CANDIDATE), **_logprobs(self._extra)} if index == 0 else {}),
+            **({**_vendor_fields(self._extra, _OF_CANDIDATE), **_logprobs(self._extra)} if index == 0 else {}),
         }
         if refusal:
             return {**candidate, "finishMessage": refusal}
@@ -285,6 +285,6 @@ class GeminiStreamEncoder:
         if usage:
             event["usageMetadata"] = usage
         if last:
-            event.update(_said_of(self._extra, _OF_ANSWER))
+            event.update(_vendor_fields(self._extra, _OF_ANSWER))
             event.update(self.extra)
         return b"data: " + dumps(event) + b"\n\n"

@@ -63,7 +63,7 @@ def _body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: boo
             out.lose(f"reasoning.{key}", f"This API has no place for {key}.")
     if request.metadata:
         out.lose("metadata", "This API keeps no metadata.")
-    body["stream"] = stream  # its default here is true
+    body["stream"] = stream  # Ollama's default is true
     out.add_extra(body, request)
     return body
 
@@ -103,7 +103,7 @@ def _messages(messages: Sequence[Message], out: Encoding) -> list[dict[str, Any]
 
 
 def _result(result: ToolResult, path: str, out: Encoding) -> str:
-    """What a tool said, in words."""
+    """Return a tool's answer as text."""
     texts: list[str] = []
     for part in result.parts:
         if isinstance(part, Text):
@@ -139,7 +139,7 @@ def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any]:
 
 
 def _report_losses(part: Part, path: str, out: Encoding) -> None:
-    """Note what of a part has no place in this API."""
+    """Record the losses of a part that has no place in this API."""
     if isinstance(part, Opaque) or (isinstance(part, Reasoning) and NAME not in part.opaque):
         out.lose(path, "A part that this API does not take.")
     elif isinstance(part, Text):
@@ -174,7 +174,7 @@ def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
 
 
 def _envelope(data: Mapping[str, Any]) -> dict[str, Any]:
-    """When the answer was made and how long each step took."""
+    """Return the time of the answer and the duration of each step."""
     times = {key: value for key, value in data.items() if key == "created_at" or key.endswith("_duration")}
     return {ENVELOPE: {NAME: times}} if times else {}
 
@@ -185,7 +185,7 @@ def _raw_usage(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_usage(data: Mapping[str, Any]) -> Usage | None:
-    """Tokens; the prompt's are missing when it was cached.
+    """Return the usage; the prompt's tokens are missing if it was cached.
 
     >>> read_usage({"eval_count": 2}).input is None
     True
@@ -196,7 +196,7 @@ def read_usage(data: Mapping[str, Any]) -> Usage | None:
 
 
 class OllamaEvents:
-    """What the lines of a chat stream mean."""
+    """Reads the lines of a chat stream."""
 
     __slots__ = ("_calls", "_thought", "ended", "fault")
 
@@ -237,7 +237,7 @@ class OllamaEvents:
         return [chunk]
 
     def finish(self, _done: bool) -> list[CompletionChunk]:
-        """Nothing is left at the end."""
+        """Return nothing: no chunk is pending at the end."""
         return []
 
     def _call(self, call: Mapping[str, Any]) -> ToolDelta:

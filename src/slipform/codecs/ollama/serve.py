@@ -35,7 +35,7 @@ GENERATE = "ollama-generate"
 _SAMPLING = {name: name for name in SAMPLING}
 _ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 _UNKNOWN = ("suffix", "template", "raw", "context")
-"""Fields of `/api/generate` that only Ollama itself can honour."""
+"""Fields of `/api/generate` that only Ollama itself supports."""
 
 
 def _chat(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest:
@@ -62,7 +62,7 @@ def _generate(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest:
 
 
 def _served(data: Fields, messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> ServedRequest:
-    """What both calls have in common."""
+    """Return the common part of both kinds of requests."""
     shape, json_mode = _format(data)
     options = data.optional("options")
     limit = options.whole("num_predict")
@@ -102,7 +102,7 @@ def _format(data: Fields) -> tuple[ResponseFormat | None, bool]:
 
 
 def _message(turn: Fields, names: list[str]) -> Message:
-    """One turn; a result belongs to the first call of its tool that has none yet, because calls have no ids here."""
+    """Return one turn; calls have no ids here, so a result belongs to the first call of its tool without one."""
     word = turn.text("role")
     role = _ROLES.get(word)
     if role is None:
@@ -155,7 +155,7 @@ def _end(finish: str | None, usage: Usage, extra: Mapping[str, Any]) -> dict[str
 def _message_fields(
     is_chat: bool, words: str, thought: str = "", calls: list[dict[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """What one line, or the whole answer, says."""
+    """Return the fields of one line, or of the whole answer."""
     if not is_chat:
         return {"response": words, **({"thinking": thought} if thought else {})}
     message: dict[str, Any] = {"role": "assistant", "content": words}
@@ -182,7 +182,7 @@ def _whole(response: ModelResponse, served: ServedRequest, stamp: Stamp, *, is_c
 
 
 class OllamaStreamEncoder:
-    """Writes the lines of one streamed answer; a call goes out whole, with the last line."""
+    """Writes the lines of one streamed answer; a call is sent whole, with the last line."""
 
     def __init__(self, served: ServedRequest, stamp: Stamp, *, is_chat: bool = True) -> None:
         self.extra: Mapping[str, Any] = {}
@@ -196,7 +196,7 @@ class OllamaStreamEncoder:
         self._arguments: dict[int, str] = {}
 
     def feed(self, chunk: CompletionChunk) -> bytes:
-        """The bytes for one chunk."""
+        """Return the bytes for one chunk."""
         if chunk.choice != 0:
             return b""
         self._model = chunk.model or self._model
@@ -214,7 +214,7 @@ class OllamaStreamEncoder:
         return self._line({**_message_fields(self._is_chat, words, chunk.reasoning), "done": False})
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
-        """The bytes for one piece of text, or of a call's arguments."""
+        """Return the bytes for one piece of text, or of a call's arguments."""
         if call >= 0:
             return self.feed(CompletionChunk(tool_calls=(ToolDelta(call, arguments=text),)))
         if text:
@@ -222,7 +222,7 @@ class OllamaStreamEncoder:
         return b""
 
     def finish(self) -> bytes:
-        """The calls, and the last line."""
+        """Return the calls, and the last line."""
         calls = [_call(call.name, self._arguments.get(call.position, "")) for call in self._table.calls]
         out = b""
         if calls:
@@ -231,11 +231,11 @@ class OllamaStreamEncoder:
         return out + self._line({**_message_fields(self._is_chat, ""), **end, **self.extra})
 
     def fail(self, error: SlipformError) -> bytes:
-        """An error after the stream has begun."""
+        """Return an error after the stream has begun."""
         return dumps(_error(error)) + b"\n"
 
     def keep_alive(self) -> bytes:
-        """Nothing: every line means something to a client."""
+        """Return nothing: clients give every line a meaning."""
         return b""
 
     def _line(self, fields: Mapping[str, Any]) -> bytes:

@@ -37,14 +37,14 @@ FINISH: Finishes = {
 }
 _CACHED = ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens")
 _PLAIN_USAGE = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
-"""Counts of tokens that every answer of this API has: with no others, there is nothing to keep for a client."""
+"""Token counts that every answer of this API has: with no others, the envelope need not keep the usage."""
 _ANSWER = frozenset({"id", "object", "created", "model", "choices", "usage", "error", "obfuscation"})
 _CHOICE = frozenset({"index", "message", "finish_reason", "delta", "error"})
 _CHOICE_EVENT = _CHOICE | {"logprobs"}
 OF_CHOICE = "choice"
-"""Under which name the envelope of an answer has the fields of its choice."""
+"""The key of an answer's envelope for the fields of its choice."""
 HAS_REASONING = "has_reasoning"
-"""Under which name the envelope of a stream says that thinking comes as `reasoning`, too (Groq, OpenRouter)."""
+"""The key of a stream's envelope that says that reasoning is also sent as `reasoning` (Groq, OpenRouter)."""
 _MESSAGE = frozenset(
     {
         "role", "content", "refusal", "tool_calls", "function_call", "reasoning", "reasoning_content",
@@ -54,7 +54,7 @@ _MESSAGE = frozenset(
 
 
 def decode_body(data: dict[str, Any], plan: SchemaChannel) -> ModelResponse:
-    """A whole answer."""
+    """Return a whole answer."""
     choices = [choice for choice in data.get("choices") or () if isinstance(choice, dict)]
     if not choices:
         raise UpstreamError("The response has no choices", details={"category": "unreadable", "retryable": True})
@@ -98,7 +98,7 @@ def _choice(
 
 
 def message_parts(message: dict[str, Any], answer_id: str) -> list[Part]:
-    """What the message is made of, in order: thinking, text, calls."""
+    """Return the parts of the message, in order: reasoning, text, calls."""
     thought, content = split_content(message.get("content"))
     parts: list[Part] = []
     thinking = read_reasoning(message) or thought
@@ -115,7 +115,7 @@ def message_parts(message: dict[str, Any], answer_id: str) -> list[Part]:
 
 
 def made_id(answer_id: str, index: int) -> str:
-    """An id for a call that came without one: the same each time the same answer is read."""
+    """Return an id for a call without one: the same each time the same answer is read."""
     if answer_id:
         return f"call_{answer_id}_{index}"
     return f"call_{index}"
@@ -134,7 +134,7 @@ def _call(call: Mapping[str, Any], index: int, answer_id: str) -> Part:
 
 
 def split_content(content: Any) -> tuple[str, str]:
-    """The thinking and the text of `content`, which is text, nothing, or (Mistral) a list of both.
+    """Return the reasoning and the text of `content`, which is text, None, or (Mistral) a list of both.
 
     >>> split_content([{"type": "thinking", "thinking": [{"text": "hm"}]}, {"type": "text", "text": "ok"}])
     ('hm', 'ok')
@@ -159,7 +159,7 @@ def split_content(content: Any) -> tuple[str, str]:
 
 
 def read_reasoning(message: dict[str, Any]) -> str:
-    """The thinking of a message or a delta, by whichever name the server gives it."""
+    """Return the reasoning of a message or a delta, under any of the servers' names for it."""
     for name in ("reasoning_content", "reasoning", "thinking"):
         text = message.get(name)
         if isinstance(text, str) and text:
@@ -168,20 +168,20 @@ def read_reasoning(message: dict[str, Any]) -> str:
 
 
 def replayable(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The reasoning fields as they came, for the server that sent them."""
+    """Return the reasoning fields unchanged, for the server that sent them."""
     names = ("reasoning_content", "reasoning", "reasoning_details")
     fields = {name: message[name] for name in names if message.get(name)}
     return {NAME: fields} if fields else {}
 
 
 def find_usage(data: dict[str, Any]) -> dict[str, Any] | None:
-    """The usage object, where the server puts it (Groq hides it in streams)."""
+    """Return the usage object, wherever the server puts it (Groq nests it in streams)."""
     usage = data.get("usage") or (data.get("x_groq") or {}).get("usage")
     return usage if isinstance(usage, dict) else None
 
 
 def read_usage(usage: Any) -> Usage | None:
-    """Tokens, from any of the spellings of OpenAI's kin.
+    """Return the usage, from any spelling of OpenAI-compatible servers.
 
     >>> read_usage({"prompt_tokens": 3, "completion_tokens": 2, "prompt_cache_hit_tokens": 1}).cached
     1
@@ -206,7 +206,7 @@ _NO_EXTRA: dict[str, Any] = {}
 
 
 class ChatEvents:
-    """What the events of a Chat Completions stream mean."""
+    """Reads the events of a Chat Completions stream."""
 
     __slots__ = ("_custom", "_details", "_extra", "_has_started", "_open", "_thought", "_word", "ended", "fault")
 
@@ -230,7 +230,7 @@ class ChatEvents:
         chunks: list[CompletionChunk] = []
         choices = data.get("choices")
         usage = data.get("usage") or (find_usage(data) if "x_groq" in data else None)
-        extra = self._news(data)
+        extra = self._changed_fields(data)
         if not self._has_started:
             self._has_started = True
             if choices and "role" in (choices[0].get("delta") or ()):
@@ -255,7 +255,7 @@ class ChatEvents:
         return chunks
 
     def finish(self, done: bool) -> list[CompletionChunk]:
-        """A finish reason for a stream without one: it ended cleanly if it said `[DONE]` after anything at all."""
+        """Return a finish reason for a stream without one: it ended cleanly if `[DONE]` followed anything at all."""
         if done:
             self.ended = self._word or bool(self._open)
         chunks = [CompletionChunk(parts=(part,)) for part in self._reasoning()]
@@ -264,8 +264,8 @@ class ChatEvents:
             chunks.append(CompletionChunk(finish="stop", warnings=(FINISH_MISSING,)))
         return chunks
 
-    def _news(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields the IR has no name for, when they change: most servers repeat them on every event."""
+    def _changed_fields(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return fields without a name in the IR if they have changed: most servers repeat them in every event."""
         extra = _NO_EXTRA
         if not data.keys() <= _ANSWER:
             extra = {key: value for key, value in data.items() if key not in _ANSWER and value is not None}
@@ -316,7 +316,7 @@ class ChatEvents:
         )
 
     def _read_delta(self, delta: Mapping[str, Any], index: int) -> tuple[str, str, tuple[ToolDelta, ...]]:
-        """Text, thinking and calls of a delta that is more, or less, than a piece of text."""
+        """Return the text, reasoning and calls of a delta that is not just a piece of text."""
         thought, content = split_content(delta.get("content"))
         calls = delta.get("tool_calls")
         if calls:
@@ -325,7 +325,7 @@ class ChatEvents:
         return content, self._think(delta, index) or thought, call_deltas
 
     def _is_custom(self, call: Mapping[str, Any], index: int) -> bool:
-        """Whether this is a piece of a call whose tool is not a function; its pieces are joined."""
+        """Whether this is a piece of a call whose tool is not a function; such pieces are joined."""
         piece = call.get("custom")
         if piece is None or not isinstance(piece, dict) or index != 0:
             return False
@@ -349,23 +349,23 @@ class ChatEvents:
         return thinking
 
     def _reasoning(self) -> list[Reasoning]:
-        """The thinking of the first choice as the server wants it back."""
+        """Return the reasoning of the first choice in the form that the server expects back."""
         fields: dict[str, Any] = {name: "".join(pieces) for name, pieces in self._thought.items()}
         text = next(iter(fields.values()), "")
         if self._details:
-            fields["reasoning_details"] = _joined(self._details)
+            fields["reasoning_details"] = _join_details(self._details)
         return [Reasoning(text, {NAME: fields})] if fields else []
 
 
 def _with_envelope(extra: dict[str, Any], usage: Any) -> dict[str, Any]:
-    """The vendor's fields of an event with its usage, once more as its envelope."""
+    """Return the vendor's fields of an event, including its usage, with a copy as its envelope."""
     if usage:
         extra = {**extra, "usage": usage}
     return {**extra, ENVELOPE: {NAME: {key: value for key, value in extra.items() if key != "created"}}}
 
 
 def _with_message_fields(extra: dict[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an event with what its vendor says of the message."""
+    """Return the fields of an event with those that the vendor adds to the message."""
     fields = rest_of(delta, _MESSAGE)
     if fields:
         return {**extra, **fields, NAME: fields}
@@ -373,7 +373,7 @@ def _with_message_fields(extra: dict[str, Any], delta: Mapping[str, Any]) -> dic
 
 
 def _with_choice_fields(extra: dict[str, Any], choice: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an event with what its vendor says of the choice, and by which name its thinking goes."""
+    """Return the fields of an event with those that the vendor adds to the choice, and the name of its reasoning."""
     if choice.get("logprobs"):
         extra = {**extra, "logprobs": choice["logprobs"]}
     fields: dict[str, Any] = {OF_CHOICE: rest_of(choice, _CHOICE_EVENT)}
@@ -385,7 +385,7 @@ def _with_choice_fields(extra: dict[str, Any], choice: Mapping[str, Any], delta:
 
 
 def _created(data: Mapping[str, Any]) -> dict[str, Any]:
-    """When the vendor says that the answer was made, for a client of the same API."""
+    """Return the vendor's creation time of the answer, for a client of the same API."""
     created = data.get("created")
     if type(created) is int and created > 0:
         return {"created": created}
@@ -417,8 +417,8 @@ def _legacy(call: Any) -> tuple[ToolDelta, ...]:
     return ()
 
 
-def _joined(details: list[Any]) -> list[Any]:
-    """The pieces of streamed reasoning details put together: text grows, signatures and ids come once."""
+def _join_details(details: list[Any]) -> list[Any]:
+    """Return the pieces of streamed reasoning details joined: text grows, signatures and ids occur once."""
     whole: list[Any] = []
     for detail in details:
         last = whole[-1] if whole else None

@@ -43,12 +43,12 @@ _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/
 
 
 def request_path(_model: str, _capabilities: Capabilities, _stream: bool) -> str:
-    """The path of the call."""
+    """Return the path of the call."""
     return "/chat/completions"
 
 
 def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:
-    """The JSON body of the request."""
+    """Return the JSON body of the request."""
     body: dict[str, Any] = {"model": request.model, "messages": encode_messages(request.messages, out)}
     if request.continues == "prefill":
         _add_prefill(body, out)
@@ -77,7 +77,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
 
 
 def _add_prefill(body: dict[str, Any], out: Encoding) -> None:
-    """Say that the last message is the beginning of the answer."""
+    """Mark the last message as the beginning of the answer."""
     if "prefix_message" in out.quirks:
         body["messages"][-1]["prefix"] = True
     elif "continue_final_message" in out.quirks:
@@ -95,7 +95,7 @@ def _sampling(request: ModelRequest, out: Encoding) -> dict[str, Any]:
 
 
 def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None:
-    """Write how the model is to reason, in the vendor's form, and report what it cannot express."""
+    """Write the reasoning options in the vendor's form, and report those that it cannot express."""
     if not plan.reasoning:
         return
     reasoning = dict(plan.reasoning)
@@ -120,7 +120,7 @@ def _add_reasoning(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> 
 
 
 def _switch_off_thinking(body: dict[str, Any], request: ModelRequest, out: Encoding) -> None:
-    """Such a server wants its thinking back with the calls, and refuses a turn without it, unless it does not think."""
+    """Switch off reasoning if a call's reasoning is missing: such a server refuses a turn without it."""
     thinking = body.get("thinking") or request.extra.get("thinking")
     is_off = isinstance(thinking, Mapping) and thinking.get("type") == "disabled"
     if is_off or "thinking_object" not in out.quirks:
@@ -168,7 +168,7 @@ def _tool(tool: Tool, out: Encoding) -> dict[str, Any]:
 
 
 def encode_messages(messages: Sequence[Message], out: Encoding) -> list[dict[str, Any]]:
-    """The turns, one object each; every tool result is a separate turn."""
+    """Return the turns, one object each; every tool result is a separate turn."""
     turns: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
         if (text := _plain_text(message)) is not None:
@@ -186,7 +186,7 @@ def encode_messages(messages: Sequence[Message], out: Encoding) -> list[dict[str
 
 
 def encode_plain_turns(messages: Sequence[Message]) -> bytes | None:
-    """Return the turns of a conversation of nothing but words as JSON; None for any other.
+    """Return the turns of a conversation of plain text as JSON; None for any other.
 
     >>> encode_plain_turns([Message.user("hi")])
     b'[{"role":"user","content":"hi"}]'
@@ -203,7 +203,7 @@ def encode_plain_turns(messages: Sequence[Message]) -> bytes | None:
 
 
 def _plain_text(message: Message) -> str | None:
-    """The words of a turn that is nothing but words, as most are."""
+    """Return the text of a turn that contains only text, as most do; None for any other."""
     if len(message.parts) != 1 or message.name is not None or message.extra or message.role == "tool":
         return None
     part = message.parts[0]
@@ -227,7 +227,7 @@ def _tool_turn(result: ToolResult, name: str | None, path: str, out: Encoding) -
 
 
 def call_id(identity: str, quirks: frozenset[str]) -> str:
-    """The id of a call as the vendor takes it; Mistral wants nine letters or digits.
+    """Return the id of a call in a form that the vendor accepts; Mistral requires nine letters or digits.
 
     >>> len(call_id("call_1", frozenset({"short_tool_ids"})))
     9
@@ -238,7 +238,7 @@ def call_id(identity: str, quirks: frozenset[str]) -> str:
 
 
 def _split_parts(message: Message) -> tuple[list[Text | Media | Opaque | Reasoning], list[dict[str, Any]]]:
-    """The parts that go into the content of a turn, and the calls of this API's own tools."""
+    """Return the parts for the content of a turn, and the calls of this API's own tools."""
     content_parts: list[Text | Media | Opaque | Reasoning] = []
     custom_calls: list[dict[str, Any]] = []
     for part in message.parts:
@@ -250,7 +250,7 @@ def _split_parts(message: Message) -> tuple[list[Text | Media | Opaque | Reasoni
 
 
 def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any] | None:
-    """Return a message of the conversation.
+    """Return a message of the conversation; None for one with only tool results, which become separate messages.
 
     None for one that holds tool results only, which are messages of their own.
     """
@@ -274,7 +274,7 @@ def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any] | None:
 
 
 def _is_in_content(part: Reasoning) -> bool:
-    """Whether a thought is a part of `content`, as Mistral writes it."""
+    """Whether reasoning is a part of `content`, as Mistral writes it."""
     return "type" in part.opaque.get(NAME, ())
 
 

@@ -87,7 +87,7 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
 
 
 def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:
-    """Read the conversation of a request alone, from its fields."""
+    """Read only the conversation of a request, from its fields."""
     return _messages(Fields(fields))
 
 
@@ -95,7 +95,7 @@ _PLAIN_TURNS: Final = msgspec.json.Decoder(list[PlainTurn])
 
 
 def decode_plain_turns(text: bytes) -> PlainTurns:
-    """Read a conversation of nothing but words.
+    """Read a conversation of plain text.
 
     >>> decode_plain_turns(b'[{"role": "user", "content": "hi"}]')[0].text
     'hi'
@@ -109,7 +109,7 @@ def _messages(data: Fields) -> tuple[Message, ...]:
 
 
 def _logprobs(data: Fields) -> int | None:
-    """How many alternatives of each token are wanted; what asks for no probabilities is left unread."""
+    """Return how many alternatives of each token are requested; other options are left unread."""
     if data.data.get("logprobs") is not True:
         return None
     data.get("logprobs")
@@ -117,7 +117,7 @@ def _logprobs(data: Fields) -> int | None:
 
 
 def read_limit(data: Fields) -> int | None:
-    """The limit on the answer's tokens, by its older or its newer name."""
+    """Return the limit on the answer's tokens, from its older or its newer field."""
     older = data.whole("max_tokens")
     limit = data.whole("max_completion_tokens")
     if limit is not None and older is not None and limit != older:
@@ -127,7 +127,7 @@ def read_limit(data: Fields) -> int | None:
 
 
 def read_format(fields: Fields) -> tuple[ResponseFormat | None, bool, dict[str, Any]]:
-    """The shape that is wanted, whether any JSON object is, and what was not read."""
+    """Return the requested shape, whether any JSON object is requested, and the unread fields."""
     kind = fields.get("type", "text")
     if kind == "text":
         unread = fields.rest()
@@ -135,7 +135,7 @@ def read_format(fields: Fields) -> tuple[ResponseFormat | None, bool, dict[str, 
     if kind == "json_object":
         if fields.data.get("schema") is None:
             return None, True, fields.rest()
-        # Servers of open models take a schema here.
+        # Servers of open models accept a schema here.
         shape = fields.response_format("answer", fields.get("schema"), strict=None)
         return shape, False, fields.rest()
     if kind != "json_schema":
@@ -147,12 +147,12 @@ def read_format(fields: Fields) -> tuple[ResponseFormat | None, bool, dict[str, 
 
 
 def read_schema(spec: Fields, *, strict: bool = False) -> ResponseFormat:
-    """A named schema, as both of OpenAI's APIs write it; `strict` is what it is where nothing is said."""
+    """Return a named schema, as both of OpenAI's APIs write it; `strict` is the default of that field."""
     return spec.response_format(spec.get("name"), spec.get("schema"), strict=spec.get("strict", strict))
 
 
 def read_tool(tool: Fields) -> Tool:
-    """One tool; any that is not a function is kept unchanged."""
+    """Return one tool; any that is not a function is kept unchanged."""
     kind = tool.get("type", "function")
     if kind != "function":
         inner = tool.get(str(kind))
@@ -163,7 +163,7 @@ def read_tool(tool: Fields) -> Tool:
 
 
 def read_function(function: Fields, codec: str, rest: Callable[[], dict[str, Any]]) -> Tool:
-    """A function, as both of OpenAI's APIs write it; `rest` is what is left of the tool afterwards."""
+    """Return a function, as both of OpenAI's APIs write it; `rest` are the remaining fields of the tool."""
     return Tool(
         function.text("name"),
         function.mapping("parameters"),
@@ -177,7 +177,7 @@ _Chosen: TypeAlias = tuple[ToolChoice | None, tuple[Tool, ...], dict[str, Any]]
 
 
 def read_choice(choice: Any, tools: tuple[Tool, ...]) -> _Chosen:
-    """The tool choice, the tools it leaves (an allowed subset becomes the only tools there are), and what is unread."""
+    """Return the tool choice, the remaining tools (an allowed subset replaces them all), and the unread fields."""
     if choice is None:
         return None, tools, {}
     if choice in ("auto", "none", "required"):
@@ -194,7 +194,7 @@ def read_choice(choice: Any, tools: tuple[Tool, ...]) -> _Chosen:
         allowed_tools = tuple(tool for tool in tools if tool.name in names)
         return mode, allowed_tools, {"tool_choice": allowed.rest()}
     if kind not in ("function", "tool", None):
-        # A tool of the vendor's own, which only the vendor can be made to call.
+        # A vendor's own tool, which only the vendor can be forced to call.
         return None, tools, {"tool_choice": data.data}
     function = data.object(str(kind))
     named = function.get("name") or data.get("name")
@@ -208,7 +208,7 @@ def _tool_name(item: Any, where: str) -> Any:
 
 
 def _plain_turn(turn: Any) -> Message | None:
-    """A turn of the user's or the system's with nothing but text, as most are; it needs no further reading."""
+    """Return a turn of the user or system with only text, as most are; it needs no further reading."""
     if type(turn) is not dict or len(turn) != 2 or turn.get("role") not in ("user", "system"):
         return None
     content = turn.get("content")
@@ -249,7 +249,7 @@ def read_message(turn: Fields) -> Message:
 
 
 def _move_cache_mark(parts: list[Part], extra: Mapping[str, Any]) -> None:
-    """Put a prompt-cache mark of a whole turn on its last text, where Anthropic has it."""
+    """Move a prompt-cache mark of a whole turn to its last text, where Anthropic has it."""
     last = parts[-1] if parts else None
     mark = extra.get(CACHE_MARK)
     if isinstance(last, Text) and isinstance(mark, Mapping):
@@ -257,7 +257,7 @@ def _move_cache_mark(parts: list[Part], extra: Mapping[str, Any]) -> None:
 
 
 def _marked(rest: dict[str, Any]) -> dict[str, Any]:
-    """The `extra` of a part; a mark of the prompt's cache, which is Anthropic's, is meant for its API too."""
+    """Return the `extra` of a part; a prompt-cache mark, which is Anthropic's, is meant for its API, too."""
     mark = rest.get(CACHE_MARK)
     extra = tagged(NAME, rest)
     if isinstance(mark, Mapping):
@@ -331,6 +331,6 @@ def _with_rest(media: Media, rest: dict[str, Any]) -> Media:
 
 
 def read_audio(audio: Fields) -> Media:
-    """A sound, as both of OpenAI's APIs write it."""
+    """Return a sound, as both of OpenAI's APIs write it."""
     format_ = audio.get("format")
     return Media("audio", {"mp3": "audio/mpeg"}.get(str(format_), f"audio/{format_}"), audio.base64("data"))

@@ -36,16 +36,16 @@ _WORDS: dict[FinishReason, str] = {
     "content_filter": "content_filter",
 }
 SOURCES = ("citations", "search_results")
-"""What some of this API's servers say of the sources of an answer."""
+"""Fields in which some of this API's servers name the sources of an answer."""
 _OF_HEAD = ("service_tier", "system_fingerprint")
 _PASSED = (*_OF_HEAD, *SOURCES)
 _OF_PARTS = (OF_CHOICE, HAS_REASONING, "usage")
-"""Fields of an envelope that have their own places."""
+"""Fields of an envelope that are written elsewhere."""
 _dumps: Final = orjson.dumps
 
 
 def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dict[str, Any]:
-    """The body of a whole answer."""
+    """Return the body of a whole answer."""
     answer: dict[str, Any] = {
         "id": response.id or f"chatcmpl-{stamp.new_id()}",
         "object": "chat.completion",
@@ -84,11 +84,11 @@ def _choice(response: ModelResponse, index: int, served: ServedRequest) -> dict[
         message["function_call"] = encode_call(response.tool_calls[0])["function"]
     elif calls:
         message["tool_calls"] = calls
-    if NAME in response.extra:  # annotations, say
+    if NAME in response.extra:  # for example annotations
         message.update(response.extra[NAME])
     word = _WORDS.get(response.finish, "stop")
     if calls and word in ("stop", "tool_calls"):
-        word = _word_of_calls(served, response.raw_finish)
+        word = _calls_finish_reason(served, response.raw_finish)
     return {
         **envelope_of(response.extra, NAME).get(OF_CHOICE, {}),
         "index": index,
@@ -98,8 +98,8 @@ def _choice(response: ModelResponse, index: int, served: ServedRequest) -> dict[
     }
 
 
-def _word_of_calls(served: ServedRequest, raw: str | None) -> str:
-    """Why an answer with calls ended; a call that the client has forced by name ends with `stop` at OpenAI."""
+def _calls_finish_reason(served: ServedRequest, raw: str | None) -> str:
+    """Return the finish reason of an answer with calls; OpenAI ends a call forced by its name with `stop`."""
     if isinstance(served.request.tool_choice, NamedTool) and raw == "stop":
         return raw
     return "function_call" if _has_functions(served) else "tool_calls"
@@ -111,18 +111,18 @@ def is_custom_call(part: Opaque) -> bool:
 
 
 def _has_functions(served: ServedRequest) -> bool:
-    """Whether the client has offered `functions`, which came before tools, and reads `function_call`."""
+    """Whether the client has offered `functions`, the predecessor of tools, and reads `function_call`."""
     return served.options.get("functions") is True
 
 
 def encode_call(call: ToolCall) -> dict[str, Any]:
-    """One whole tool call."""
+    """Return one whole tool call."""
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": call.id, "type": "function", "function": function, **call.extra.get(NAME, {})}
 
 
 def encode_usage(usage: Usage, envelope: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Usage as Chat Completions counts it, or nothing when nothing is known."""
+    """Return usage as Chat Completions counts it, or None if it is unknown."""
     if usage.total is None and usage == NO_USAGE:
         return None
     input_ = usage.input or 0
@@ -142,8 +142,8 @@ def _is_whole(delta: ToolDelta) -> bool:
     return delta.done and delta.name is not None and len(delta.arguments) > 1
 
 
-def _in_two(chunk: CompletionChunk) -> tuple[CompletionChunk, CompletionChunk]:
-    """A chunk with whole calls in two, the second with the last character of each.
+def _split_whole_calls(chunk: CompletionChunk) -> tuple[CompletionChunk, CompletionChunk]:
+    """Split a chunk with whole calls in two, the second with the last character of each.
 
     Instructor 1.3 reads the list in a call only from the piece after the one with its bracket.
     """
@@ -155,7 +155,7 @@ def _in_two(chunk: CompletionChunk) -> tuple[CompletionChunk, CompletionChunk]:
 
 
 class ChatStreamEncoder:
-    """Writes the events of one streamed answer; tool calls are numbered from 0 however they came."""
+    """Writes the events of one streamed answer; tool calls are numbered from 0 whatever numbers they have."""
 
     def __init__(self, served: ServedRequest, stamp: Stamp) -> None:
         self.extra: Mapping[str, Any] = {}
@@ -174,20 +174,20 @@ class ChatStreamEncoder:
         self._refused: set[int] = set()
         self._usage: Usage | None = None
         self._envelope: dict[str, Any] = {}
-        """What the vendor writes around its answer."""
+        """The vendor's fields around its answer."""
         self._written_fields: set[str] = set()
-        """Those of its fields that an event has had."""
+        """The names of those fields that an event has contained."""
         self._around: tuple[bytes, bytes] | None = None
-        """The bytes before and after the text in an event that adds only text to the first choice."""
+        """The bytes before and after the text in an event that only adds text to the first choice."""
         self._around_arguments: dict[int, tuple[bytes, bytes]] = {}
         """The same for arguments, by the index of their call."""
 
     def feed(self, chunk: CompletionChunk) -> bytes:
-        """The bytes for one chunk."""
+        """Return the bytes for one chunk."""
         if chunk.only_text and 0 in self._roles:
             return self.feed_text(chunk.text)
         if any(map(_is_whole, chunk.tool_calls)):
-            return b"".join(map(self.feed, _in_two(chunk)))
+            return b"".join(map(self.feed, _split_whole_calls(chunk)))
         if not self._roles:
             self._read_head(chunk)
         if chunk.usage is not None:
@@ -196,14 +196,14 @@ class ChatStreamEncoder:
         if chunk.parts or chunk.extra:
             self._add_parts(delta, chunk)
             self._read_envelope(chunk.extra)
-        word = self._word(chunk)
+        word = self._finish_reason(chunk)
         logprobs = chunk.extra.get("logprobs")
         if not delta and word is None and logprobs is None:
             return b""
         index = chunk.choice
         if index not in self._roles:
             self._roles.add(index)
-            # As OpenAI writes it: a turn without text has none, rather than an empty one.
+            # OpenAI writes null, not an empty string, for a turn without text.
             delta = {"role": "assistant", "content": None if delta else "", **delta}
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": word}
         fields = self._new_fields()
@@ -213,12 +213,12 @@ class ChatStreamEncoder:
         return self._event([choice], extra=fields if self._usage_wanted else {**fields, **self.extra})
 
     def _read_envelope(self, extra: Mapping[str, Any]) -> None:
-        """Note what the vendor writes around the answer; its sources whatever the vendor's API."""
+        """Remember the vendor's fields around the answer; its sources whatever the vendor's API."""
         self._envelope.update({key: extra[key] for key in SOURCES if key in extra})
         self._envelope.update(envelope_of(extra, NAME))
 
     def _new_fields(self) -> dict[str, Any]:
-        """Return the fields of the envelope that no event has had; clients read them from any event."""
+        """Return the fields of the envelope that no event has contained; clients read them from any event."""
         fields = {
             key: value
             for key, value in self._envelope.items()
@@ -228,7 +228,7 @@ class ChatStreamEncoder:
         return fields
 
     def _read_head(self, chunk: CompletionChunk) -> None:
-        """Take what belongs to the answer as a whole, which every event repeats, before the first event."""
+        """Read the fields that every event repeats, before the first event."""
         self._id = chunk.id or self._id
         self._model = chunk.model or self._model
         if chunk.extra:
@@ -236,7 +236,7 @@ class ChatStreamEncoder:
             self._head = {key: chunk.extra[key] for key in _OF_HEAD if key in chunk.extra}
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
-        """The bytes for one piece of text, or of the arguments of a call."""
+        """Return the bytes for one piece of text, or of the arguments of a call."""
         if not text:
             return b""
         if call >= 0:
@@ -252,7 +252,7 @@ class ChatStreamEncoder:
         return before + _dumps(text) + after
 
     def finish(self) -> bytes:
-        """The last events and `[DONE]`."""
+        """Return the last events and `[DONE]`."""
         out = b"" if self._ended else self.feed(CompletionChunk(finish="stop"))
         if self._usage_wanted:
             usage = encode_usage(self._usage or Usage(), self._envelope)
@@ -260,21 +260,21 @@ class ChatStreamEncoder:
         return out + b"data: [DONE]\n\n"
 
     def fail(self, error: SlipformError) -> bytes:
-        """An error after the stream has begun."""
+        """Return an error after the stream has begun."""
         return b"data: " + dumps(openai_error(error)) + b"\n\n"
 
     def keep_alive(self) -> bytes:
-        """A comment."""
+        """Return a comment."""
         return b": keep-alive\n\n"
 
     def _text_event(self) -> tuple[bytes, bytes]:
-        """An event with nothing but text, without the text: all of them are the same around it."""
+        """Return an event with empty text: all events with only text have the same bytes around it."""
         choice = {"index": 0, "delta": {"content": None}, "logprobs": None, "finish_reason": None}
         before, separator, after = self._event([choice]).partition(b'"delta":{"content":')
         return before + separator, after.removeprefix(b"null")
 
     def _arguments_event(self, index: int) -> tuple[bytes, bytes] | None:
-        """The same for an event with nothing but arguments of the call with this index, once the call has begun.
+        """Return an event with empty arguments of the call with this index, once the call has begun.
 
         None for a client that has offered `functions`: its arguments are written under another key.
         """
@@ -333,7 +333,7 @@ class ChatStreamEncoder:
         return delta
 
     def _add_parts(self, delta: dict[str, Any], chunk: CompletionChunk) -> None:
-        """What this API's servers say besides: details of the reasoning, calls of custom tools, annotations."""
+        """Add this API's further fields: reasoning details, calls of custom tools, annotations."""
         for part in chunk.parts:
             if isinstance(part, Reasoning) and part.opaque.get(NAME, {}).get("reasoning_details"):
                 delta["reasoning_details"] = part.opaque[NAME]["reasoning_details"]
@@ -362,11 +362,11 @@ class ChatStreamEncoder:
         encoded = {"index": call.position, "id": call.known_id(self._id), "type": "function", "function": function}
         return {**encoded, **delta.extra.get(NAME, {})}
 
-    def _word(self, chunk: CompletionChunk) -> str | None:
+    def _finish_reason(self, chunk: CompletionChunk) -> str | None:
         if chunk.finish is None or chunk.choice in self._ended:
             return None
         self._ended.add(chunk.choice)
         called = chunk.choice in self._calls and chunk.finish in ("stop", "unknown", "tool_calls")
         if called:
-            return _word_of_calls(self._served, chunk.raw_finish)
+            return _calls_finish_reason(self._served, chunk.raw_finish)
         return _WORDS.get(chunk.finish, "stop")

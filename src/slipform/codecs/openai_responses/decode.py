@@ -36,7 +36,7 @@ _OWN = frozenset(
         "tool_choice", "metadata", "previous_response_id", "conversation",
     }
 )  # fmt: skip
-"""What slipform says of an answer itself: its content, and the request as the caller wrote it."""
+"""Fields that slipform writes itself: the content, and the request as the caller wrote it."""
 _ECHOED = frozenset(
     {
         "id", "object", "created_at", "completed_at", "status", "error", "incomplete_details", "output", "usage",
@@ -47,7 +47,7 @@ _ECHOED = frozenset(
 
 
 def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
-    """A whole answer."""
+    """Return a whole answer."""
     if data.get("status") == "failed":
         raise fault_error(data.get("error") or {"message": "The response failed"}, status=None)
     refusals: list[str] = []
@@ -83,7 +83,7 @@ def _envelope(response: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finish_words(data: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The status with its reason, as one word, and the word that decides.
+    """Return the status with its reason as one word, and the word that determines the finish reason.
 
     >>> finish_words({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}})
     ('incomplete:max_output_tokens', 'max_output_tokens')
@@ -99,7 +99,7 @@ def finish_words(data: Mapping[str, Any]) -> tuple[str | None, str | None]:
 
 
 def read_item(item: Any, refusals: list[str], *, shaped: bool) -> list[Part]:
-    """One output item; where an answer of a shape is wanted, comments on the way to it are kept apart from it."""
+    """Return one output item; if a shape is requested, commentary before the answer is kept separate from it."""
     if not isinstance(item, Mapping):
         return []
     kind = item.get("type")
@@ -115,7 +115,7 @@ def read_item(item: Any, refusals: list[str], *, shaped: bool) -> list[Part]:
 
 
 def read_call(item: Mapping[str, Any]) -> ToolCall:
-    """A function call; results refer to its `call_id`, not to its `id`."""
+    """Return a function call; results refer to its `call_id`, not to its `id`."""
     extra = {key: value for key, value in item.items() if key not in _CALL and value is not None}
     identity = str(item.get("call_id") or item.get("id") or "")
     name = str(item.get("name") or "")
@@ -124,7 +124,7 @@ def read_call(item: Mapping[str, Any]) -> ToolCall:
 
 
 def is_commentary(item: Mapping[str, Any]) -> bool:
-    """Whether a message is a comment on the way to the final answer."""
+    """Whether a message is commentary before the final answer."""
     return item.get("phase") == "commentary"
 
 
@@ -144,7 +144,7 @@ def _message(item: Mapping[str, Any], refusals: list[str]) -> list[Text]:
 
 
 def _logprobs(items: Iterable[Any], *, shaped: bool) -> dict[str, Any]:
-    """The probabilities of the tokens of all texts, in the one form that answers have them in."""
+    """Return the token probabilities of all texts, in the common form of answers."""
     messages = [item for item in items if isinstance(item, Mapping) and item.get("type") == "message"]
     content = [
         entry
@@ -157,7 +157,7 @@ def _logprobs(items: Iterable[Any], *, shaped: bool) -> dict[str, Any]:
 
 
 def reasoning_text(item: Mapping[str, Any]) -> str:
-    """The words of a reasoning item: its full text where there is one, else its summary."""
+    """Return the text of a reasoning item: its full text if it has one, else its summary."""
     full = [str(piece.get("text") or "") for piece in _pieces(item, "content")]
     summary = [str(piece.get("text") or "") for piece in _pieces(item, "summary")]
     return "".join(full) or "".join(summary)
@@ -171,7 +171,7 @@ def _pieces(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
-    """Tokens.
+    """Return the usage.
 
     >>> read_usage({"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}).total
     5
@@ -193,7 +193,7 @@ _THINKING = frozenset({"response.reasoning_summary_text.delta", "response.reason
 
 
 class ResponsesEvents:
-    """What the events of a Responses stream mean; the type in the data counts, not the name of the event."""
+    """Reads the events of a Responses stream; the type in the data counts, not the name of the event."""
 
     __slots__ = ("_commentary", "_emitted_items", "_phases", "_shaped", "_streamed_fields", "ended", "fault")
 
@@ -205,7 +205,7 @@ class ResponsesEvents:
         self.fault: UpstreamError | None = None
         self._commentary: set[Any] = set()
         self._phases: dict[Any, Any] = {}
-        """What messages are in the turn, by their place: a comment, or the final answer."""
+        """The phases of the messages in the turn, by their position: commentary, or the final answer."""
         self._streamed_fields: set[tuple[str, Any]] = set()
         self._emitted_items: set[Any] = set()
 
@@ -224,7 +224,7 @@ class ResponsesEvents:
         return [CompletionChunk(refusal=data.get("delta") or "", extra=extra)]
 
     def _arguments(self, at: Any, data: Any, *, is_whole: bool) -> list[CompletionChunk]:
-        """A piece of a call's arguments; all of them where a server gives them only when they are whole."""
+        """Return a piece of a call's arguments; all of them if a server sends them only when they are whole."""
         if is_whole and ("arguments", at) in self._streamed_fields:
             return []
         self._streamed_fields.add(("arguments", at))
@@ -255,23 +255,23 @@ class ResponsesEvents:
         if kind == "error" or data.get("error"):
             self.fault = fault_error(data, status=None)
         elif data.get("object") == "response":
-            # A server that does not stream answers with the whole response.
+            # A server that does not stream sends the whole response as one event.
             return self._end(data, "response.completed")
         return []
 
     def finish(self, _done: bool) -> list[CompletionChunk]:
-        """Nothing is left at the end."""
+        """Return nothing: no chunk is pending at the end."""
         return []
 
     def _item_fields(self, at: Any, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Which item a piece of a message begins; nothing for the pieces after the first."""
+        """Return the item that a piece of a message begins; empty for later pieces."""
         if at in self._emitted_items or not data.get("item_id"):
             return _NOTHING
         phase = {PHASE: self._phases[at]} if at in self._phases else {}
         return {NAME: {ITEM_ID: data["item_id"], **phase}}
 
     def _thought(self, at: Any, data: Mapping[str, Any]) -> CompletionChunk:
-        """A piece of reasoning; the first says whose, since an encrypted item is only valid under its own id."""
+        """Return a piece of reasoning; the first names its item: an encrypted item is only valid with its own id."""
         text = data.get("delta") or ""
         is_new = ("reasoning", at) not in self._streamed_fields
         self._streamed_fields.add(("reasoning", at))
@@ -290,7 +290,7 @@ class ResponsesEvents:
         return [CompletionChunk(tool_calls=(ToolDelta(at, call.id or None, call.name or None, "", call.extra),))]
 
     def _done(self, at: Any, item: Mapping[str, Any]) -> list[CompletionChunk]:
-        """What an item holds that was not streamed: all of it, or only its opaque parts."""
+        """Return the parts of an item that were not streamed: all of it, or only its opaque parts."""
         kind = item.get("type")
         refusals: list[str] = []
         if kind == "message" and at in self._emitted_items:

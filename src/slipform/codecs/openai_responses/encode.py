@@ -26,27 +26,27 @@ from slipform.schema import OutputStrategy
 
 NAME = "openai-responses"
 OWN_ID = "_slipform_"
-"""What follows the kind in an id that slipform made: OpenAI does not know these responses and items."""
+"""Follows the kind in an id that slipform generated: OpenAI does not know these responses and items."""
 MADE_REASONING = f"rs{OWN_ID}"
-"""How the ids of reasoning begin that another vendor's model wrote."""
+"""The beginning of the ids of reasoning that another vendor's model wrote."""
 NAMESPACE = "namespace"
-"""Under which name a tool keeps the namespace that it is in."""
+"""The key of a tool's `extra` for its namespace."""
 LOADED = "loaded"
-"""Under which name a tool says that the vendor has loaded it before: it is in the conversation already."""
+"""The key of a tool's `extra` that marks it as loaded by the vendor: it is in the conversation already."""
 LOADING_ITEM = "tool_search_output"
-"""The item of a conversation that holds tools."""
+"""The type of a conversation's items that contain tools."""
 INCLUDED = "message.output_text.logprobs"
-"""What `include` names to ask for the probabilities of tokens."""
+"""The value of `include` that requests token probabilities."""
 SAMPLING_NAMES = {"temperature": "temperature", "top_p": "top_p"}
 
 
 def request_path(_model: str, _capabilities: Capabilities, _stream: bool) -> str:
-    """The path of the call."""
+    """Return the path of the call."""
     return "/responses"
 
 
 def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, stream: bool) -> dict[str, Any]:
-    """The JSON body of the request."""
+    """Return the JSON body of the request."""
     body: dict[str, Any] = {"model": request.model}
     messages = request.messages
     if messages and messages[0].role == "system" and _is_plain(messages[0]):
@@ -81,7 +81,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
 
 
 def _is_plain(message: Message) -> bool:
-    """Whether a turn is nothing but words."""
+    """Whether a turn contains only text."""
     if message.extra or message.name is not None or len(message.parts) != 1:
         return False
     return isinstance(message.parts[0], Text) and not message.parts[0].extra
@@ -122,7 +122,7 @@ def _add_tools(body: dict[str, Any], plan: SchemaChannel, out: Encoding) -> None
 
 
 def _in_namespaces(tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Tools as this API writes them: those of a namespace inside it, and none that the conversation holds."""
+    """Return tools as this API writes them: nested in their namespace, and without those in the conversation."""
     written: list[dict[str, Any]] = []
     namespaces: dict[str, dict[str, Any]] = {}
     for tool in tools:
@@ -153,7 +153,7 @@ def namespace_of(tool: Tool) -> str | None:
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
-    # The key is required here, and its default is not the same everywhere: always say it.
+    # The key is required here, and its default differs between servers: it is always written.
     return {"type": "function", **encode_function(tool), "strict": tool.strict is True}
 
 
@@ -167,7 +167,7 @@ def _input(messages: Sequence[Message], offset: int, out: Encoding) -> str | lis
 
 
 def _items(message: Message, path: str, out: Encoding) -> list[dict[str, Any]]:
-    """The items of one turn: the content in one, and one for every call, result and reasoning, in order."""
+    """Return the items of one turn: the content in one, and one for every call, result and reasoning, in order."""
     items: list[dict[str, Any]] = []
     content_parts: list[Part] = []
     fields: dict[str, Any] = {}
@@ -185,7 +185,7 @@ def _items(message: Message, path: str, out: Encoding) -> list[dict[str, Any]]:
     for part in message.parts:
         item = _item(part, path, out)
         if item is None:
-            part, of_message = _apart(part)
+            part, of_message = _split_fields(part)
             if of_message != fields:
                 flush()
                 fields = of_message
@@ -195,22 +195,22 @@ def _items(message: Message, path: str, out: Encoding) -> list[dict[str, Any]]:
             items.extend(item)
     flush()
     if message.extra and not any("role" in item for item in items):
-        out.drop(message.extra, path)  # nothing was said that they could go with
+        out.drop(message.extra, path)  # there is no content that they could accompany
     return items
 
 
-def _apart(part: Part) -> tuple[Part, dict[str, Any]]:
-    """A part of the message's content, and the fields of the message."""
+def _split_fields(part: Part) -> tuple[Part, dict[str, Any]]:
+    """Return a part of the message's content, and the fields of the message."""
     own = part.extra.get(NAME, {}) if isinstance(part, Text) else {}
     if not isinstance(part, Text) or MESSAGE not in own:
         return part, {}
-    # Messages with an id of their own have their parts in a list, with what was noted to each.
+    # Messages with an id have their parts in a list, each with its own notes.
     part_fields = {"annotations": [], **{key: value for key, value in own.items() if key != MESSAGE}}
     return Text(part.text, {**part.extra, NAME: part_fields}), own[MESSAGE]
 
 
 def _item(part: Part, path: str, out: Encoding) -> list[dict[str, Any]] | None:
-    """Return the items of a part, or None when it belongs to the message's content."""
+    """Return the items of a part, or None if it belongs to the message's content."""
     if isinstance(part, ToolCall):
         call = {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": part.arguments}
         return [out.carry(call, part.extra, path)]

@@ -39,7 +39,7 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
     data = Fields(read_body(body))
     tools = tuple([each for tool in data.objects("tools") for each in _tools(tool)])
     tools = (*tools, *_loaded_tools(data.data.get("input"), {tool.name for tool in tools}))
-    choice, tools, unread = read_choice(_by_inner_names(data.get("tool_choice"), tools), tools)
+    choice, tools, unread = read_choice(_with_namespace_tools(data.get("tool_choice"), tools), tools)
     shaping = data.optional("text")
     thinking = data.optional("reasoning")
     streaming = data.optional("stream_options")
@@ -61,7 +61,7 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
         reasoning=reasoning or None,
         metadata=data.mapping("metadata"),
         logprobs=_logprobs(data),
-        # Last, when all else has been read.
+        # After all other fields have been read.
         extra=_unread(data, unread, {"text": shaping, "reasoning": thinking, "stream_options": streaming}, text_format),
         extra_for=NAME,
     )
@@ -70,7 +70,7 @@ def decode_request(body: bytes | Mapping[str, Any], _path: str) -> ServedRequest
 
 
 def _logprobs(data: Fields) -> int | None:
-    """How many alternatives of each token are wanted: asked for by `include`, or by naming a number of them."""
+    """Return how many alternatives of each token are requested, by `include` or by a number of them."""
     included = data.data.get("include")
     count = data.whole("top_logprobs")
     if not isinstance(included, list) or INCLUDED not in included:
@@ -91,7 +91,7 @@ def _unread(data: Fields, choice: dict[str, Any], objects: dict[str, Fields], sh
 
 
 def _format(fields: Fields) -> tuple[ResponseFormat | None, bool]:
-    """The shape that is wanted, and whether any JSON object is."""
+    """Return the requested shape, and whether any JSON object is requested."""
     kind = fields.get("type", "text")
     if kind in ("text", "json_object"):
         return None, kind == "json_object"
@@ -102,12 +102,12 @@ def _format(fields: Fields) -> tuple[ResponseFormat | None, bool]:
 
 
 def _tools(tool: Fields) -> list[Tool]:
-    """A tool, or those of a namespace, each with the namespace it is in: other vendors have tools only."""
+    """Return a tool, or those of a namespace, each with its namespace: other vendors have only tools."""
     if tool.data.get("type") != NAMESPACE:
         return [_tool(tool)]
     namespace = {key: value for key, value in tool.data.items() if key not in ("type", "tools")}
     tool.text("name")
-    return [_marked(_tool(each), NAMESPACE, namespace) for each in tool.objects("tools")]
+    return [_with_extra(_tool(each), NAMESPACE, namespace) for each in tool.objects("tools")]
 
 
 def _tool(tool: Fields) -> Tool:
@@ -117,12 +117,12 @@ def _tool(tool: Fields) -> Tool:
     return read_function(tool, NAME, tool.rest)
 
 
-def _marked(tool: Tool, name: str, value: Any) -> Tool:
+def _with_extra(tool: Tool, name: str, value: Any) -> Tool:
     return replace(tool, extra={**tool.extra, NAME: {**tool.extra.get(NAME, {}), name: value}})
 
 
 def _loaded_tools(items: Any, names: Collection[str]) -> Iterator[Tool]:
-    """The tools that a search before has loaded into the conversation, but those with these names."""
+    """Yield the tools that an earlier search has loaded into the conversation, except those with these names."""
     for item in items if isinstance(items, list) else ():
         if not isinstance(item, dict) or item.get("type") != LOADING_ITEM:
             continue
@@ -130,11 +130,11 @@ def _loaded_tools(items: Any, names: Collection[str]) -> Iterator[Tool]:
             for tool in _tools(fields):
                 if tool.name not in names:
                     names = {*names, tool.name}
-                    yield _marked(tool, LOADED, True)
+                    yield _with_extra(tool, LOADED, True)
 
 
-def _by_inner_names(choice: Any, tools: Sequence[Tool]) -> Any:
-    """A choice among tools that names those of a namespace instead of the namespace."""
+def _with_namespace_tools(choice: Any, tools: Sequence[Tool]) -> Any:
+    """Return a choice among tools with the tools of a namespace in place of the namespace."""
     if (
         not isinstance(choice, dict)
         or choice.get("type") != "allowed_tools"
@@ -152,7 +152,7 @@ def _by_inner_names(choice: Any, tools: Sequence[Tool]) -> Any:
 
 
 def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:
-    """Read the conversation of a request alone, from its fields."""
+    """Read only the conversation of a request, from its fields."""
     return _messages(Fields(fields))
 
 
@@ -166,25 +166,25 @@ def _messages(data: Fields) -> tuple[Message, ...]:
     for item in data.objects("input"):
         message = _item(item)
         last = messages[-1] if messages else None
-        if last is not None and _joins(last, message):
+        if last is not None and _continues_turn(last, message):
             messages[-1] = last.replace(parts=(*last.parts, *message.parts), extra=last.extra or message.extra)
         else:
             messages.append(message)
     return tuple(messages)
 
 
-def _joins(last: Message, message: Message) -> bool:
-    """Whether an item continues with the turn before: a turn is spread over several items here."""
+def _continues_turn(last: Message, message: Message) -> bool:
+    """Whether an item continues the previous turn: in this API a turn has several items."""
     if last.role != message.role:
         return False
     if last.extra or message.extra:
-        # The fields of a message are those of what is said, and go back with it: it is the only one in the turn.
-        return last.role == "assistant" and not (_says(last) and _says(message))
+        # The fields of a message belong to its text, and are returned with it: it is the only text in the turn.
+        return last.role == "assistant" and not (_has_content(last) and _has_content(message))
     only_text = all(isinstance(part, Text) for part in (*message.parts, *last.parts))
     return last.role == "tool" or (last.role == "assistant" and not only_text)
 
 
-def _says(message: Message) -> bool:
+def _has_content(message: Message) -> bool:
     return bool(message.extra) or any(isinstance(part, (Text, Media)) for part in message.parts)
 
 
@@ -251,6 +251,6 @@ def _part(part: Fields) -> Part:
             media = media_from_url(part.text("file_data"), "file", name)
     else:
         return Opaque(NAME, part.data)
-    if part.data.get("detail") == "auto":  # what it is anyway
+    if part.data.get("detail") == "auto":  # its default anyway
         part.get("detail")
     return replace(media, extra=tagged(NAME, part.rest()))

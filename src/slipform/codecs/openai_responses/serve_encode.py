@@ -38,40 +38,40 @@ _REASONS: dict[FinishReason, str] = {"length": "max_output_tokens", "content_fil
 
 
 def text_part(text: str) -> dict[str, Any]:
-    """A piece of text in a message."""
+    """Return a piece of text in a message."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def refusal_part(text: str) -> dict[str, Any]:
-    """A refusal in a message."""
+    """Return a refusal in a message."""
     return {"type": "refusal", "refusal": text}
 
 
 def message_item(identity: str, content: list[dict[str, Any]], status: str = "completed") -> dict[str, Any]:
-    """A message of the assistant's."""
+    """Return a message of the assistant."""
     return {"id": identity, "type": "message", "role": "assistant", "status": status, "content": content}
 
 
 def reasoning_item(identity: str, text: str) -> dict[str, Any]:
-    """Thinking, as a summary."""
+    """Return reasoning, as a summary."""
     return {"id": identity, "type": "reasoning", "summary": [{"type": "summary_text", "text": text}] if text else []}
 
 
 def call_item(identity: str, call_id: str, name: str, arguments: str, status: str = "completed") -> dict[str, Any]:
-    """A function call."""
+    """Return a function call."""
     item = {"id": identity, "type": "function_call", "call_id": call_id, "name": name}
     return {**item, "arguments": arguments, "status": status}
 
 
 UNIQUE_CALL_IDS = "unique_call_ids"
-"""The option of a served request under which its answer finds how to make the ids of its calls unique."""
+"""The option of a served request that makes the ids of its answer's calls unique."""
 
 
 @dataclass(frozen=True, slots=True)
 class UniqueCallIds:
-    """Gives calls other ids where the conversation has theirs already: many servers count them anew in each answer.
+    """Replaces ids of calls that the conversation already contains: many servers number them anew in each answer.
 
-    >>> UniqueCallIds(frozenset({"call_0"}), "x").of_call("call_0")
+    >>> UniqueCallIds(frozenset({"call_0"}), "x").unique_id("call_0")
     'call_slipform_x_b0378962'
     """
 
@@ -80,12 +80,12 @@ class UniqueCallIds:
 
     @classmethod
     def of(cls, items: Any) -> UniqueCallIds | None:
-        """Return what keeps the ids of further calls apart from those in these items; None where there are none."""
+        """Return an instance that avoids the ids in these items; None if they contain no calls."""
         ids = [item.get("call_id") for item in items if isinstance(item, dict)] if isinstance(items, list) else []
         taken = frozenset([each for each in ids if isinstance(each, str)])
         return cls(taken, os.urandom(12).hex()) if taken else None
 
-    def of_call(self, identity: str) -> str:
+    def unique_id(self, identity: str) -> str:
         """Return the id of a call: its own, unless it is taken."""
         if identity in self.taken:
             return f"call{OWN_ID}{self.stem}_{crc32(identity.encode()):08x}"
@@ -94,18 +94,18 @@ class UniqueCallIds:
 
 def _call_id(identity: str, served: ServedRequest) -> str:
     unique_ids = served.options.get(UNIQUE_CALL_IDS)
-    return identity if unique_ids is None else unique_ids.of_call(identity)
+    return identity if unique_ids is None else unique_ids.unique_id(identity)
 
 
 def _namespace(name: str | None, served: ServedRequest) -> dict[str, Any]:
-    """The namespace of a called tool, which another API's vendor does not say."""
+    """Return the namespace of a called tool, which another API's vendor does not report."""
     names = (namespace_of(tool) for tool in served.request.tools if tool.name == name)
     namespace = next((each for each in names if each is not None), None)
     return {} if namespace is None else {NAMESPACE: namespace}
 
 
 def item_id(kind: str, response: str) -> str:
-    """Return the id of an item of this kind in a response; reasoning must be known as not OpenAI's.
+    """Return the id of an item of this kind in a response; that of reasoning shows that it is not OpenAI's.
 
     >>> item_id("fc", "resp_slipform_1"), item_id("msg", "resp_1"), item_id("rs", "resp_1")
     ('fc_slipform_1', 'msg_resp_1', 'rs_slipform_resp_1')
@@ -118,7 +118,7 @@ def item_id(kind: str, response: str) -> str:
 
 
 def own_fields(extra: Mapping[str, Any], served: ServedRequest) -> dict[str, Any]:
-    """Return what this API's own vendor said about a part, without ids where slipform stores the answer."""
+    """Return the fields of a part from this API's own vendor, without ids if slipform stores the answer."""
     fields = dict(extra.get(NAME, {}))
     if "response_id" not in served.options:
         return fields
@@ -129,7 +129,7 @@ def own_fields(extra: Mapping[str, Any], served: ServedRequest) -> dict[str, Any
 
 
 def encode_usage(usage: Usage, envelope: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Usage as Responses counts it, or nothing when nothing is known."""
+    """Return usage as Responses counts it, or None if it is unknown."""
     if usage == Usage():
         return None
     input_ = usage.input or 0
@@ -157,9 +157,9 @@ def response_object(
     usage: Usage,
     envelope: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The response; without a finish reason it is still in progress.
+    """Return the response; without a finish reason it is still in progress.
 
-    It repeats the request as the client wrote it. What a vendor of this API says beside stays (`envelope`).
+    It repeats the request as the client wrote it. The vendor's further fields are kept (`envelope`).
     """
     request = served.request
     echo = served.options.get(ECHO, {})
@@ -199,13 +199,13 @@ def response_object(
 
 
 def _vendor_fields(served: ServedRequest, envelope: Mapping[str, Any]) -> dict[str, Any]:
-    """What the vendor says of the response, but for what slipform itself stores."""
+    """Return the vendor's fields of the response, except for those that slipform stores itself."""
     own = {"instructions", "store"} if "response_id" in served.options else {"instructions"}
     return {key: value for key, value in envelope.items() if key not in own}
 
 
 def _instructions(request: ModelRequest, envelope: Mapping[str, Any]) -> str | None:
-    """The instructions, where the vendor repeats them as the client wrote them."""
+    """Return the instructions, if the vendor repeats them as the client wrote them."""
     instructions = envelope.get("instructions")
     first = request.messages[0] if request.messages else None
     if first is not None and first.role == "system" and first.text == instructions:
@@ -224,7 +224,7 @@ def _format(served: ServedRequest) -> dict[str, Any]:
 class ResponsesStreamEncoder:
     """Writes the events of one streamed answer: every item is announced before its pieces and closed once.
 
-    A thought, a message and a call are an item each; a call from the moment its name is known.
+    Reasoning, a message and a call are an item each; a call begins once its name is known.
     """
 
     def __init__(self, served: ServedRequest, stamp: Stamp) -> None:
@@ -234,27 +234,27 @@ class ResponsesStreamEncoder:
         self._own_id: str | None = served.options.get("response_id")
         self._id = self._own_id or f"resp_{stamp.new_id()}"
         self._answer_id: str | None = self._id
-        """From which the ids of calls are made that came without one."""
+        """The base of generated ids for calls without one."""
         self._model: str | None = None
         self._is_started = False
         self._sequence = 0
         self._items: list[dict[str, Any]] = []
         self._growing: list[_Growing] = []
-        """The thoughts, texts and refusals among them, in order."""
+        """The reasoning, texts and refusals among them, in order."""
         self._calls = CallTable()
         self._at: dict[int, int] = {}
         self._finished_items: set[int] = set()
-        """The items that are closed."""
+        """The closed items."""
         self._finish: FinishReason = "stop"
         self._refused = False
         self._usage = Usage()
         self._envelope: dict[str, Any] = {}
         self._message_fields: dict[str, Any] = {}
-        """What the vendor says of the message that the chunk begins."""
+        """The vendor's fields of the message that the chunk begins."""
         self._logprobs: list[Any] = []
 
     def feed(self, chunk: CompletionChunk) -> bytes:
-        """The bytes for one chunk."""
+        """Return the bytes for one chunk."""
         if chunk.choice != 0:
             return b""
         if chunk.usage is not None:
@@ -283,11 +283,11 @@ class ResponsesStreamEncoder:
         return b"".join(out)
 
     def feed_text(self, text: str, call: int = -1) -> bytes:
-        """The bytes for one piece of text, or of the arguments of a call."""
+        """Return the bytes for one piece of text, or of the arguments of a call."""
         return self.feed(plain_chunks((text,), call)[0])
 
     def finish(self) -> bytes:
-        """The ends of all items and of the response."""
+        """Return the ends of all items and of the response."""
         out = [self._begin(CompletionChunk())]
         if not self._items:
             out += self._grow("output_text", "")
@@ -303,12 +303,12 @@ class ResponsesStreamEncoder:
         return b"".join(out)
 
     def fail(self, error: SlipformError) -> bytes:
-        """An error after the stream has begun; flat, as this API writes it."""
+        """Return an error event for a stream that has begun; its fields are not nested, as this API requires."""
         body = openai_error(error)
         return self._event("error", {**{key: body["error"].get(key) for key in ("code", "message", "param")}, **body})
 
     def keep_alive(self) -> bytes:
-        """A comment."""
+        """Return a comment."""
         return b": keep-alive\n\n"
 
     def _response(self, finish: FinishReason | None) -> dict[str, Any]:
@@ -337,8 +337,8 @@ class ResponsesStreamEncoder:
     def _add(self, item: dict[str, Any], done: dict[str, Any]) -> tuple[int, bytes]:
         """Close the open items and announce the next one; return its index and the events.
 
-        `item` is the item as it is announced, without content. `done` is the same item in the finished response; the
-        caller fills it in while its pieces arrive.
+        `item` is the item as announced, without content. `done` is the same item in the finished response; the caller
+        fills it in while its pieces arrive.
         """
         events: list[bytes] = []
         for part in self._growing:
@@ -354,11 +354,11 @@ class ResponsesStreamEncoder:
         return self._end_item(part.at)
 
     def _open(self, kind: str) -> _Growing | None:
-        """The part of this kind that may still grow."""
+        """Return the part of this kind that may still grow."""
         return next((each for each in reversed(self._growing) if each.kind == kind and not each.closed), None)
 
     def _identity(self, prefix: str) -> str:
-        """An id for the next item of this kind."""
+        """Return an id for the next item of this kind."""
         count = sum(str(item["id"]).startswith(prefix) for item in self._items)
         identity = item_id(prefix, self._id)
         return f"{identity}_{count}" if count else identity
@@ -379,7 +379,7 @@ class ResponsesStreamEncoder:
         return [*out, self._event(f"response.{_EVENTS[kind]}.delta", fields)]
 
     def _message_id(self, chunk: CompletionChunk) -> str:
-        """The id of the message that a chunk begins, where its vendor has one and stores it; else empty."""
+        """Return the id of the message that a chunk begins, if its vendor has one and stores it; else empty."""
         identity = ""
         if chunk.extra and not self._own_id:
             identity = str(chunk.extra.get(NAME, {}).get(ITEM_ID) or "")
@@ -389,7 +389,7 @@ class ResponsesStreamEncoder:
 
     @property
     def message_ids(self) -> list[str]:
-        """The ids of the messages so far."""
+        """Return the ids of the messages so far."""
         return [item["id"] for item in self._items if item["type"] == "message"]
 
     def _start_reasoning(self, part: _Growing, identity: str) -> list[bytes]:
@@ -399,7 +399,7 @@ class ResponsesStreamEncoder:
         return [event, self._event("response.reasoning_summary_part.added", fields)]
 
     def _start_message(self, part: _Growing, identity: str) -> list[bytes]:
-        """Announce this part of a message, and the message if there is none to add it to."""
+        """Announce this part of a message, and the message if none is open to add it to."""
         out: list[bytes] = []
         beside = self._open("refusal" if part.kind == "output_text" else "output_text")
         if beside is not None:
@@ -416,11 +416,11 @@ class ResponsesStreamEncoder:
         return [*out, self._event("response.content_part.added", fields)]
 
     def _part(self, part: Part) -> list[bytes]:
-        """A part that comes whole, or ends one that has grown."""
+        """Write a part that arrives whole, or ends one that has grown."""
         if isinstance(part, Text):
             return self._end_text(part)
         if isinstance(part, Opaque):
-            # Comments on the way to an answer of a shape are kept apart from it: clients join all texts.
+            # Commentary before an answer of a requested shape is kept separate from it: clients join all texts.
             is_item = part.vendor == NAME and part.data.get("type") != "message"
             return self._whole(part.data) if is_item else []
         if not isinstance(part, Reasoning):
@@ -434,7 +434,7 @@ class ResponsesStreamEncoder:
         if own is not None and is_own:
             thought.own = dict(own)
         ended = self._end_item(thought.at)
-        # Encrypted under another id than its words were announced under: it is only valid under its own.
+        # The encrypted reasoning is only valid under its own id, which differs from the announced one.
         if own and not is_own and own.get("encrypted_content"):
             return [*ended, *self._whole(own)]
         return ended
@@ -485,7 +485,7 @@ class ResponsesStreamEncoder:
         item = {**call_item(identity, call_id, call.name or "", ""), **_namespace(call.name, self._served), **own}
         index, announcement = self._add({**item, "status": "in_progress"}, item)
         self._at[call.position] = index
-        buffered = "".join(call.pieces)  # what arrived before the call was announced
+        buffered = "".join(call.pieces)  # the pieces that arrived before the call was announced
         if not buffered:
             return [announcement]
         delta = {**self._where(index), "delta": buffered}
@@ -506,6 +506,7 @@ class ResponsesStreamEncoder:
         return [*out, self._event("response.output_item.done", {"output_index": at, "item": self._items[at]})]
 
     def _end_thought(self, thought: _Growing) -> list[bytes]:
+        """Close the reasoning item."""
         text = "".join(thought.pieces)
         part = {"type": "summary_text", "text": text}
         where = {**self._where(thought.at), "summary_index": 0}
@@ -548,14 +549,14 @@ _EVENTS = {"reasoning": "reasoning_summary_text", "output_text": "output_text", 
 
 
 def _item_id(chunk: CompletionChunk) -> str:
-    """The id of the reasoning item that a chunk begins, where its vendor has one."""
+    """Return the id of the reasoning item that a chunk begins, if its vendor has one."""
     item_id = chunk.extra.get(NAME, {}).get(ITEM_ID)
     own = (part.opaque.get(NAME, {}) for part in chunk.parts if isinstance(part, Reasoning))
     return item_id or next((each["id"] for each in own if each.get("id")), "")
 
 
 class _Growing:
-    """Reasoning, or a part of a message, that is growing: its place and its text."""
+    """Reasoning, or a part of a message, that is growing: its position and its text."""
 
     __slots__ = ("annotations", "at", "closed", "index", "kind", "own", "pieces", "place")
 
@@ -571,7 +572,7 @@ class _Growing:
 
 
 def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) -> dict[str, Any]:
-    """The body of a whole answer."""
+    """Return the body of a whole answer."""
     identity = served.options.get("response_id") or response.id or f"resp_{stamp.new_id()}"
     output = _output(response, identity, served)
     _mark_incomplete(output, response.finish)
@@ -588,7 +589,7 @@ def encode_answer(response: ModelResponse, served: ServedRequest, stamp: Stamp) 
 
 
 def _mark_incomplete(output: list[dict[str, Any]], finish: FinishReason) -> None:
-    """Set the status of the item that was being written when the answer was cut off."""
+    """Set the status of the item that was incomplete when the answer was cut off."""
     if finish in _REASONS and output and "status" in output[-1]:
         output[-1]["status"] = "incomplete"
 
@@ -600,7 +601,7 @@ def _output(response: ModelResponse, identity: str, served: ServedRequest) -> li
     for part in response.message.parts:
         if isinstance(part, Text):
             _add_text(output, part, item_id("msg", identity), logprobs, own_fields(part.extra, served))
-            logprobs = []  # of all texts together: they are one in almost every answer
+            logprobs = []  # of all texts together: nearly every answer has only one
         elif isinstance(part, ToolCall):
             call_id = _call_id(part.id, served)
             item = call_item(f"{item_id('fc', identity)}_{len(output)}", call_id, part.name, part.arguments)
@@ -623,7 +624,7 @@ def _output(response: ModelResponse, identity: str, served: ServedRequest) -> li
 def _add_text(
     output: list[dict[str, Any]], part: Text, identity: str, logprobs: list[Any], own: dict[str, Any]
 ) -> None:
-    """A text goes into the message that it came in."""
+    """Add a text to the message it belongs to."""
     fields = {"id": identity, **own.pop(MESSAGE, {})}
     own_ids = (fields["id"], f"{fields['id']}_{len(output) - 1}")
     if not output or output[-1]["type"] != "message" or output[-1]["id"] not in own_ids:

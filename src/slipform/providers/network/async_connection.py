@@ -19,18 +19,18 @@ from slipform.providers.network.transport import Deadlines, Limit, Phase, Protoc
 _READ_AHEAD = 1 << 16
 """Bytes received but not yet read, at which reading from the socket pauses."""
 _TLS_RECORD = 1 << 14
-"""The most decrypted bytes that a TLS layer may hold beside what it reports."""
+"""The most decrypted bytes that a TLS layer may hold in addition to those it reports."""
 _TIMER_SLACK = 0.005
 _READ_BUFFERS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview]] = WeakKeyDictionary()
-"""One for all connections of a loop, which reads into it and has it parsed before it reads from another of them."""
+"""One buffer for all connections of a loop: each read is parsed before the next read begins."""
 
 
 class ClientConnection(asyncio.BufferedProtocol):
     """One connection to a server, opened by `client.connect`, for one exchange at a time.
 
     Buffered, so that one read takes 64 KB at most: uvloop would read 256 KB, and a caller who does not read the
-    response would cost a megabyte. Under TLS a buffer that cannot hold all that is decrypted would lose the rest when
-    the server closes: both event loops then drop what they have not delivered.
+    response would cost a megabyte. Under TLS, a buffer too small for all decrypted bytes would lose the rest when the
+    server closes: both event loops then drop what they have not delivered.
     """
 
     __slots__ = (
@@ -42,14 +42,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.origin = origin
         self.reader = reader
         self.stream: ResponseStream | None = None
-        """The exchange that waits for a response; None when idle."""
+        """The exchange that waits for a response; None if idle."""
         self.is_sending = False
-        """Whether part of the request has not been written to the socket."""
+        """Whether part of the request has not been written to the socket yet."""
         self.loop = loop
         self._transport: asyncio.Transport | None = None
         self._is_lost = False
         self._drained: asyncio.Future[None] | None = None
-        """What a writer waits for while the server takes no more."""
+        """A writer waits for this future while the server accepts no more data."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._buffer = _READ_BUFFERS.setdefault(loop, memoryview(bytearray(_READ_AHEAD)))
@@ -58,8 +58,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_tls = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport; called again, by `connect`, for that of TLS in a tunnel."""
-        self._transport = stream = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
+        """Store the transport; `connect` calls this again for the TLS transport inside a tunnel."""
+        self._transport = stream = cast("asyncio.Transport", transport)  # uvloop's transports are not subclasses
         # So low that `pause_writing` reports any unsent byte. (With 0, asyncio's TLS would pause for ever.)
         stream.set_write_buffer_limits(high=1, low=0)
         self._is_tls = stream.get_extra_info("ssl_object") is not None
@@ -86,7 +86,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             stream.on_data(nbytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handle the end of the connection, which for some responses is their end."""
+        """Handle the end of the connection, which also ends responses without a length."""
         self._is_lost = True
         self._wake_writer()
         self._stop_timer()
@@ -104,11 +104,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             stream.on_data(0)
 
     def pause_writing(self) -> None:
-        """Note that bytes wait to be sent."""
+        """Remember that bytes wait to be sent."""
         self.is_sending = True
 
     def resume_writing(self) -> None:
-        """Note that all bytes are sent."""
+        """Remember that all bytes are sent."""
         self.is_sending = False
         self._wake_writer()
 
@@ -143,9 +143,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def check_time_within(self, seconds: float | None) -> None:
-        """Call the stream's `check_time` within so many seconds.
+        """Call the stream's `check_time` within this many seconds.
 
-        The timer outlives a response, since nearly always the next one ends before it, too: setting one for each
+        The timer outlives a response, because the next response usually ends before it, too: setting one for each
         response would cost more than most of the work for it.
         """
         if seconds is None:
@@ -203,7 +203,7 @@ class ResponseStream:
         self._deadlines = deadlines
         self._max_bytes = max_bytes
         self._limit: Limit = "first_byte"
-        """The time limit that is running."""
+        """The time limit in effect."""
         self._open = True
         """Whether there is more to read."""
         self._push: Push | None = None
@@ -214,9 +214,9 @@ class ResponseStream:
         self._error: Exception | None = None
 
     async def send(self, data: bytes, *, reused: bool, upload: Upload | None = None) -> bool:
-        """Send the request and wait for the head of its response; raises `TransportFault`, and what an upload raises.
+        """Send the request and wait for the head of its response; raises `TransportFault` and errors of an upload.
 
-        Returns False when a reused connection turns out to be stale (see `is_stale`): the request may be sent again.
+        Returns False if a reused connection turns out to be stale (see `is_stale`): the request may be sent again.
         """
         connection = self._connection
         reader = self._reader
@@ -244,7 +244,7 @@ class ResponseStream:
         return True
 
     async def _send_upload(self, upload: Upload) -> None:
-        """Send the pieces one by one; a server that answers before the end gets no more of them."""
+        """Send the pieces one by one, until the server answers."""
         connection = self._connection
         reader = self._reader
         is_chunked = upload.length is None
@@ -267,7 +267,7 @@ class ResponseStream:
             return b""
         try:
             if self._reader.has_backlog:
-                await asyncio.sleep(0)  # decompression goes by slices, with other tasks in between
+                await asyncio.sleep(0)  # decompression proceeds in slices, with other tasks in between
             while (data := self._reader.take()) is None:
                 await self._next_data()
         except (OSError, ProtocolError) as error:
@@ -280,9 +280,9 @@ class ResponseStream:
         return data
 
     def take_whole(self) -> bytes | None:
-        """Return the whole body where it arrived together with its head, as small ones do; else None: use `read`.
+        """Return the whole body if it arrived together with its head, as small ones do; else None: use `read`.
 
-        Raises as `read` does.
+        Raises like `read`.
         """
         if not self._open:
             return None
@@ -296,9 +296,9 @@ class ResponseStream:
         return data
 
     async def on_body(self, push: Push) -> None:
-        """Call `push` with what arrives, inside data_received, until it returns False; raises as `read` does.
+        """Call `push` with arriving bytes, inside data_received, until it returns False; raises like `read`.
 
-        To wake a task for every chunk of a long stream would cost more than most of the work on it.
+        Waking a task for every chunk of a long stream would cost more than most of the work on it.
         """
         try:
             if self._deliver(push):
@@ -321,7 +321,7 @@ class ResponseStream:
     # Called by the connection, from callbacks of the event loop.
 
     def on_data(self, size: int) -> None:
-        """Handle so many bytes that the reader was fed, 0 at the end of the connection."""
+        """Handle this many bytes that the reader was fed, 0 at the end of the connection."""
         if self._push is not None:
             self._waiting_since = self._loop.time()
             try:
@@ -344,12 +344,12 @@ class ResponseStream:
     def fail(self, error: Exception) -> None:
         """Raise this in the task that waits for the response, now or at its next wait."""
         self._error = error
-        self._push = None  # what arrives before that task runs must not reach a reader that has failed
+        self._push = None  # bytes that arrive before that task runs must not reach a reader that has failed
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(error)
 
     def check_time(self) -> None:
-        """Fail with a timeout if a limit has run out, else set the timer again."""
+        """Fail with a timeout if a limit has expired, else set the timer again."""
         if self._waiter is None or self._waiter.done():
             return  # the next wait sets the timer
         try:
@@ -359,7 +359,7 @@ class ResponseStream:
             self.fail(error)
 
     def _next_data(self) -> asyncio.Future[None]:
-        """Return what is done when something has arrived that was not pushed."""
+        """Return a future that is done when unpushed data has arrived."""
         if self._error is not None:
             raise self._error
         self._unread = 0
@@ -371,7 +371,7 @@ class ResponseStream:
         return waiter
 
     def _deliver(self, push: Push) -> bool:
-        """Push the bytes of the body received so far; return whether more is wanted, and may come."""
+        """Push the bytes of the body received so far; return whether more are wanted and may arrive."""
         reader = self._reader
         while (data := reader.take() if self._open else b"") is not None:
             if reader.done or not data or self._limit == "first_byte":
@@ -380,7 +380,7 @@ class ResponseStream:
                 return False
             if reader.is_drained:
                 break
-            if reader.has_backlog:  # decompression goes by slices, with other tasks in between
+            if reader.has_backlog:  # decompression proceeds in slices, with other tasks in between
                 self._pause()
                 self._loop.call_soon(self.on_data, 0)
                 return True

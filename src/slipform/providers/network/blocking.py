@@ -1,7 +1,7 @@
 """Send requests from threads: the blocking twin of `client`.
 
 Encoder, parser, limits and connection rules are the same; only the waiting differs. Sockets never block by themselves:
-a socket's own timeout counts for each system call, not for the whole wait.
+a socket's own timeout applies to each system call, not to the whole wait.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class ByteChannel(Protocol):
         """Send all of it."""
 
     def receive(self, deadline: float | None) -> bytes:
-        """Return what arrives next; empty when the other side has closed."""
+        """Return the next bytes; empty when the other side has closed."""
         ...
 
     def is_quiet(self) -> bool:
@@ -193,7 +193,7 @@ class ByteChannel(Protocol):
 
 
 class _QuietSocket(socket.socket):
-    """A socket that closes without Python's warning when its transport is dropped unclosed."""
+    """A socket without Python's warning when its transport is dropped unclosed."""
 
     __slots__ = ()
 
@@ -221,7 +221,7 @@ class SocketChannel:
                 self._wait(deadline, writing=True)
 
     def receive(self, deadline: float | None) -> bytes:
-        """Return what arrives next; empty when the other side has closed."""
+        """Return the next bytes; empty when the other side has closed."""
         while True:
             self._wait(deadline)
             try:
@@ -247,7 +247,7 @@ class SocketChannel:
 
 
 def _poller(sock: socket.socket, *, writing: bool) -> Callable[[float | None], Any]:
-    """Return a function that waits so many seconds for a socket, and returns something true when it is ready."""
+    """Return a function that waits this many seconds for a socket, and returns a truthy value if it is ready."""
     if not _HAS_POLL:  # Windows
         read_sockets, write_sockets = ([], [sock]) if writing else ([sock], [])
         return lambda seconds: any(select.select(read_sockets, write_sockets, [], seconds))
@@ -285,7 +285,7 @@ class TlsChannel:
         self._flush(deadline)
 
     def receive(self, deadline: float | None) -> bytes:
-        """Return what arrives next; empty when the other side has closed."""
+        """Return the next bytes; empty when the other side has closed."""
         while True:
             try:
                 return self._tls.read(_RECEIVE_BYTES)
@@ -337,7 +337,7 @@ def connect(origin: Origin, tls: TlsContext, deadline: float | None, max_answer_
 def _connect_socket(infos: list[AddressInfo], deadline: float | None) -> socket.socket:
     """Return a socket connected to the first address that answers.
 
-    The next address is tried when the one before has failed, or in parallel when it takes long (RFC 8305).
+    The next address is tried when the previous one has failed, or in parallel when it takes long (RFC 8305).
     """
     untried = deque(infos)
     pending: dict[int, socket.socket] = {}
@@ -348,7 +348,7 @@ def _connect_socket(infos: list[AddressInfo], deadline: float | None) -> socket.
                 if untried:
                     try:
                         sock = _begin_connect(untried.popleft())
-                    except OSError as error:  # the address family is not available, or has no route
+                    except OSError as error:  # the address family is unavailable, or has no route
                         failure = error
                         continue
                     pending[sock.fileno()] = sock
@@ -382,7 +382,7 @@ def _begin_connect(info: AddressInfo) -> socket.socket:
 
 
 def _select_timeout(deadline: float | None, *, is_last: bool) -> float | None:
-    """Return how long to wait for the addresses being tried; raises `TimeoutError` at the deadline."""
+    """Return how long to wait for the addresses in progress; raises `TimeoutError` at the deadline."""
     remaining = None if deadline is None else deadline - time.monotonic()
     if remaining is not None and remaining <= 0:
         raise TimeoutError

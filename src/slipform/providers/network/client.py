@@ -1,6 +1,6 @@
 """Send requests from event loops and threads: `HttpTransport`, and the connection pool of each event loop.
 
-A connection belongs to the event loop that made it. `async_connection` has what happens on one of them, `blocking` the
+A connection belongs to the event loop that opened it. `async_connection` implements one connection, `blocking` the
 client for threads.
 """
 
@@ -46,15 +46,15 @@ from slipform.providers.network.transport import (
 _SWEEP_SECONDS = 4.0
 _MAX_HEADS = 256
 _MAX_CACHED_HEAD = 4096
-"""Longer heads contain what a caller sent, and are not cached."""
+"""Longer heads contain a caller's data, and are not cached."""
 
 
 class HttpTransport:
-    """Sends requests over HTTP/1.1 connections that it reuses within seconds; one serves all threads and event loops.
+    """Sends requests over HTTP/1.1 connections that are reused within seconds; one serves all threads and event loops.
 
     `tls` replaces the default context (the system's authorities), `proxy` that of the environment (`"none"` for no
-    proxy). A response larger than `max_answer_bytes`, decompressed, is an error. `is_allowed` says of an address that a
-    name was resolved to whether `open_async` may connect to it; any may without it.
+    proxy). A decompressed response larger than `max_answer_bytes` is an error. `is_allowed` decides whether
+    `open_async` may connect to a resolved address; by default it may connect to any.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class HttpTransport:
         self._idle_per_origin = idle_per_origin
         self._origins = Origins(proxy)
         self._heads: dict[tuple[object, ...], tuple[Origin, bytes]] = {}
-        """Origins and encoded heads, without the length, by all that they depend on."""
+        """Origins and encoded heads, without the length, by everything that they depend on."""
         self._blocking = BlockingClient(self._tls, max_answer_bytes, idle_per_origin)
         self._loops: dict[asyncio.AbstractEventLoop, LoopConnections] = {}
         self._lock = threading.Lock()
@@ -88,7 +88,7 @@ class HttpTransport:
         origin, data = self._encode(request)
         deadlines = Deadlines(request.timeouts)
         connections = self._loops.get(asyncio.get_running_loop()) or await self._add_loop()
-        # An upload cannot be sent a second time, so it is not tried on a connection that may be stale.
+        # An upload cannot be resent, so it is not tried on a connection that may be stale.
         idle = connections.idle.take(origin) if request.upload is None else None
         if idle is not None:
             stream = ResponseStream(idle, connections.release, deadlines, request.max_answer_bytes)
@@ -176,7 +176,7 @@ class LoopConnections:
 
     def close_threadsafe(self) -> None:
         """Close idle connections, from any thread."""
-        with contextlib.suppress(RuntimeError):  # no loop runs here
+        with contextlib.suppress(RuntimeError):  # no loop is running here
             if asyncio.get_running_loop() is self.loop:
                 self.idle.close()
                 return
@@ -218,7 +218,7 @@ async def connect(
             inner = await loop.start_tls(transport, connection, tls(), server_hostname=origin.host)
         except TypeError as error:
             connection.close()
-            # Where TLS in TLS fails, asyncio before 3.12 fails in its own clean-up and hides the reason.
+            # If TLS in TLS fails, asyncio before 3.12 fails in its own clean-up and hides the reason.
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise

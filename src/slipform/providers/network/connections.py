@@ -27,7 +27,7 @@ NO_PROXY = "none"
 AddressInfo: TypeAlias = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
 
 TlsContext: TypeAlias = Callable[[], ssl.SSLContext]
-"""Returns the context; called only where there is TLS, since the default one takes a while to build."""
+"""Returns the context; called only for TLS, since the default one takes a while to build."""
 
 
 class Proxy(NamedTuple):
@@ -67,7 +67,7 @@ class Origin(NamedTuple):
 
     @property
     def first_tls_host(self) -> str | None:
-        """The host whose certificate is checked first; None when the connection begins without TLS."""
+        """The host whose certificate is checked first; None if the connection begins without TLS."""
         if self.proxy is not None:
             return self.proxy.host if self.proxy.secure else None
         return self.host if self.secure else None
@@ -95,7 +95,7 @@ class Origins:
         entry = self._cache.get(url)
         if entry is None:
             entry = origin_of(url, self._proxy)
-            if len(url) <= _MAX_CACHED_URL:  # longer ones contain what a caller sent
+            if len(url) <= _MAX_CACHED_URL:  # longer ones contain a caller's data
                 if len(self._cache) >= self._max_entries:
                     self._cache.clear()
                 self._cache[url] = entry
@@ -191,7 +191,7 @@ default_tls = functools.cache(tls_context)
 
 
 def addresses(host: str, port: int, *, numeric: bool = False) -> list[AddressInfo]:
-    """Return the addresses of a host, families alternating, so that a broken one costs only one delay.
+    """Return the addresses of a host with alternating families, so that a broken family costs only one delay.
 
     With `numeric` no name is looked up, so that it cannot block; raises `socket.gaierror` for a name.
     """
@@ -203,7 +203,9 @@ def addresses(host: str, port: int, *, numeric: bool = False) -> list[AddressInf
 
 
 _RECEIVED_BYTES = 256 * 1024
-"""Bytes that the system buffers of an answer that is not read (Linux: twice that); its default is megabytes.
+"""Bytes of an unread response that the system buffers (Linux: twice that); its default is megabytes. A thousand callers
+that do not read would otherwise fill the memory that the system reserves for all connections together, and it would
+drop data for the others.
 
 A thousand callers who do not read would else fill the memory that the system has for all connections together, and it
 would drop what arrives for the others.
@@ -211,7 +213,7 @@ would drop what arrives for the others.
 
 
 def tune(sock: socket.socket) -> None:
-    """Set the options of a socket: send at once, notice a peer that vanished, buffer little, never block."""
+    """Set the options of a socket: send at once, detect a vanished peer, buffer little, never block."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -233,7 +235,7 @@ ConnectionT = TypeVar("ConnectionT", bound=Reusable)
 
 
 class IdleConnections(Generic[ConnectionT]):
-    """Idle connections by origin; the last one used is taken first, so that surplus ones expire."""
+    """Idle connections by origin; the most recently used one is taken first, so that surplus ones expire."""
 
     def __init__(self, per_origin: int = 512, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_origin = per_origin
@@ -258,7 +260,7 @@ class IdleConnections(Generic[ConnectionT]):
             connection.close()
 
     def release(self, origin: Origin, connection: ConnectionT, seconds: float) -> None:
-        """Pool a connection for a request within so many seconds."""
+        """Pool a connection for reuse within this many seconds."""
         surplus = None
         with self._lock:
             if self.closed:

@@ -1,7 +1,7 @@
-"""Decompress a response's body in small steps, and refuse what is cut short, damaged or a decompression bomb.
+"""Decompress a response's body in small steps, and refuse a truncated or damaged one and decompression bombs.
 
 A step reads at most `_INPUT` bytes and returns at most `_OUTPUT`, so that neither the event loop nor memory depends on
-the compression ratio. The three libraries differ in how they report pending output; `_Step` is what they share.
+the compression ratio. The three libraries differ in how they report pending output; `_Step` is their common form.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _INPUT = 1 << 12
 _OUTPUT = 1 << 18
 _MAX_RATIO = 200
 _RATIO_FROM = 1 << 20
-"""Decompressed bytes from which the ratio is checked: a small response may well repeat itself."""
+"""Decompressed bytes from which the ratio is checked: a small response may well be repetitive."""
 _MAX_STREAMS = 1 << 12
-"""Compressed streams in a row: a decompressor costs far more than the dozen bytes of an empty one."""
+"""Consecutive compressed streams: a decompressor costs far more than the dozen bytes of an empty one."""
 
 
 class _Step(NamedTuple):
@@ -64,7 +64,7 @@ class BodyDecoder:
 
     @property
     def has_more(self) -> bool:
-        """Whether `decode` has something to work on."""
+        """Whether `decode` has input to work on."""
         return bool(self._input) or not (self._step.needs_input or self._step.finished)
 
     def feed(self, data: bytes) -> None:
@@ -72,13 +72,13 @@ class BodyDecoder:
         self._input.append(memoryview(data))
 
     def decode(self) -> bytes | None:
-        """Return the next bytes of the body, None when more must be fed first; raises `ProtocolError`."""
+        """Return the next bytes of the body, None if more must be fed first; raises `ProtocolError`."""
         while self.has_more:
             data = self._next_input()
             try:
                 step = self._step = self._decompress(data)
             except Exception as error:
-                # zlib.error, brotli.error and ZstdError have nothing in common but this base.
+                # zlib.error, brotli.error and ZstdError have only this base in common.
                 raise ProtocolError(f"the answer's {self._name} compression is broken: {error}") from error
             if step.finished and step.unused:
                 self._input.appendleft(memoryview(step.unused))

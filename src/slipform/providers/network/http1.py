@@ -1,8 +1,8 @@
 """Encode requests and parse responses of HTTP/1.1, within limits on everything a server sends.
 
 llhttp (through httptools) parses the framing and refuses ambiguity: bare line feeds, repeated or odd content lengths,
-odd chunk sizes, a length beside chunks, control characters in headers. What it accepts and we do not is checked here,
-as are all limits on sizes and numbers: llhttp has none.
+odd chunk sizes, a length beside chunks, control characters in headers. Stricter rules and all limits on sizes and
+numbers are checked here: llhttp has none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RACE_SECONDS = 2.0
 
 
 def encode_head(request: HttpRequest, target: str, host: str, proxy_authorization: str | None = None) -> bytes:
-    r"""Return the head of a request without the length; raises `ProtocolError` for what would break its framing.
+    r"""Return the head of a request without the length; raises `ProtocolError` for text that would break its framing.
 
     >>> encode_head(HttpRequest("http://a/x", {}, b"{}", streamed=True), "/x", "a")
     b'POST /x HTTP/1.1\r\nhost: a\r\naccept-encoding: identity\r\n'
@@ -44,7 +44,7 @@ def encode_head(request: HttpRequest, target: str, host: str, proxy_authorizatio
 
 
 def with_body(head: bytes, request: HttpRequest) -> bytes:
-    """Return the bytes of a request with this head; of one whose body is uploaded, only the head."""
+    """Return the bytes of a request with this head; for an uploaded body, only the head."""
     if request.upload is not None:
         length = request.upload.length
         framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
@@ -89,13 +89,13 @@ class ResponseReader:
         self._max_bytes = max_bytes
         self._body: list[bytes] = []
         self.on_body = self._body.append
-        """Callback of the parser."""
+        """A callback of the parser."""
         self._at_eof = False
         self._parser = HttpResponseParser(self)
         self.begin()
 
     def begin(self, max_bytes: int | None = None) -> None:
-        """Expect a new response, of at most so many bytes in place of the reader's own limit."""
+        """Expect a new response; `max_bytes` replaces the reader's own limit."""
         self._limit = self._max_bytes if max_bytes is None else max_bytes
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -112,7 +112,7 @@ class ResponseReader:
         self._lines: list[tuple[bytes, bytes]] = []
         """Headers or trailers whose block is not complete; `feed` limits how many bytes come without its end."""
         self._bytes_without_body = 0
-        """Bytes of reads that held nothing of a body: the head, trailers, chunk extensions."""
+        """Bytes of reads without any part of a body: the head, trailers, chunk extensions."""
         self._has_surplus = False
         self._keeps_alive = False
         self._until_eof = False
@@ -124,14 +124,14 @@ class ResponseReader:
         return self.done and not self._body and self._decoder is None
 
     def take_whole(self) -> bytes | None:
-        """Return the whole body where it has been received, nothing of it was taken, and it is not compressed."""
+        """Return the whole body if it has been received, none of it was taken, and it is not compressed; else None."""
         if not self.done or self._decoder is not None:
             return None
         return self.take()
 
     @property
     def is_drained(self) -> bool:
-        """Whether `take` has nothing before more is fed."""
+        """Whether `take` needs more input."""
         return not self.done and self._decoder is None
 
     @property
@@ -146,7 +146,7 @@ class ResponseReader:
 
     @property
     def idle_seconds(self) -> float:
-        """How long the connection may be idle before its next use: less than its server waits; 0 where it ends."""
+        """How long the connection may be idle: less than its server waits; 0 if it ends with this response."""
         if not self.done or not self._keeps_alive or self._has_surplus or self._at_eof:
             return 0.0
         header = self.headers.get("keep-alive")
@@ -156,11 +156,11 @@ class ResponseReader:
         return min(float(match[1]) - 1, _MAX_IDLE_SECONDS)
 
     def end_after(self) -> None:
-        """Let the connection end with this response: its request was not sent to the end."""
+        """End the connection with this response: its request was not sent to the end."""
         self._at_eof = True
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Parse what arrived; raises `ProtocolError` for what is malformed or over a limit."""
+        """Parse received bytes; raises `ProtocolError` if they are malformed or exceed a limit."""
         self.started = True
         pieces_before = len(self._body)
         try:
@@ -186,7 +186,7 @@ class ResponseReader:
             raise ProtocolError(f"the server closed the connection {when}", "broken")
 
     def take(self) -> bytes | None:
-        """Return the bytes of the body received so far; empty at the body's end, None when more must be fed first."""
+        """Return the bytes of the body received so far; empty at the body's end, None if more must be fed first."""
         body = self._body
         if self._decoder is not None:
             return self._take_decoded(self._decoder)
@@ -289,6 +289,7 @@ class ResponseReader:
                 self._take_lines()
 
     def _skip_interim(self, status: int) -> None:
+        """Skip an interim response."""
         self._interim += 1
         if status == 101:
             self._refuse(ProtocolError("the server switches to another protocol, which was not requested"))
@@ -297,7 +298,7 @@ class ResponseReader:
         self.headers = {}
 
     def _refuse(self, error: ProtocolError) -> NoReturn:
-        """Raise, and remember the error: the parser replaces it by one of its own."""
+        """Raise, and remember the error, because the parser replaces it by one of its own."""
         self._refusal = error
         raise error
 
@@ -315,7 +316,7 @@ def is_stale(error: OSError | ProtocolError, reader: ResponseReader, seconds: fl
 def check_tunnel(reader: ResponseReader) -> None:
     """Raise `ProtocolError` unless this response of a proxy opens a tunnel."""
     if not 200 <= reader.status < 300:
-        # 4xx is about the request or the credentials, which would be the same in a retry.
+        # 4xx concerns the request or the credentials, which would be the same in a retry.
         message = f"the proxy refused the connection with status {reader.status}"
         raise ProtocolError(message, "broken" if reader.status >= 500 else "setup")
     if reader.take():

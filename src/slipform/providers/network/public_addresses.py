@@ -9,7 +9,7 @@ _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 
 
 def is_public(address: str) -> bool:
-    """Whether an address, as a socket has it, is one of the public internet, whatever it embeds.
+    """Whether an address, as a socket has it, belongs to the public internet, including addresses embedded in it.
 
     >>> is_public("93.184.215.14"), is_public("10.0.0.1"), is_public("::ffff:127.0.0.1"), is_public("fe80::1%eth0")
     (True, False, False, False)

@@ -40,11 +40,11 @@ class Timeouts:
 
 
 class Upload(NamedTuple):
-    """A request's body that is sent as it arrives, no faster than the server takes it; it can be sent only once."""
+    """A request's body that is sent as it arrives, no faster than the server accepts it; it can be sent only once."""
 
     pieces: AsyncIterator[bytes]
     length: int | None = None
-    """Of all pieces together; chunked framing is used without it."""
+    """The length of all pieces together; without it, chunked framing is used."""
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
@@ -58,9 +58,9 @@ class HttpRequest(msgspec.Struct, frozen=True):
     """Whether the response is streamed; then no compression is offered, since servers buffer for it."""
     method: str = "POST"
     upload: Upload | None = None
-    """In place of `body`; for `open_async` only."""
+    """Replaces `body`; for `open_async` only."""
     max_answer_bytes: int | None = None
-    """In place of the transport's own limit, for responses that are never held whole."""
+    """Replaces the transport's own limit, for responses that are never held whole."""
 
     def __repr__(self) -> str:
         return f"HttpRequest({self.method} {self.url.partition('?')[0]}, {len(self.body)} bytes)"
@@ -131,7 +131,7 @@ class Deadlines:
         self._first_byte_at = None if wait is None else self._clock() + wait
 
     def remaining(self, limit: Limit, waited: float = 0.0) -> float | None:
-        """Return the seconds until this limit or the total one, None when neither is set; raises `TimeoutError`.
+        """Return the seconds until this limit or the total one, None if neither is set; raises `TimeoutError`.
 
         `waited` is how long the wait for the next chunk has lasted; it counts for `between_chunks` only.
         """
@@ -147,7 +147,7 @@ class Deadlines:
         return deadline - now
 
     def deadline(self, limit: Limit) -> float | None:
-        """Return the time on the monotonic clock at which this limit or the total one runs out."""
+        """Return the time on the monotonic clock at which this limit or the total one expires."""
         remaining = self.remaining(limit)
         if remaining is None:
             return None

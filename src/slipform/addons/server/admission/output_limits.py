@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from slipform.codecs.model_name import shown
+from slipform.codecs.model_name import excerpt_of
 from slipform.codecs.request_fields import dumps
 from slipform.errors import RequestError
 from slipform.text.strict import parse
@@ -158,7 +158,7 @@ def _check(value: Any, place: str, most: int) -> None:
     if value is None or _is_whole(value, most):
         return
     raise RequestError(
-        f"This API key has a budget, and {shown(value)} is not a whole number from 1 to {most}",
+        f"This API key has a budget, and {excerpt_of(value)} is not a whole number from 1 to {most}",
         where=place,
         hint="Send a whole number, or leave the field out.",
     )

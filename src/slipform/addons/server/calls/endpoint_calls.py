@@ -57,7 +57,7 @@ from slipform.addons.server.http_server.request_cycle import RequestCycle
 from slipform.addons.server.observability.call_record import CallRecord, Header
 from slipform.codecs.answer import read_json
 from slipform.codecs.batches import BATCH_APIS
-from slipform.codecs.model_name import check_name, shown
+from slipform.codecs.model_name import check_name, excerpt_of
 from slipform.codecs.request_fields import dumps, read_body
 from slipform.codecs.vendor_errors import openai_error
 from slipform.config import Settings
@@ -448,7 +448,7 @@ class EndpointForwarder:
         for inner in _inner_requests(data) if call.row.model == "path" else ():
             check_fields(inner, names_model=True)
         for name in _NOT_MODELS & data.keys() if call.row.sent == "json" else ():
-            raise NotAllowed(f"This API key may use certain models only, and may not send {shown(name)}")
+            raise NotAllowed(f"This API key may use certain models only, and may not send {excerpt_of(name)}")
 
     def _resolved(self, call: EndpointCall, model: object) -> batch_files.ResolvedModel:
         """Check the model that a request names, and resolve its provider."""
@@ -496,7 +496,7 @@ class EndpointForwarder:
                 raise NotServedError(f"No provider here has {row.title.lower()}", hint="Configure one that has.")
             named = able[0]
         if named not in self._router.providers or not _may_use_provider(call.caller, named, self._router):
-            raise RequestError(f"Unknown provider {shown(named)}", where="x-slipform-provider")
+            raise RequestError(f"Unknown provider {excerpt_of(named)}", where="x-slipform-provider")
         return named
 
     def _capable_providers(self, row: EndpointRow) -> list[str]:
@@ -710,7 +710,7 @@ def _draws(row: EndpointRow) -> bool:
 def _whole(part: FormPart) -> int:
     text = part.content.decode("latin-1").strip()
     if not text.isascii() or not text.isdigit() or len(text) > 4 or not int(text):
-        raise RequestError(f"{shown(text)} is not a number of answers", where="n", hint="Send a whole number.")
+        raise RequestError(f"{excerpt_of(text)} is not a number of answers", where="n", hint="Send a whole number.")
     return int(text)
 
 
@@ -760,7 +760,8 @@ def _with_inner_names(data: dict[str, Any], body: bytes, model: str, upstream: s
         for name in [name for name, value in each.items() if folded(name) == "model" and value is not None]:
             if str(each[name]).removeprefix("models/") != model:
                 raise RequestError(
-                    f"The path asks for {shown(model)}, and the body for {shown(each[name])}", where=name[:_SHOWN]
+                    f"The path asks for {excerpt_of(model)}, and the body for {excerpt_of(each[name])}",
+                    where=name[:_SHOWN],
                 )
             each[name] = f"models/{upstream}"
             is_changed = True
@@ -785,7 +786,7 @@ def _may_use_provider(caller: Caller, provider: str, router: Router) -> bool:
 def _page_size(query: dict[str, str]) -> int:
     text = query.get("limit", "20")
     if not text.isascii() or not text.isdigit() or len(text) > 5 or not int(text):
-        raise RequestError(f"{shown(text)} is not a number of resources", where="limit")
+        raise RequestError(f"{excerpt_of(text)} is not a number of resources", where="limit")
     query["limit"] = str(max(100, int(text)))
     return int(text)
 

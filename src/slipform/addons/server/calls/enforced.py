@@ -74,7 +74,7 @@ async def answer(
 
     async def ask(route: ModelRoute) -> None:
         _record_route(record, route, fallback.before.fallbacks)
-        request = fallback.aimed(model_request, route)
+        request = fallback.for_model(model_request, route)
         if call.adopted is not None:
             request = _with_adopted_strategy(request, route)
         model = route.awaited if spending is None else metered(route, spending)
@@ -249,7 +249,7 @@ async def _whole(
         return
     response = await _complete(request, model)
     record.usage = response.usage
-    left_out = call.api.left_out(response)
+    left_out = call.api.unrepresented(response)
     record.warnings += len(response.warnings) + len(left_out)
     log_warnings(left_out)
     if (price := route.price(options.prices)) is not None:
@@ -499,7 +499,7 @@ def _record_outcome(call: Inbound, outcome: Outcome) -> tuple[ModelResponse, Map
     record = call.record
     report = outcome.report
     answer = _answer_of(call, outcome) if "bare_text" in call.served.options else outcome.answer
-    left_out = call.api.left_out(answer)
+    left_out = call.api.unrepresented(answer)
     if call.warnings or call.adopted is not None or left_out:
         adopted = () if call.adopted is None else (call.adopted.warning,)
         report = report.replace(warnings=(*call.warnings, *adopted, *report.warnings, *left_out))

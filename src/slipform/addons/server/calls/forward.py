@@ -17,7 +17,7 @@ from slipform.addons.server.http_server.asgi import RecordingSend, Send, send_wh
 from slipform.addons.server.observability.call_record import CallRecord, Header, cost_text
 from slipform.codecs import SPOKEN_BY, ServedRequest
 from slipform.codecs.gemini.serve_decode import named_in_path
-from slipform.codecs.usage import UsageTail, usage_in, usage_place
+from slipform.codecs.usage import UsageTail, usage_in, usage_offset
 from slipform.engine.planning import model_price
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelRequest, Usage
@@ -38,7 +38,7 @@ def find_usage(look: Callable[[], Usage | None], size: int) -> Usage | Callable[
 
 def _with_cost(api: str, cost: Callable[[Usage], float | None], piece: bytes, tail: UsageTail) -> bytes:
     """A piece of a stream, with what the tokens cost that it tells of; one whose usage is split stays unchanged."""
-    at = usage_place(api, piece)
+    at = usage_offset(api, piece)
     if at < 0 or _LAST_USAGE.get(api, b"") not in piece:
         return piece
     usage = tail.usage(api)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from slipform.codecs.foreign_fields import grammar_field
-from slipform.codecs.model_name import shown
+from slipform.codecs.model_name import excerpt_of
 from slipform.errors import RequestError
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
@@ -43,12 +43,12 @@ def refuse_unsupported(api: str, data: Mapping[str, Any], models: Sequence[str],
                 continue
             if field is None:
                 raise UnsupportedFieldError(
-                    f"The provider of {shown(name)} has no search of tools that its client runs",
+                    f"The provider of {excerpt_of(name)} has no search of tools that its client runs",
                     where=search,
                     hint="Offer the tools themselves, or use a provider of kind `openai-responses`.",
                 )
             raise UnsupportedFieldError(
-                f"The provider of {shown(name)} keeps no state, so {field} cannot be honoured",
+                f"The provider of {excerpt_of(name)} keeps no state, so {field} cannot be honoured",
                 where=field,
                 hint="Send the whole conversation in `input`, or use a provider of kind `openai-responses`.",
             )
@@ -57,7 +57,7 @@ def refuse_unsupported(api: str, data: Mapping[str, Any], models: Sequence[str],
         for name, provider, upstream in _providers(models, router):
             if not isinstance(provider, HttpProvider) or quirk not in provider.capabilities(upstream).quirks:
                 raise UnsupportedFieldError(
-                    f"The provider of {shown(name)} is not known to read {field}",
+                    f"The provider of {excerpt_of(name)} is not known to read {field}",
                     where=field,
                     hint=f"Send a JSON Schema, or give the provider `kind: {kind}` if it is one.",
                 )

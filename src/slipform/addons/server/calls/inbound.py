@@ -50,7 +50,7 @@ from slipform.addons.server.calls.stored_responses import ResponseStore, StoredC
 from slipform.addons.server.observability.call_record import CallRecord
 from slipform.codecs import ServedApi, ServedRequest
 from slipform.codecs.foreign_fields import ForeignReading, read_foreign
-from slipform.codecs.model_name import shown
+from slipform.codecs.model_name import excerpt_of
 from slipform.codecs.openai_responses.encode import LOADING_ITEM
 from slipform.codecs.openai_responses.serve_encode import UNIQUE_CALL_IDS
 from slipform.codecs.request_fields import dumps
@@ -620,7 +620,7 @@ def _decode(
         own = request.response_format
         if own is not None and own.json_schema.schema != named.json_schema.schema:
             raise RequestError(
-                f"The request has a schema, and another is named: {shown(named.json_schema.name)}",
+                f"The request has a schema, and another is named: {excerpt_of(named.json_schema.name)}",
                 where="slipform.schema",
                 hint="Send one of the two.",
             )

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from slipform.addons.server.admission.refusals import NotAllowed
 from slipform.codecs.gemini.serve_decode import named_in_path
-from slipform.codecs.model_name import check_name, shown
+from slipform.codecs.model_name import check_name, excerpt_of
 from slipform.errors import RequestError
 
 _MOST = 8
@@ -187,6 +187,6 @@ def _is_text(prompt: Any) -> bool:
 
 def _not_allowed(field: str, why: str) -> NotAllowed:
     return NotAllowed(
-        f"This API key may use certain models only, and may not send {shown(field)}: it is {why}",
+        f"This API key may use certain models only, and may not send {excerpt_of(field)}: it is {why}",
         hint="Leave the field out, or list several models as `model`.",
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from slipform.codecs.model_name import shown
+from slipform.codecs.model_name import excerpt_of
 from slipform.enforce.adoption import AdoptionMode
 from slipform.errors import ConfigError, RequestError
 from slipform.ir.evidence import Evidence
@@ -82,13 +82,15 @@ evidence=None)
 def _with_switch(switches: RequestSwitches, name: str, value: Any, where: str, most_attempts: int) -> RequestSwitches:
     read = _READERS.get(name)
     if read is None:
-        raise RequestError(f"Unknown switch {shown(name)}", where=where[:_LONGEST], hint=_hint())
+        raise RequestError(f"Unknown switch {excerpt_of(name)}", where=where[:_LONGEST], hint=_hint())
     try:
         parsed = read(value)
     except ConfigError as error:
         raise RequestError(error.message, where=f"{FIELD}.{error.where}", hint=error.hint) from None
     except (ValueError, KeyError, TypeError):
-        raise RequestError(f"{shown(value)} is not a value of the switch {name!r}", where=where, hint=_hint()) from None
+        raise RequestError(
+            f"{excerpt_of(value)} is not a value of the switch {name!r}", where=where, hint=_hint()
+        ) from None
     if name == "max_attempts" and not 1 <= parsed <= most_attempts:
         raise RequestError(f"Between 1 and {most_attempts} attempts are allowed here", where=where)
     return replace(switches, **{name: parsed})

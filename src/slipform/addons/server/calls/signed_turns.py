@@ -119,7 +119,7 @@ class CallerTurns(msgspec.Struct, frozen=True):
             return answer
 
         def shown(call: ToolCall) -> ToolCall:
-            return ToolCall(unique_ids.of_call(call.id), call.name, call.arguments, call.extra)
+            return ToolCall(unique_ids.unique_id(call.id), call.name, call.arguments, call.extra)
 
         calls = tuple([shown(call) for call in answer.tool_calls])
         parts = tuple([shown(part) if isinstance(part, ToolCall) else part for part in answer.parts])

@@ -67,7 +67,7 @@ class StreamWriter:
         if not self._enforced:
             for chunk in chunks:
                 if chunk.parts or chunk.extra:
-                    lost = self._api.left_out(ModelResponse(parts=chunk.parts, extra=chunk.extra))
+                    lost = self._api.unrepresented(ModelResponse(parts=chunk.parts, extra=chunk.extra))
                     self._left_out.update({warning.message: warning for warning in lost})
                 if chunk.usage is not None:
                     self._record.usage = chunk.usage
