@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slipform.errors import SchemaError
 from slipform.schema import Schema, fingerprint
 from slipform.schema.validator import compile_schema, violations
-from slipform.schema.violations import Violation, json_path, excerpt_of
+from slipform.schema.violations import Violation, excerpt_of, json_path
 from tests.conftest import examples
 
 JSON = st.recursive(

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from slipform.addons.local import LocalProvider
+from slipform.addons.local.call import prepare
 from slipform.addons.local.engine import LlamaEngine
-from slipform.addons.local.llama import EngineSlots, GenerationJob
+from slipform.addons.local.llama import IS_SHORT, EngineSlots, GenerationJob
 from slipform.addons.local.weights import SMOLLM2, find
 from slipform.addons.local.worker import WorkerEngine
 from slipform.errors import (
@@ -43,6 +44,7 @@ from slipform.ir import (
     ToolResult,
 )
 from slipform.ir.reducer import Reducer, Snapshot
+from slipform.ir.request import Guard
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
 from tests.conftest import PERSON
 from tests.providers.embedded.conftest import events_of
@@ -338,6 +340,32 @@ class _Slow:
         while not forward({"choices": []}):
             self.writes.set()
         self.has_ended = True
+
+
+def test_a_short_request_does_not_wait_for_long_ones() -> None:
+    model, chunks, short = _Slow(), SimpleQueue[Any](), SimpleQueue[Any]()
+    slots = EngineSlots(model, 1, 1)
+    for _ in range(3):
+        slots.start(GenerationJob({}, chunks.put))
+    slots.start(GenerationJob({IS_SHORT: True}, short.put))
+    assert short.get(timeout=10) == {"choices": []}
+    slots.close()
+
+
+@pytest.mark.parametrize(
+    ("is_short", "fields"),
+    [
+        (True, {"max_tokens": 100}),
+        (False, {"max_tokens": 900}),
+        (False, {}),
+        (True, {"response_format": ResponseFormat.strict(Schema.of(PERSON).spec)}),
+        (False, {"response_format": ResponseFormat.strict(Schema.of({"type": "array"}).spec)}),
+        (False, {"max_tokens": 100, "messages": (Message.user("word " * 2_000),)}),
+    ],
+)
+def test_requests_are_short_by_their_limit_or_their_schema(is_short: bool, fields: dict[str, Any]) -> None:
+    request = ModelRequest("smollm2-135m", (Message.user("Who is Ada?"),)).replace(**fields)
+    assert (IS_SHORT in prepare(request, Guard(), None).body) is is_short
 
 
 @pytest.mark.covers("S0-02")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from slipform.addons.local.answer import (
     CheckText,
@@ -21,6 +21,7 @@ from slipform.addons.local.answer import (
 )
 from slipform.addons.local.decoding.constrain import Constraint, Unwrap, any_object, constrain_retry
 from slipform.addons.local.finishing import AnswerFinisher
+from slipform.addons.local.llama import IS_SHORT
 from slipform.enforce.coercion import Switches
 from slipform.enforce.early_stop import EarlyStop
 from slipform.enforce.judging import Requirement, judge
@@ -42,10 +43,15 @@ from slipform.ir import (
 )
 from slipform.ir.request import Guard
 from slipform.schema import JsonSchemaSpec, OutputStrategy, ResponseFormat, Schema
+from slipform.schema.limits import json_text
 from slipform.text.runaway import RunawayDetector
 
 MAX_TOKENS = 1024
 """The limit of an answer when the request has none."""
+_SHORT_PROMPT: Final = 8_000
+_SHORT_ANSWER: Final = 256
+"""Tokens: a few seconds on two cores."""
+_SHORT_SCHEMA: Final = 1_000
 
 _EXTRA_SAMPLING = ("min_p", "repeat_penalty")
 """Sampling parameters of the engine that are read from a request's `extra`."""
@@ -117,6 +123,7 @@ def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None
         "stream_options": {"include_usage": True},
         # With each chunk, because an answer that is stopped early has no usage.
         "timings_per_token": decoding.may_stop or decoding.finisher is not None or None,
+        IS_SHORT: _is_short(request) or None,
         # Without alternatives, the engine gives no probabilities at all.
         **({} if request.logprobs is None else {"logprobs": True, "top_logprobs": max(1, request.logprobs)}),
     }
@@ -220,6 +227,19 @@ def _constraint(request: ModelRequest) -> Constraint | None:
     if request.json_mode:
         return any_object(_max_tokens(request))
     return None
+
+
+def _is_short(request: ModelRequest) -> bool:
+    """Whether the answer takes little time: by its limit, or as an object without lists."""
+    prompt = sum(len(message.text) for message in request.messages)
+    if prompt > _SHORT_PROMPT:
+        return False
+    if request.max_tokens is not None:
+        return request.max_tokens <= _SHORT_ANSWER
+    if request.response_format is None or request.tools:
+        return False
+    schema = json_text(request.response_format.json_schema.schema)
+    return len(schema) <= _SHORT_SCHEMA and b'"array"' not in schema and b'"$ref"' not in schema
 
 
 def _max_tokens(request: ModelRequest) -> int:

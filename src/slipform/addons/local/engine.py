@@ -20,10 +20,12 @@ Cancel: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How a model is run; `context` is in tokens, for each of the `slots` that generate concurrently."""
+    """How a model is run; `context` is in tokens, for each of the slots that generate concurrently."""
 
     context: int = 4096
     slots: int = 2
+    short_slots: int = 1
+    """Further slots, for short requests only: these do not wait until long ones have ended."""
     threads: int | None = None
     """None means one per core, up to four."""
 
@@ -52,7 +54,7 @@ class LlamaEngine:
             model = load_model(engine_message(weights, settings))
         except RuntimeError as error:
             raise unloadable(weights, str(error)) from error
-        self._slots = EngineSlots(model, settings.slots)
+        self._slots = EngineSlots(model, settings.slots, settings.short_slots)
 
     def start(self, body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel:
         """Start a generation; see `InferenceEngine.start`."""
@@ -74,6 +76,7 @@ def engine_message(weights: Path, settings: EngineSettings) -> dict[str, Any]:
         "path": str(weights),
         "context": settings.context,
         "slots": settings.slots,
+        "short_slots": settings.short_slots,
         "threads": settings.threads,
     }
 

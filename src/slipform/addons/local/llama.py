@@ -15,7 +15,6 @@ import atexit
 import json
 import math
 import os
-import queue
 import secrets
 import sys
 import threading
@@ -34,6 +33,15 @@ class GenerationJob:
     body: Mapping[str, Any]
     put: Callable[[Chunk | None], None]
     cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the request was marked as one that takes little time."""
+        return bool(self.body.get(IS_SHORT))
+
+
+IS_SHORT = "slipform_is_short"
+"""The field of a body that marks it; the engine ignores it."""
 
 
 _SPINS = "2000"
@@ -58,8 +66,8 @@ def load_model(settings: Mapping[str, Any]) -> Any:
 
     params = xllamacpp.CommonParams()
     params.model.path = settings["path"]
-    params.n_parallel = settings["slots"]
-    params.n_ctx = settings["context"] * settings["slots"]
+    params.n_parallel = settings["slots"] + settings["short_slots"]
+    params.n_ctx = settings["context"] * params.n_parallel
     params.kv_unified = False
     params.warmup = False
     params.verbosity = 0
@@ -79,15 +87,20 @@ _LONGEST_TOKEN = 30
 
 
 class EngineSlots:
-    """One thread per generation that the engine runs concurrently; further ones wait in order."""
+    """One thread per generation that the engine runs concurrently; further ones wait in order.
 
-    def __init__(self, model: Any, count: int) -> None:
+    Threads beyond `count` take short jobs only, so that these do not wait until long ones have ended.
+    """
+
+    def __init__(self, model: Any, count: int, short_count: int = 0) -> None:
         self._model = model
         self._closed = False
         self._running: list[GenerationJob] = []
-        self._waiting: queue.SimpleQueue[GenerationJob | None] = queue.SimpleQueue()
+        self._waiting: list[GenerationJob] = []
+        self._changed = threading.Condition()
         self._threads = [
-            threading.Thread(target=self._work, name=f"slipform-slot-{number}", daemon=True) for number in range(count)
+            threading.Thread(target=self._work, args=(number >= count,), name=f"slipform-slot-{number}", daemon=True)
+            for number in range(count + short_count)
         ]
         for thread in self._threads:
             thread.start()
@@ -96,33 +109,46 @@ class EngineSlots:
 
     def start(self, job: GenerationJob) -> None:
         """Queue a generation."""
-        if self._closed:
-            job.put({"error": {"code": 503, "message": "the model has been let go"}})
-            job.put(None)
-        else:
-            self._waiting.put(job)
+        with self._changed:
+            if not self._closed:
+                self._waiting.append(job)
+                self._changed.notify_all()
+                return
+        job.put({"error": {"code": 503, "message": "the model has been let go"}})
+        job.put(None)
 
     def close(self) -> None:
         """Stop the running generations, within a token each, and wait until their threads have ended."""
-        self._closed = True
-        for job in list(self._running):
-            job.cancelled.set()
-        for _ in self._threads:
-            self._waiting.put(None)
+        with self._changed:
+            self._closed = True
+            for job in [*self._running, *self._waiting]:
+                job.cancelled.set()
+            self._changed.notify_all()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(_LONGEST_TOKEN)
         atexit.unregister(self.close)
 
-    def _work(self) -> None:
-        while (job := self._waiting.get()) is not None:
-            self._running.append(job)
+    def _work(self, short_only: bool) -> None:
+        while (job := self._next_job(short_only)) is not None:
             try:
                 if not job.cancelled.is_set():
                     generate(self._model, job)
             finally:
                 self._running.remove(job)
                 job.put(None)
+
+    def _next_job(self, short_only: bool) -> GenerationJob | None:
+        """Wait for the job that this thread runs next; None when the engine is closed and no job waits."""
+        with self._changed:
+            while True:
+                for number, job in enumerate(self._waiting):
+                    if job.is_short or not short_only or self._closed:
+                        self._running.append(job)
+                        return self._waiting.pop(number)
+                if self._closed:
+                    return None
+                self._changed.wait()
 
 
 LISTED = 400
@@ -225,7 +251,7 @@ def main() -> None:
     sys.path.extend(settings["search"])
     threading.Thread(target=_exit_with_parent, args=(settings["parent"],), daemon=True).start()
     try:
-        slots = EngineSlots(load_model(settings), settings["slots"])
+        slots = EngineSlots(load_model(settings), settings["slots"], settings["short_slots"])
     except (ImportError, RuntimeError) as error:
         send({"broken": str(error)})
         return

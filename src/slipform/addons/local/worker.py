@@ -63,7 +63,7 @@ class WorkerEngine:
     @property
     def slots(self) -> int:
         """How many requests generate at a time."""
-        return self._settings.slots
+        return self._settings.slots + self._settings.short_slots
 
     def start(self, body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel:
         """Start a generation; see `InferenceEngine.start`."""

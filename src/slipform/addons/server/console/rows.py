@@ -48,8 +48,8 @@ def row_of(entry: Entry, detail: Mapping[str, Any] | None = None, *, under_way: 
     """What the list shows of a call, in the order of `FIELDS`, not rounded."""
     (identity, request_id, at, shared, warnings, cost, cached, fallbacks, prompt, answer, seconds, first, overhead,
      words) = entry  # fmt: skip
-    (api, caller, model, provider, upstream, strategy, enforced, schema, stream, _, attempts, is_repaired, status, outcome,
-     upstream_status, _) = shared  # fmt: skip
+    (api, caller, model, provider, upstream, strategy, enforced, schema, stream, _, attempts, is_repaired, status,
+     outcome, upstream_status, _) = shared  # fmt: skip
     if under_way:
         outcome = stage = "under_way"
     elif outcome != "ok":
