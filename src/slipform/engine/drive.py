@@ -226,25 +226,35 @@ async def run_async(
             reader = None
             if model.stream is not None:
                 reader = await off_loop(call.reader) if heavy and plan.guard.watches else call.reader()
-            if model.stream is None or reader is None:
-                answer = model.complete(call.request)
-            else:
-                answer = _read_async(model.stream(call.request, reader), reader)
-            if limit is None:
-                response = await answer
-            else:
-                async with _time_limit(limit):
-                    response = await answer
+            answer = _ask(call.request, model, reader)
+            response = await (answer if limit is None else _within(limit, answer))
         except BaseException as error:  # noqa: BLE001 — as in `run`
             _count_wait(call, sent)
             call.fail(error)
+            continue
+        _count_wait(call, sent)
+        if judged and (heavy or not _is_small(response)):
+            await _judge(call, response, request, plan, heavy)
         else:
-            _count_wait(call, sent)
-            if not judged or (len(response.text) < SMALL_ANSWER and not response.tool_calls and not heavy):
-                call.answer(response)
-            else:
-                await _judge(call, response, request, plan, heavy)
+            call.answer(response)
     return call.outcome
+
+
+def _ask(request: ModelRequest, model: AsyncModel, reader: EnforcedStream | None) -> Coroutine[Any, Any, ModelResponse]:
+    """Send a request for a whole answer, or for the pieces of one that the reader looks at."""
+    if model.stream is None or reader is None:
+        return model.complete(request)
+    return _read_async(model.stream(request, reader), reader)
+
+
+async def _within(seconds: float, answer: Coroutine[Any, Any, ModelResponse]) -> ModelResponse:
+    async with _time_limit(seconds):
+        return await answer
+
+
+def _is_small(response: ModelResponse) -> bool:
+    """Whether an answer is judged in no time, whatever is wrong with it."""
+    return len(response.text) < SMALL_ANSWER and not response.tool_calls
 
 
 async def run_stream(
@@ -292,7 +302,7 @@ async def run_stream(
             call.fail(error)
         else:
             response = reader.response()
-            if len(response.text) < SMALL_ANSWER and not response.tool_calls and not heavy:
+            if _is_small(response) and not heavy:
                 call.answer(response)
             else:
                 await _judge(call, response, request, plan, heavy)

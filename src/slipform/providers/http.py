@@ -61,47 +61,35 @@ def complete_call(steps: CallSteps, transport: Transport) -> ModelResponse:
 
 
 async def complete_call_async(
-    endpoint: Endpoint,
-    request: ModelRequest,
-    transport: Transport,
-    prepared: PreparedCall | None = None,
-    *,
-    heavy: bool = False,
+    endpoint: Endpoint, request: ModelRequest, transport: Transport, prepared: PreparedCall | None = None
 ) -> ModelResponse:
     """Return the whole answer, on the event loop; cancelling closes the connection.
 
-    Nearly every call ends with its first attempt, `prepared` if its frame has a template. If that fails, the steps of
-    `call.answer` begin with it and continue with retries and downgrades. `heavy` says that the steps themselves, which
-    encode and decode, take long.
+    Nearly every call ends with its first attempt, `prepared` if its frame has a template, whose body arrives with its
+    head. If it does not, the steps of `call.answer` begin with that attempt and continue with retries and downgrades.
     """
-    wire = AsyncDriver(transport, heavy=heavy)
+    began = endpoint.clock()
+    if prepared is None:
+        prepared = endpoint.prepare(request, streamed=False)
+    masked_words = prepared.authorised.masked_words
+    reply: AsyncByteStream | TransportFault
     try:
-        if heavy:
-            steps = call.answer(endpoint, request)
-            effect = await off_loop(next, steps)
-        else:
-            began = endpoint.clock()
-            if prepared is None:
-                prepared = endpoint.prepare(request, streamed=False)
-            reply: tuple[AsyncByteStream, bytes] | TransportFault
-            masked_words = prepared.authorised.masked_words
-            try:
-                wire.stream = raw = await transport.open_async(prepared.http(prepared.timeouts))
-                reply = wire.received(raw, masked_words) or await wire.read_whole(raw, masked_words)
-            except TransportFault as fault:
-                reply = fault
-            else:
-                if 200 <= raw.status < 300:
-                    return call.read_answer(endpoint, request, prepared, raw.headers, reply[1])
-            steps = call.answer(endpoint, request.replace(model=prepared.model), FirstTry(prepared, began))
-            next(steps)
-            effect = steps.throw(reply) if isinstance(reply, TransportFault) else steps.send(reply)
-        while not isinstance(effect, FinishEffect):
-            effect = await wire.perform(steps, effect)
-        return effect.response
-    finally:
-        if wire.stream is not None:
-            await wire.stream.close()
+        reply = raw = await transport.open_async(prepared.http(prepared.timeouts))
+        body = _whole_body(raw)
+    except TransportFault as fault:
+        reply = fault
+    else:
+        if body is not None:
+            return call.read_answer(endpoint, request, prepared, raw.headers, mask_whole(body, masked_words))
+    steps = call.answer(endpoint, request.replace(model=prepared.model), FirstTry(prepared, began))
+    return await AsyncDriver(transport, first=reply).run(steps)
+
+
+def _whole_body(raw: AsyncByteStream) -> bytes | None:
+    """Return the body of a success that arrived together with its head; its connection is idle again then."""
+    if isinstance(raw, ResponseStream) and 200 <= raw.status < 300:
+        return raw.take_whole()
+    return None
 
 
 class BlockingDriver:
@@ -146,44 +134,50 @@ class BlockingDriver:
 
 
 class AsyncDriver:
-    """Performs the effects of one call on the event loop."""
+    """Performs the effects of one call on the event loop.
 
-    __slots__ = ("_heavy", "_transport", "_unfed", "stream")
+    `first` is the reply to its first request, if that was already sent.
+    """
 
-    def __init__(self, transport: Transport, *, heavy: bool = False) -> None:
+    __slots__ = ("_first", "_heavy", "_transport", "_unfed", "stream")
+
+    def __init__(
+        self, transport: Transport, *, heavy: bool = False, first: AsyncByteStream | TransportFault | None = None
+    ) -> None:
         self._transport = transport
         self._heavy = heavy
+        self._first = first
         self._unfed = b""
         """Bytes of the response that are fed before those that arrive."""
         self.stream: AsyncByteStream | None = None
 
-    async def fetch(
-        self, request: HttpRequest, masked_words: tuple[bytes, ...]
-    ) -> tuple[AsyncByteStream, bytes] | TransportFault:
-        """Send this; return the response's head and, on success, its whole body; or the network's fault."""
+    async def run(self, steps: CallSteps) -> ModelResponse:
+        """Perform the steps of a whole answer, and return the answer."""
         try:
-            self.stream = raw = await self._transport.open_async(request)
-            return self.received(raw, masked_words) or await self.read_whole(raw, masked_words)
-        except TransportFault as fault:
-            return fault
+            effect = await off_loop(next, steps) if self._heavy else next(steps)
+            while not isinstance(effect, FinishEffect):
+                effect = await self.perform(steps, effect)
+            return effect.response
+        finally:
+            await self.close()
 
-    def received(self, raw: AsyncByteStream, masked_words: tuple[bytes, ...]) -> tuple[AsyncByteStream, bytes] | None:
-        """Return the head and the body as far as it is needed; None if that has not arrived."""
+    async def _fetch(self, request: HttpRequest, masked_words: tuple[bytes, ...]) -> tuple[AsyncByteStream, bytes]:
+        """Send this request; return the response's head and, on success, its whole body."""
+        first = self._first
+        self._first = None
+        if isinstance(first, TransportFault):
+            raise first
+        self.stream = raw = first or await self._transport.open_async(request)
         if not 200 <= raw.status < 300:
             self.stream = masked_async(raw, masked_words)
             return self.stream, b""
-        body = raw.take_whole() if isinstance(raw, ResponseStream) else None
+        body = _whole_body(raw)
         if body is None:
-            return None
-        self.stream = None  # it has ended, and its connection is idle again
+            parts: list[bytes] = []
+            while data := await raw.read():
+                parts.append(data)
+            body = b"".join(parts)
         return raw, mask_whole(body, masked_words)
-
-    async def read_whole(self, raw: AsyncByteStream, masked_words: tuple[bytes, ...]) -> tuple[AsyncByteStream, bytes]:
-        """Return the head and the whole body, of which nothing was read."""
-        parts: list[bytes] = []
-        while data := await raw.read():
-            parts.append(data)
-        return raw, mask_whole(b"".join(parts), masked_words)
 
     async def perform(self, steps: CallSteps, effect: Effect) -> Effect:
         """Perform this effect, and return the next one."""
@@ -191,9 +185,7 @@ class AsyncDriver:
         try:
             if isinstance(effect, FetchEffect):
                 await self.close()
-                reply = await self.fetch(effect.request, effect.masked_words)
-                if isinstance(reply, TransportFault):
-                    return steps.throw(reply)
+                reply = await self._fetch(effect.request, effect.masked_words)
             elif isinstance(effect, ReadEffect):
                 reply = await self.stream.read() if self.stream is not None else b""
             elif isinstance(effect, OpenEffect):
@@ -415,7 +407,9 @@ class HttpProvider:
             return complete_call_async(endpoint, request, self.transport, prepared)
         if model:
             request = request.replace(model=model)
-        return complete_call_async(endpoint, request, self.transport, heavy=self._is_heavy(request))
+        if self._is_heavy(request):  # its steps, which encode and decode, run in a thread
+            return AsyncDriver(self.transport, heavy=True).run(call.answer(endpoint, request))
+        return complete_call_async(endpoint, request, self.transport)
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
         """Stream the answer; closing the iterator, or cancelling, closes the connection."""

@@ -108,7 +108,8 @@ class HttpTransport:
             connections.close_threadsafe()
 
     def _encode(self, request: HttpRequest) -> tuple[Origin, bytes]:
-        key = (request.url, request.method, request.streamed, *request.headers.items())
+        headers = request.headers
+        key = (request.url, request.method, request.streamed, *headers, *headers.values())
         entry = self._heads.get(key)
         if entry is None:
             entry = self._encode_head(request)

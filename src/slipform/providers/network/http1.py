@@ -236,27 +236,30 @@ class ResponseReader:
             ProtocolError(f"the answer has over {_MAX_HEADERS} headers, or {_MAX_HEAD_BYTES} bytes", "too_large")
         )
 
-    def _take_lines(self) -> list[tuple[bytes, bytes]]:
+    def _take_headers(self) -> dict[str, str]:
         """Return the headers or trailers of a complete block, if they are not too large."""
-        lines = self._lines
+        headers: dict[str, str] = {}
+        size = 0
+        for name, value in self._lines:
+            size += len(name) + len(value)
+            key = name.decode("latin-1").lower()
+            text = value.decode("latin-1").strip()
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
         self._lines = []
-        if sum([len(name) + len(value) for name, value in lines]) > _MAX_HEAD_BYTES:
+        if size > _MAX_HEAD_BYTES:
             self._refuse_head()
-        return lines
+        return headers
 
     def on_headers_complete(self) -> None:
         """Check the head, and set up the body."""
         if self.done:
             return
-        headers = self.headers
-        for name, value in self._take_lines():
-            key = name.decode("latin-1").lower()
-            text = value.decode("latin-1").strip()
-            headers[key] = f"{headers[key]}, {text}" if key in headers else text
         status = self._parser.get_status_code()
+        headers = self._take_headers()
         if 100 <= status < 200:
             self._skip_interim(status)
             return
+        self.headers = headers
         if not 200 <= status < 600:
             self._refuse(ProtocolError(f"the answer has the status {status:03}, which means nothing"))
         coding = headers.get("transfer-encoding")
@@ -272,21 +275,24 @@ class ResponseReader:
         self._keeps_alive = self._parser.should_keep_alive()
         encoding = headers.get("content-encoding")
         if encoding and encoding.lower() != "identity" and status not in _NO_BODY:
-            try:
-                self._decoder = decoder_for(encoding)
-            except ProtocolError as error:
-                self._refuse(error)
+            self._decode(encoding)
         elif length is not None and int(length) > self._limit:
             self._refuse(self._too_large())
         self.status = status
         self.has_head = True
+
+    def _decode(self, encoding: str) -> None:
+        try:
+            self._decoder = decoder_for(encoding)
+        except ProtocolError as error:
+            self._refuse(error)
 
     def on_message_complete(self) -> None:
         """Handle the end of the response, or of an interim one."""
         if self.has_head:
             self.done = True
             if self._lines:
-                self._take_lines()
+                self._take_headers()
 
     def _skip_interim(self, status: int) -> None:
         """Skip an interim response."""
@@ -295,7 +301,6 @@ class ResponseReader:
             self._refuse(ProtocolError("the server switches to another protocol, which was not requested"))
         if self._interim > _MAX_INTERIM:
             self._refuse(ProtocolError(f"the answer has more than {_MAX_INTERIM} interim answers before it"))
-        self.headers = {}
 
     def _refuse(self, error: ProtocolError) -> NoReturn:
         """Raise, and remember the error, because the parser replaces it by one of its own."""

@@ -6,12 +6,19 @@ import logging
 
 import msgspec
 
-from slipform.addons.server.admission.admission import ANYBODY, Caller
+from slipform.addons.server.admission.admission import ANYBODY, Admission, Caller
 from slipform.addons.server.admission.refusals import error_headers, log_refusal
-from slipform.addons.server.calls.endpoints import Located
+from slipform.addons.server.calls.endpoints import EndpointRow, Located
 from slipform.addons.server.calls.request_switches import FIELD
 from slipform.addons.server.deployment import Deployment
-from slipform.addons.server.http_server.asgi import Receive, RecordingSend, Scope, client_address, send_bytes
+from slipform.addons.server.http_server.asgi import (
+    Receive,
+    RecordingSend,
+    Scope,
+    client_address,
+    read_query,
+    send_bytes,
+)
 from slipform.addons.server.http_server.request_cycle import RequestCycle
 from slipform.addons.server.observability.call_record import CallRecord
 from slipform.addons.server.observability.logs import log_request, log_trace
@@ -43,7 +50,36 @@ class Call(msgspec.Struct):
     authenticated_caller: Caller | None = None
     """Who calls, where the console has found that out already."""
     caller: Caller = ANYBODY
+    admission: Admission | None = None
+    """Set once it is admitted."""
     body: bytes = b""
+
+    @property
+    def place(self) -> Located:
+        """Its place in the endpoint table, for a call that has one."""
+        if self.located is None:
+            raise LookupError("The call has no row of the endpoint table")
+        return self.located
+
+    @property
+    def row(self) -> EndpointRow:
+        """Its row of the endpoint table, for a call that has one."""
+        return self.place.row
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The fields of its query."""
+        return read_query(self.scope)
+
+    @property
+    def origin(self) -> str:
+        """The address by which the client reached this server, for addresses in answers."""
+        return f"{self.scope.get('scheme', 'http')}://{self.headers.get(b'host', b'').decode('latin-1')}"
+
+    def body_read(self) -> None:
+        """The request is here: from now on only the time limit for the whole of it counts."""
+        if self.admission is not None:
+            self.admission.body_read()
 
     async def refuse(self, error: SlipformError) -> None:
         """Write an error, without names of models that the caller may not know; drop what its traceback holds."""

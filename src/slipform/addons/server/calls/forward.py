@@ -393,19 +393,17 @@ _PLAIN_LINES = b"\r\ncontent-type: application/json"
 
 
 def _forwarded_headers(response_headers: Mapping[str, str]) -> list[Header]:
-    forwarded = [(b"content-type", response_headers.get("content-type", "application/json").encode("latin-1"))]
-    for name, value in response_headers.items():
-        if (encoded_name := _forwarded_name(name)) is not None:
-            forwarded.append((encoded_name, value.encode("latin-1")))
-    return forwarded
+    headers = [(b"content-type", response_headers.get("content-type", "application/json").encode("latin-1"))]
+    names = _forwarded_names(tuple(response_headers))
+    if names:
+        headers += [(name.encode("latin-1"), response_headers[name].encode("latin-1")) for name in names]
+    return headers
 
 
-@lru_cache(maxsize=512)
-def _forwarded_name(name: str) -> bytes | None:
-    """A vendor's header as the caller gets to see it; None for those that are not theirs to see."""
-    if name in _KEPT_HEADERS or name.startswith(_KEPT_BEGINNINGS):
-        return name.encode("latin-1")
-    return None
+@lru_cache(maxsize=64)
+def _forwarded_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return which of a vendor's headers the caller gets to see, beside the type."""
+    return tuple([name for name in names if name in _KEPT_HEADERS or name.startswith(_KEPT_BEGINNINGS)])
 
 
 async def _send_error_response(answer: Forwarded, status: int, send: Send, head: list[Header]) -> None:

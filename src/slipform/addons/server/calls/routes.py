@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,7 +21,7 @@ from slipform.addons.server.admission.spending import CallSpending, Spending, le
 from slipform.addons.server.calls import pages
 from slipform.addons.server.calls.cache import AnswerCache
 from slipform.addons.server.calls.choices import requested_answers
-from slipform.addons.server.calls.endpoint_calls import EndpointCall, EndpointForwarder
+from slipform.addons.server.calls.endpoint_calls import EndpointForwarder
 from slipform.addons.server.calls.endpoints import Located, family_of
 from slipform.addons.server.calls.enforced import answer, answer_bound, forward
 from slipform.addons.server.calls.fetched_media import MediaFetcher
@@ -43,6 +43,9 @@ from slipform.errors import SlipformError
 from slipform.providers.http import HttpProvider
 from slipform.providers.retry import MemoryDowngrades
 from slipform.providers.router import Router
+
+if TYPE_CHECKING:
+    from slipform.addons.server.calls.call import Call
 
 _CHAT = find_api("openai-chat")
 _ANTHROPIC = find_api("anthropic")
@@ -196,13 +199,13 @@ class CallRouter:
         names = [*router.names(), *([] if self._vendor_models is None else await self._vendor_models.names())]
         return [name for name in dict.fromkeys(names) if caller.may_use(name, router)]
 
-    async def answer_endpoint(self, call: EndpointCall, send: RecordingSend) -> None:
+    async def answer_endpoint(self, call: Call, admission: Admission) -> None:
         """Write the whole response to a call of the endpoint table; see `endpoint_calls`."""
         if not self._is_started:
             self.start()
-        if call.admission.headers:
-            send.extra = [*send.extra, *call.admission.headers]
-        await self.endpoints.answer(call, send, self.spending)
+        if admission.headers:
+            call.out.extra = [*call.out.extra, *admission.headers]
+        await self.endpoints.answer(call, self.spending)
 
     def bind(self, served: ServedRequest, models: tuple[str, ...]) -> BoundCall | None:
         """Decide who answers calls that differ in their conversation alone; None where more is decided for each."""

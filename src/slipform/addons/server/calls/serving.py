@@ -12,7 +12,6 @@ import msgspec
 from slipform.addons.server.admission.admission import Admission, Caller
 from slipform.addons.server.admission.refusals import WrongKey
 from slipform.addons.server.calls.call import Call
-from slipform.addons.server.calls.endpoint_calls import EndpointCall
 from slipform.addons.server.calls.endpoints import Located
 from slipform.addons.server.calls.inbound import Inbound, read_call, read_known
 from slipform.addons.server.calls.request_switches import has_switches
@@ -28,7 +27,6 @@ from slipform.addons.server.http_server.asgi import (
     decompressed,
     local_host,
     read_body,
-    read_query,
     run_until_disconnected,
 )
 from slipform.addons.server.observability.call_record import CallRecord, Header, request_id
@@ -130,7 +128,10 @@ async def _answer(call: Call, history: CallHistory) -> None:
     with guard.admit(caller, headers, rate_limit_headers, address, cycle) as admission:
         if call.located is not None and call.located.row.kind != "enforced":
             guard.check_host(headers, local_host(scope))
-            await _answer_endpoint(call, call.located, admission)
+            call.admission = admission
+            work = call.deployment.gate.answer_endpoint(call, admission)
+            # Another server than ours tells of a disconnect in place of the body, which is still to be read.
+            await (work if cycle is None else run_until_disconnected(work, call.receive, call.out))
             return
         body = None if cycle is None else cycle.take()
         inbound = None if body is None else _read_known(call, body, admission)
@@ -144,18 +145,6 @@ async def _answer(call: Call, history: CallHistory) -> None:
         else:
             with cycle:
                 await work
-
-
-async def _answer_endpoint(call: Call, located: Located, admission: Admission) -> None:
-    """Answer a call of the endpoint table."""
-    origin = _origin(call.scope, call.headers)
-    request = EndpointCall(
-        located, call.headers, read_query(call.scope), origin, call.receive, call.cycle, call.caller, call.record,
-        admission,
-    )  # fmt: skip
-    work = call.deployment.gate.answer_endpoint(request, call.out)
-    # Another server than ours tells of a disconnect in place of the body, which is still to be read.
-    await (work if call.cycle is None else run_until_disconnected(work, call.receive, call.out))
 
 
 def _read_known(call: Call, body: bytes, admission: Admission) -> Inbound | None:
@@ -189,8 +178,3 @@ async def _read_call(call: Call, body: bytes | None, admission: Admission) -> In
     call.body = body
     context = gate.context(call.scope["path"], headers, call.caller, call.located)
     return await read_call(call.api, body, call.record, context)
-
-
-def _origin(scope: Scope, headers: dict[bytes, bytes]) -> str:
-    """The address by which a client reached this server."""
-    return f"{scope.get('scheme', 'http')}://{headers.get(b'host', b'').decode('latin-1')}"

@@ -116,20 +116,29 @@ class CallHistory:
     def end(self, identity: str, record: CallRecord, trace: CallTrace | None = None) -> None:
         """A call is over."""
         self._under_way.pop(identity, None)
+        entry = entry_of(record, identity)
+        has_detail = record.report is not None and not record.is_plain
+        if trace is None and not has_detail and self.archive is None and not self.subscribers:
+            self._keep_row(entry, _PLAIN_ROW_BYTES)
+        else:
+            self._end_in_full(entry, record, trace)
+
+    def _end_in_full(self, entry: Entry, record: CallRecord, trace: CallTrace | None) -> None:
+        """Keep a call that has more than its row, or that somebody watches or keeps on disk."""
+        identity = entry[0]
         if trace is not None and trace.only is not None and not trace.only(record):
             trace = None
         elif trace is not None:
             record.words = "kept"
-        entry = entry_of(record, identity)
-        if trace is not None:
+            entry = entry_of(record, identity)
             self.conversations.add((entry, trace, record))
-        has_detail = record.report is not None and not record.is_plain
-        if self.archive is None and not self.subscribers and not has_detail and (trace is None or trace.is_small):
+        row = row_of(entry, detail_of(record))
+        if self.archive is None and not self.subscribers and row[-1] is None and (trace is None or trace.is_small):
             self._keep_row(entry, _PLAIN_ROW_BYTES)
             if trace is not None:
                 self._keep_trace(identity, (trace, record), trace.size)
             return
-        packed = bytes(memoryview(pack(row_of(entry, detail_of(record)))))  # orjson's own keep the 4 KB of its buffer
+        packed = bytes(memoryview(pack(row)))  # orjson's own bytes keep the 4 KB that it wrote them into
         self._keep_row(packed, len(packed))
         words = None
         if trace is not None:

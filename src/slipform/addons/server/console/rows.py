@@ -39,8 +39,9 @@ def entry_of(record: CallRecord, identity: str) -> Entry:
         warnings = len(report.warnings)
         cost = report.cost if cost is None else cost
     first = record.first_byte
-    return (identity, record.request_id, time.time() - seconds, record.final_fields or record.shared_fields(), warnings,
-            cost, record.cached, record.fallbacks, usage.input, usage.output, seconds,
+    shared = record.final_fields or record.shared_fields()
+    return (identity, record.request_id, time.time() - seconds, shared, warnings, cost, record.cached,
+            record.fallbacks, usage.input, usage.output, seconds,
             None if first is None else first - record.started, overhead, record.words)  # fmt: skip
 
 

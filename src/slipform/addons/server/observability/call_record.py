@@ -247,44 +247,34 @@ class CallRecord(msgspec.Struct):
 
     def headers(self) -> list[Header]:
         """Return what slipform did, as response headers."""
-        request_id = self.request_id.encode()
-        names: list[Header] = [(b"x-request-id", request_id), (b"x-slipform-request-id", request_id)]
-        return [*names, *_shared_headers(*self._verdict()), *self._own_headers()]
+        lines = [line.partition(b": ") for line in self.lines().split(b"\r\n")[1:]]
+        return [(name, value) for name, _, value in lines]
 
     def lines(self) -> bytes:
         """Return `headers` as the lines of a response's head: no value of theirs can end its line."""
-        request_id = self.request_id.encode()
-        shared = _shared_lines(*self._verdict())
-        parts = [shared, b"\r\nx-request-id: ", request_id, b"\r\nx-slipform-request-id: ", request_id]
-        for name, value in self._own_headers():
-            parts += (b"\r\n", name, b": ", value)
-        return b"".join(parts)
-
-    def _verdict(self) -> tuple[str, str, str, tuple[int, bool, bool, int] | None, bool, int]:
-        """Return what the headers depend on that many calls share."""
         report = self.report
         verdict = None
         if report is not None:
             verdict = (len(report.attempts), self.repaired, self.patched, len(report.warnings))
-        return self.provider, self.upstream_model or self.model, self.strategy, verdict, self.cached, self.fallbacks
-
-    def _own_headers(self) -> list[Header]:
-        headers: list[Header] = []
+        model = self.upstream_model or self.model
+        shared = _shared_lines(self.provider, model, self.strategy, verdict, self.cached, self.fallbacks)
+        identity = self.request_id.encode()
+        lines = b"\r\nx-request-id: %b\r\nx-slipform-request-id: %b%b" % (identity, identity, shared)
         if self.api == "anthropic":
-            headers.append((b"request-id", self.request_id.encode()))  # where its SDK reads it
+            lines += b"\r\nrequest-id: " + identity  # where its SDK reads it
         if self.schema_from:
-            headers.append((b"x-slipform-schema-from", self.schema_from.encode()))
-        if self.report is None and self.warnings:
-            headers.append((b"x-slipform-warnings", b"%d" % self.warnings))
+            lines += b"\r\nx-slipform-schema-from: " + self.schema_from.encode()
+        if self.warnings and report is None:
+            lines += b"\r\nx-slipform-warnings: %d" % self.warnings
         if self.cost is not None:
-            headers.append((b"x-slipform-cost", cost_text(self.cost)))
-        if self.budget_headers:
-            headers += self.budget_headers
+            lines += b"\r\nx-slipform-cost: " + cost_text(self.cost)
+        for header in self.budget_headers:
+            lines += b"\r\n%b: %b" % header
         if self.calls is not None and not self.stream:
             now = time.monotonic() if self.ended is None else self.ended
-            overhead = now - self.started - self.calls.waited_seconds
-            headers.append((b"x-slipform-overhead-ms", orjson.dumps(milliseconds(max(overhead, 0.0)))))
-        return headers
+            overhead = max(now - self.started - self.calls.waited_seconds, 0.0)
+            lines += b"\r\nx-slipform-overhead-ms: " + orjson.dumps(milliseconds(overhead))
+        return lines
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of its log line: no prompt, no answer, no key."""
@@ -368,10 +358,10 @@ def ending_fields(shared: SharedFields) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=512)
-def _shared_headers(
+def _shared_lines(
     provider: str, model: str, strategy: str, verdict: tuple[int, bool, bool, int] | None, cached: bool, fallbacks: int
-) -> tuple[Header, ...]:
-    """Return the headers that are the same for many calls."""
+) -> bytes:
+    """Return the headers that are the same for many calls, as lines."""
     names = ((b"provider", provider), (b"model", model), (b"strategy", strategy))
     headers = [(name, _printable(value)) for name, value in names if value]
     if verdict is not None:
@@ -382,15 +372,7 @@ def _shared_headers(
         headers.append((b"cache", b"hit"))
     if fallbacks:
         headers.append((b"fallbacks", b"%d" % fallbacks))
-    return tuple([(b"x-slipform-" + name, value) for name, value in headers])
-
-
-@lru_cache(maxsize=512)
-def _shared_lines(
-    provider: str, model: str, strategy: str, verdict: tuple[int, bool, bool, int] | None, cached: bool, fallbacks: int
-) -> bytes:
-    headers = _shared_headers(provider, model, strategy, verdict, cached, fallbacks)
-    return b"".join([b"\r\n%b: %b" % header for header in headers])
+    return b"".join([b"\r\nx-slipform-%b: %b" % header for header in headers])
 
 
 def cost_text(cost: float) -> bytes:
