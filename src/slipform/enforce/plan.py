@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -327,7 +328,7 @@ _RESOLVED = frozenset({"tools", "formatter", "guard", "evidence", "split"})
 _SHARED = tuple({each.name for each in fields(Options)} & {each.name for each in fields(Plan)} - _RESOLVED)
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(msgspec.Struct, frozen=True, dict=True):
     """A valid value, its compact JSON, and the report; `response` is the last one, with its tool calls patched."""
 
     value: Any
@@ -356,7 +357,7 @@ class Outcome(msgspec.Struct, frozen=True):
         """Whether the text was read as JSON; without a schema, the value of an answer is its text."""
         return self.value is not self.text and self.is_valid
 
-    @property
+    @cached_property
     def answer(self) -> ModelResponse:
         """The last response with its text in the caller's shape and the usage of all attempts."""
         response = self.response

@@ -133,15 +133,17 @@ class CallHistory:
             entry = entry_of(record, identity)
             self.conversations.add((entry, trace, record))
         row = row_of(entry, detail_of(record))
-        if self.archive is None and not self.subscribers and row[-1] is None and (trace is None or trace.is_small):
+        has_readers = self.archive is not None or bool(self.subscribers)
+        packed = b""
+        if has_readers or row[-1] is not None:
+            packed = bytes(memoryview(pack(row)))  # orjson's own bytes keep the 4 KB that it wrote them into
+            self._keep_row(packed, len(packed))
+        else:
             self._keep_row(entry, _PLAIN_ROW_BYTES)
-            if trace is not None:
-                self._keep_trace(identity, (trace, record), trace.size)
-            return
-        packed = bytes(memoryview(pack(row)))  # orjson's own bytes keep the 4 KB that it wrote them into
-        self._keep_row(packed, len(packed))
         words = None
-        if trace is not None:
+        if trace is not None and trace.is_small and not has_readers:
+            self._keep_trace(identity, (trace, record), trace.size)
+        elif trace is not None:
             words = _packed(trace, record)
             self.conversations.keep({identity: read_call((entry, trace, record))})  # what is packed may be cut
             self._keep_trace(identity, words, len(words))
