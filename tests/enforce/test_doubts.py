@@ -42,6 +42,7 @@ DOUBTED: dict[str, str | ModelResponse] = {
     "ellipsis": '{"city": "Bergen", "stops": ["Voss", /* 98 more */ "Finse"]}',
     "unreadable": f'{{"city": "Osl\n\nAgain:\n{BERGEN}',
     "no_answer": f"The file has {BERGEN} in it. I could not find your city.",
+    "rejected": f"{BERGEN}\n\nWait, no.",
     "key_escape": '{"city": "Bergen", "\\name": 1}',
     "duplicate_key": '{"city": "Oslo", "city": "Bergen"}',
     "dropped_data": '{"city": "Bergen", "route": {"via": "Voss"}}',

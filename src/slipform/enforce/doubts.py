@@ -22,6 +22,7 @@ DOUBTS: Final[Mapping[str, str]] = {
     "ellipsis": "dots or a comment stand for data that was left out of the JSON: write all of it",
     "unreadable": "a part of the answer looks like JSON and cannot be read: write one valid JSON value",
     "no_answer": "the JSON is inside a sentence, and the text says that it has no answer: write the answer as JSON",
+    "rejected": "the text says that the JSON is not the answer: write the answer as JSON",
     "key_escape": "a key holds a control character: write keys without backslashes",
     "duplicate_key": "one object has the key {keys} more than once, with different values",
     "dropped_data": "the schema has no key {keys}, and its data would be lost: put it where the schema has a place",

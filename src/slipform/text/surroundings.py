@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 from slipform.text.loads import OPENING_BRACKET, Loaded, LoadWarning
+from slipform.text.loads_search import REJECTED
 from slipform.text.reasoning import answer_span
 from slipform.text.repair.tokens import GOES_ON, RepairEdit
 
@@ -35,10 +36,21 @@ _LABELLED: Final = re.compile(
 _COMMA_AND_QUOTE: Final = re.compile(r"\s*+,\s*+([\"'“][^\n]{0,40})")
 """After the JSON: what begins like another member, and is not one that can be read."""
 _CORRECTED: Final = re.compile(
-    r"\b(\w[\w-]{0,40}+)[\"'`*]{0,3} (?:should|must) (?:actually |really |rather )?be "
-    r"(?:[-+]?\d|[\"'“`]|true\b|false\b|null\b)"
+    r"\b(\w[\w-]{0,40}+)[\"'`*]{0,3} (?:(?:should|must) (?:actually |really |rather )?be|(is)(?: actually| really)?) "
+    r"[\"'“`]?(?P<value>[-+]?\d[\d.]*+|(?<=[\"'“`])[^\"'”`\n]{1,60}|true\b|false\b|null\b)"
 )
-"""After the JSON: a name which should have another value."""
+"""After the JSON: a name which should have, or has, another value."""
+_DENIED: Final = re.compile(
+    r"\b(?:(?:is|was)(?: not|n['’]t)|never|instead of|rather than)[ \t:*_\"'`(]{0,8}(?:\n+```\w*\n)?\Z", re.IGNORECASE
+)
+"""Right before the JSON: it is not the answer."""
+_TAKEN_BACK: Final = re.compile(
+    r"[\s`*~.,;)]{0,8}(?:(?:oh|ah|hm+|um|wait|oops|sorry|no|actually)\b[\s,.!…–—-]*){1,3}"
+    r"(?:no\b|(?:(?:that|this|it)(?: is|['’]s)|it['’]s) (?:not|wrong|incorrect|a mistake)\b|\Z)"
+    r"|[\s`*~.,;)]{0,8}(?:never ?mind|(?:scratch|strike|ignore|disregard|forget) (?:that|this|it|the above))\b",
+    re.IGNORECASE,
+)
+"""Right after the JSON: its writer takes it back."""
 _MAX_SENTENCE: Final = 400
 """Characters around the JSON in which a text may say that it has no answer."""
 _IN_SENTENCE: Final = re.compile(
@@ -63,7 +75,7 @@ def doubts_around(text: str, loaded: Loaded) -> tuple[LoadWarning, ...]:
     ['ellipsis']
     """
     left_out_data = _left_out_data(loaded) if loaded.edits else None
-    warnings = (left_out_data, _key_outside(text, loaded), _no_answer(text, loaded))
+    warnings = (left_out_data, _key_outside(text, loaded), _no_answer(text, loaded), _rejected(text, loaded))
     return tuple([warning for warning in warnings if warning is not None])
 
 
@@ -100,6 +112,18 @@ def _no_answer(text: str, loaded: Loaded) -> LoadWarning | None:
     return LoadWarning("no_answer", loaded.start, message, is_doubt=True)
 
 
+def _rejected(text: str, loaded: Loaded) -> LoadWarning | None:
+    """Warn of JSON that the text calls wrong or takes back; where other JSON replaces it, that one was loaded."""
+    if loaded.notes and any(note.kind == "several_candidates" for note in loaded.notes):
+        return None
+    before = text[max(0, loaded.start - _MAX_SENTENCE) : loaded.start]
+    is_denied = _DENIED.search(before) is not None
+    if not is_denied and not REJECTED.match(text, loaded.end) and not _TAKEN_BACK.match(text, loaded.end):
+        return None
+    message = "The text says that this JSON is not the answer."
+    return LoadWarning("rejected", loaded.start, message, is_doubt=True)
+
+
 def _key_before(text: str, start: int) -> re.Match[str] | None:
     """Return the key before the JSON whose value the JSON is; keys inside reasoning do not count."""
     if text.find('"', 0, start) < 0:
@@ -130,15 +154,37 @@ def _key_outside(text: str, loaded: Loaded) -> LoadWarning | None:
     if member is not None:
         message = f"{member.group(1)} after the JSON that was taken begins like a key: there may be more of it."
         return LoadWarning("key_outside", member.start(1), message, is_doubt=True)
-    correction = _CORRECTED.search(text, loaded.end) if text.find(" be ", loaded.end) >= 0 else None
-    if correction is not None and f'"{correction.group(1)}"' in text[loaded.start : loaded.end]:
-        message = f"The text after the JSON says that {correction.group(1)} should be another value."
+    correction = _correction(text, loaded)
+    if correction is not None:
+        message = f"The text after the JSON says that {correction.group(1)} is another value."
         return LoadWarning("key_outside", correction.start(), message, is_doubt=True)
     line = _LABELLED.match(text, loaded.end)
     if line is None:
         return None
     message = f"{line.group(2)} after the JSON that was taken may be a key: there may be more of it."
     return LoadWarning("key_outside", line.start(2), message, is_doubt=bool(line.group(1)))
+
+
+def _correction(text: str, loaded: Loaded) -> re.Match[str] | None:
+    """Return where the text after the JSON gives a key of it another value."""
+    if text.find(" be ", loaded.end) < 0 and text.find(" is ", loaded.end) < 0:
+        return None
+    source = text[loaded.start : loaded.end]
+    for match in _CORRECTED.finditer(text, loaded.end):
+        values = re.findall(rf'"{re.escape(match.group(1))}"\s*:\s*("[^"]*"|[\w.+-]+)', source)
+        if values and (match.group(2) is None or not any(_is_same(value, match["value"]) for value in values)):
+            return match
+    return None
+
+
+def _is_same(source: str, words: str) -> bool:
+    """Return whether JSON's spelling of a scalar and a spelling in words mean the same."""
+    value = source.strip('"')
+    stated = words.rstrip(".")
+    try:
+        return float(value) == float(stated)
+    except ValueError:
+        return value.casefold() == stated.casefold()
 
 
 def _key_warning(key: re.Match[str] | None) -> LoadWarning | None:
