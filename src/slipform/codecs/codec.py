@@ -79,10 +79,9 @@ class Codec:
     tool_names: Alphabet | None = LETTERS
     """The allowed characters of tool names; None if any are."""
     encode_plain_turns: Callable[[Sequence[Message]], bytes | None] | None = None
-    """Returns the JSON text of `messages` for a conversation of plain text; None for any other. Set if the rest of the
-    body does not depend on such a conversation.
+    """Returns the JSON text of `messages` for a conversation of plain text; None for any other.
 
-    Set where the rest of the body does not depend on such a conversation.
+    Set if the rest of the body does not depend on such a conversation.
     """
 
 

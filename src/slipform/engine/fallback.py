@@ -187,7 +187,7 @@ class FallbackCall:
         self._request = request
         self._options = options
         self._schema = schema
-        self._listed = FallbackList(router, models, call_count(request, options))
+        self._listed = FallbackList(router, models, call_count(request, options), request.frame)
         self._earlier = 0
         self._start()
 
@@ -259,7 +259,7 @@ def respond(
     schema: Schema[Any] | None = None,
 ) -> Outcome:
     """Return the outcome of this request from the first of these models that can answer."""
-    listed = FallbackList(router, models, call_count(request, options))
+    listed = FallbackList(router, models, call_count(request, options), request.frame)
 
     def ask(route: ModelRoute) -> Outcome:
         addressed = listed.for_model(request, route)
@@ -276,7 +276,7 @@ async def respond_async(
     schema: Schema[Any] | None = None,
 ) -> Outcome:
     """Do the same as `respond` on an event loop."""
-    listed = FallbackList(router, models, call_count(request, options))
+    listed = FallbackList(router, models, call_count(request, options), request.frame)
 
     async def ask(route: ModelRoute) -> Outcome:
         addressed = listed.for_model(request, route)
@@ -296,7 +296,7 @@ def respond_batches(
     schema: Schema[Any] | None = None,
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """Yield the pieces of `run_stream` from the first of these models that can answer."""
-    listed = FallbackList(router, models, call_count(request, options))
+    listed = FallbackList(router, models, call_count(request, options), request.frame)
     opened = OpenStream(sink)
 
     def ask(route: ModelRoute) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:

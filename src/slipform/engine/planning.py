@@ -120,8 +120,8 @@ class ModelRoute:
             return frame_plan
         version = self._version
         plan = self._uncached_plan(request, options, schema)
-        if request.frame is not None and schema is None and version is not None and _depends_on_request_only(options):
-            request.frame.keep((self, options.keep_text), _CachedPlan(options, plan, version))
+        if request.frame is not None and version is not None and _depends_on_request_only(options):
+            request.frame.keep((self, options.keep_text, schema), _CachedPlan(options, plan, version))
         return plan
 
     def _uncached_plan(self, request: ModelRequest, options: Options, schema: Schema[Any] | None) -> Plan:
@@ -141,9 +141,9 @@ class ModelRoute:
 
     def find_plan(self, request: ModelRequest, options: Options, schema: Schema[Any] | None = None) -> Plan | None:
         """Return the plan of an earlier request of the same frame, while the provider has not changed."""
-        if request.frame is None or schema is not None or options.evidence is not None:
+        if request.frame is None or options.evidence is not None:
             return None
-        cached = request.frame.find((self, options.keep_text))
+        cached = request.frame.find((self, options.keep_text, schema))
         if not isinstance(cached, _CachedPlan) or cached.options is not options:
             return None
         return cached.plan if cached.version == getattr(self.provider, "version", None) else None

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
+from weakref import WeakKeyDictionary
 
 from typing_extensions import TypeForm
 
@@ -16,7 +17,7 @@ from slipform.engine.fallback import FallbackList, respond_async, respond_batche
 from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
-from slipform.ir.request import CallCount
+from slipform.ir.request import CallCount, RequestFrame
 from slipform.library.messages import Prompt
 from slipform.library.request import (
     Config,
@@ -59,6 +60,8 @@ class AsyncClient:
         the vendor that the model's name begins with (`anthropic/…`), else of a server that speaks OpenAI's API.
         """
         self.model = model
+        self.frames = WeakKeyDictionary[Schema[Any], RequestFrame]()
+        """What is kept for the next call with the same schema and no further arguments."""
         self.router, self.options = set_up(model, config, options, router, base_url, api_key, http)
 
     @overload
@@ -85,7 +88,7 @@ class AsyncClient:
     async def ask_full(self, shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Result[Any]:
         """`ask`, with the JSON text and the report of the attempts."""
         schema: Schema[Any] = Schema.of(shape)
-        spec = build_conversation(schema, prompt, self.model, self.options, overrides, requested_format(shape))
+        spec = build_conversation(self, schema, prompt, overrides, requested_format(shape))
         return result_of(schema, await converse_async(self.router, spec, schema))
 
     @overload
@@ -97,7 +100,7 @@ class AsyncClient:
     def stream(self, shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> AsyncStream[Any]:
         """Stream the answer: partial values first, then the whole; see `AsyncStream`."""
         schema: Schema[Any] = Schema.of(shape)
-        spec = build_conversation(schema, prompt, self.model, self.options, overrides, requested_format(shape))
+        spec = build_conversation(self, schema, prompt, overrides, requested_format(shape))
         return AsyncStream(Session(self.router, spec, schema, shape_kind(shape)))
 
     async def text(self, prompt: Prompt, **overrides: Unpack[TextOverrides]) -> str:

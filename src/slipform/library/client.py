@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
+from weakref import WeakKeyDictionary
 
 from typing_extensions import TypeForm
 
@@ -14,7 +15,7 @@ from slipform.engine.fallback import FallbackList, respond, run_first
 from slipform.engine.planning import ModelRoute
 from slipform.engine.setup import Options
 from slipform.ir import CompletionChunk, ModelRequest, ModelResponse
-from slipform.ir.request import CallCount
+from slipform.ir.request import CallCount, RequestFrame
 from slipform.library.async_client import AsyncClient
 from slipform.library.messages import Prompt
 from slipform.library.request import (
@@ -67,6 +68,8 @@ class Client:
         the vendor that the model's name begins with (`anthropic/…`), else of a server that speaks OpenAI's API.
         """
         self.model = model
+        self.frames = WeakKeyDictionary[Schema[Any], RequestFrame]()
+        """What is kept for the next call with the same schema and no further arguments."""
         self.router, self.options = set_up(model, config, options, router, base_url, api_key, http)
 
     @overload
@@ -93,7 +96,7 @@ class Client:
     def ask_full(self, shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Result[Any]:
         """`ask`, with the JSON text and the report of the attempts."""
         schema: Schema[Any] = Schema.of(shape)
-        spec = build_conversation(schema, prompt, self.model, self.options, overrides, requested_format(shape))
+        spec = build_conversation(self, schema, prompt, overrides, requested_format(shape))
         return result_of(schema, converse(self.router, spec, schema))
 
     @overload
@@ -105,7 +108,7 @@ class Client:
     def stream(self, shape: Any, prompt: Prompt, **overrides: Unpack[Overrides[Any]]) -> Stream[Any]:
         """Stream the answer: partial values first, then the whole; see `Stream`."""
         schema: Schema[Any] = Schema.of(shape)
-        spec = build_conversation(schema, prompt, self.model, self.options, overrides, requested_format(shape))
+        spec = build_conversation(self, schema, prompt, overrides, requested_format(shape))
         return Stream(Session(self.router, spec, schema, shape_kind(shape)))
 
     def text(self, prompt: Prompt, **overrides: Unpack[TextOverrides]) -> str:

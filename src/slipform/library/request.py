@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+from weakref import WeakKeyDictionary
 
 from slipform.enforce.options import Complaint, checked_validators, override
 from slipform.engine.setup import Options, default_router, options_of
 from slipform.errors import ConfigError
 from slipform.ir import Message, ModelRequest, Sampling
 from slipform.ir.evidence import Evidence
+from slipform.ir.request import RequestFrame
 from slipform.library.messages import Prompt, example_messages, messages_of
 from slipform.library.partial import ANY, Kind, kind_of
 from slipform.library.tool_loop import Approval, ConversationSpec, Toolbox, ToolLike
@@ -70,28 +72,36 @@ _TEXT_NAMES = frozenset(TextOverrides.__annotations__)
 _NAMES = frozenset(Overrides.__annotations__)
 
 
+class ClientDefaults(Protocol):
+    """What the calls of one client have in common, unless their arguments override it."""
+
+    model: Models
+    options: Options
+    frames: WeakKeyDictionary[Schema[Any], RequestFrame]
+    """What is kept for the next call with the same schema and no further arguments."""
+
+
 def build_conversation(
+    client: ClientDefaults,
     schema: Schema[Any],
     prompt: Prompt,
-    model: Models,
-    options: Options,
     overrides: Overrides[Any],
     requested: ResponseFormat | None = None,
 ) -> ConversationSpec:
     """Return a conversation that ends in an answer of this shape; `requested` is the caller's own format, if any.
 
-    >>> held = build_conversation(Schema.of(int), "How many?", "local", Options(), {"max_attempts": 2})
-    >>> held.request.model, held.options.budget.attempts
-    ('local', 2)
+    `client` has the model and the options of calls that name none.
     """
+    model = client.model
+    options = client.options
     if requested is None:
         response_format = schema.response_format
     else:
         response_format = dataclasses.replace(requested, json_schema=schema.spec)
     if not overrides:
-        return ConversationSpec(
-            ModelRequest(first_of(model), messages_of(prompt), response_format), model or "", options
-        )
+        frame = _frame_of(client, schema) if requested is None else None
+        request = ModelRequest(first_of(model), messages_of(prompt), response_format, frame=frame)
+        return ConversationSpec(request, model or "", options)
     _refuse_unknown(overrides, _NAMES)
     if (strategy := overrides.get("strategy")) is not None:
         response_format = response_format.with_strategy(OutputStrategy(strategy))
@@ -99,6 +109,13 @@ def build_conversation(
     toolbox = _toolbox(overrides)
     merged = _merge_options(overrides.get("options") or options, overrides)
     return ConversationSpec(request, models_of(model, overrides), merged, toolbox)
+
+
+def _frame_of(client: ClientDefaults, schema: Schema[Any]) -> RequestFrame:
+    frame = client.frames.get(schema)
+    if frame is None:
+        frame = client.frames.setdefault(schema, RequestFrame())
+    return frame
 
 
 def build_text_conversation(

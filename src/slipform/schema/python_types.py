@@ -47,6 +47,7 @@ class Schema(Generic[T]):
     """
 
     __slots__ = (
+        "__weakref__",
         "_adapter",
         "_compiled",
         "_is_valid",
