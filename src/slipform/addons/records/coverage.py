@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from slipform.addons.records.learning import RecordCandidate, RecordModel
 from slipform.addons.records.lines import LineTable, form_of
-from slipform.addons.records.placing import Placement, RecordBlock, text_besides
+from slipform.addons.records.placing import Placement, RecordBlock, next_page_part, text_besides
 
 SuspectReason: TypeAlias = Literal["empty", "misfit", "crowded", "outside", "invalid"]
 _SAMPLE = 200
@@ -54,9 +54,10 @@ class FormCounter:
             self._counts[start, end] = counts
         return counts
 
-    def likeness(self, start: int, end: int) -> int:
-        """Return how many of the regular fields have a value of their form in a stretch."""
-        return sum(count > 0 for count in self.counts(start, end).values())
+    def likeness(self, *stretches: tuple[int, int]) -> int:
+        """Return how many of the regular fields have a value of their form in one of these stretches."""
+        counts = [self.counts(*stretch) for stretch in stretches]
+        return sum(any(count[name] for count in counts) for name in self._patterns)
 
     def has_form(self, name: str, text: str) -> bool:
         """Whether a text has a value of a field's form, where that form is distinctive."""
@@ -103,7 +104,7 @@ def least_likeness(placement: Placement, forms: FormCounter) -> int | None:
     if forms.is_empty:
         return 0 if len(placement.claims) >= forms.reliable_share * len(placement.blocks) else None
     forms.measure(fitting)
-    counts = sorted(forms.likeness(block.start, block.end) for block, _ in fitting)
+    counts = sorted(forms.likeness((block.start, block.end)) for block, _ in fitting)
     return counts[len(counts) // 100] or max(1, counts[len(counts) // 20])
 
 
@@ -113,22 +114,31 @@ def find_suspects(
     placement: Placement,
     forms: FormCounter,
     may_ask: Callable[[int], bool],
+    height: int,
 ) -> list[Suspect]:
-    """Return the stretches to show again; `may_ask` says whether a line was not yet shown too often for a guess."""
+    """Return the stretches to show again; `may_ask` says whether a line was not yet shown too often for a guess.
+
+    `height` is the size of a record: one that a page break cuts is looked for on both pages.
+    """
     least = least_likeness(placement, forms)
     if least is None:
         least = _UNREACHABLE
     suspects: list[Suspect] = []
-    for block in placement.blocks:
-        reason = _block_reason(block, placement, forms, least, may_ask)
+    starts = [*(block.start for block in placement.blocks[1:]), len(table.text)]
+    for block, following in zip(placement.blocks, starts, strict=False):
         claim = placement.claims.get(block.line)
+        reason = _block_reason(block, placement, forms, least, may_ask)
+        end = block.end
+        if claim is None and reason is None and (part := next_page_part(table, end, following, height)):
+            end = part[1]
+            reason = "empty" if forms.likeness((block.start, block.end), part) >= least else None
         if reason is None and claim is not None and claim.votes < _ENOUGH_VOTES:
             reason = _omission(table, candidates[claim.candidate], block, forms)
         if reason is not None:
-            suspects.append(Suspect(block.line, block.start, block.end, reason))
+            suspects.append(Suspect(block.line, block.start, end, reason))
     for start, end in between(table.text, placement.blocks):
         line = table.line_at(start)
-        if not forms.is_empty and forms.likeness(start, end) >= least and may_ask(line):
+        if not forms.is_empty and forms.likeness((start, end)) >= least and may_ask(line):
             suspects.append(Suspect(line, start, end, "outside"))
     return sorted(suspects)
 
@@ -138,7 +148,7 @@ def _block_reason(
 ) -> SuspectReason | None:
     claim = placement.claims.get(block.line)
     if claim is None:
-        return "empty" if forms.likeness(block.start, block.end) >= least else None
+        return "empty" if forms.likeness((block.start, block.end)) >= least else None
     if claim.missing:
         return "misfit"
     if may_ask(block.line) and forms.is_crowded(block.start, block.end, 1 + len(claim.others)):

@@ -25,7 +25,7 @@ _FUZZY_SHARE = 0.05
 """Values that are only nearly in the text count for a field where they are more frequent than this, as after OCR."""
 
 
-_PAGE_HEAD = 600
+PAGE_HEAD = 600
 """Characters that the foot of a page and the head of the next may have."""
 
 
@@ -52,7 +52,7 @@ def build_blocks(table: LineTable, model: RecordModel, forced: set[int], crossin
         stop = table.lines[following].start if following < len(table) else len(table.text)
         end = start + max(2 * model.height, 300)
         if anchor in crossing:
-            end += _PAGE_HEAD
+            end += PAGE_HEAD
         end = min(end, _block_end(table, model, range(anchor + 1, following), stop, pages=anchor not in crossing))
         blocks.append(RecordBlock(anchor, start, max(end, table.lines[anchor].end)))
     return blocks
@@ -63,9 +63,22 @@ def _block_end(table: LineTable, model: RecordModel, numbers: range, stop: int, 
     for number in numbers:
         line = table.lines[number]
         is_page_break = pages and table.text[line.end - 1] == "\f"
-        if is_page_break or (line.features and line.signature in model.carriers):
+        if is_page_break or model.is_carrier(line):
             return line.start
     return stop
+
+
+def next_page_part(table: LineTable, end: int, following: int, height: int) -> tuple[int, int] | None:
+    """Return where the record of a block that a page break ends may continue, after the head of the next page.
+
+    `following` is where the next block begins, `height` the size of a record.
+    """
+    text = table.text[end:following]
+    if not text.lstrip("\n").startswith("\f"):
+        return None
+    body = table.page_body(end + text.index("\f"))
+    stop = min(following, end + PAGE_HEAD + height)
+    return (body, stop) if table.text[body:stop].strip() else None
 
 
 class Locator:
@@ -226,16 +239,17 @@ class Placer:
 
     def __init__(self, table: LineTable) -> None:
         self._table = table
-        self._version: tuple[int, ...] = ()
+        self._model: RecordModel | None = None
+        self._blocks: list[RecordBlock] = []
         self._options: dict[int, tuple[Option, ...]] = {}
 
     def place(
         self, candidates: Sequence[RecordCandidate], model: RecordModel, context: Context, blocks: list[RecordBlock]
     ) -> Placement:
         """Return the assignment: candidates with one best block first, then equal ones in order to free blocks."""
-        version = (id(model), *(block.line for block in blocks))
-        if version != self._version:
-            self._version = version
+        if model is not self._model or blocks != self._blocks:
+            self._model = model
+            self._blocks = blocks
             self._options = {}
         search = _OptionSearch(self._table, model, context, blocks)
         placement = Placement(blocks)
@@ -472,6 +486,8 @@ def _wrongly_carried(
     """Yield the carried fields whose value is not that of the nearest carrier above the block."""
     if not model.carried_cells and not model.carried_fields:
         return
+    if model.carried_fields and context.carrier_above(block.line) is not None:
+        yield from model.carried_fields - {leaf.field for leaf in candidate.leaves}
     for leaf in candidate.leaves:
         if leaf.field in model.carried_cells:
             place = context.cell_above(leaf.field, block.line)
