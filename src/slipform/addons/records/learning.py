@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from slipform.addons.records.lines import Features, Line, LineSignature, LineTable, form_of, resembles
+from slipform.addons.records.lines import Features, Line, LineSignature, LineTable, fills_cell, form_of, resembles
 from slipform.addons.records.regions import Region, RegionIndex, find_regions
 
 _LEAST_EXAMPLES = 3
@@ -20,6 +20,8 @@ _MOST_FORMS = 4
 _RARE_FORM = 0.02
 _SHARED_RATE = 0.03
 _MISREAD_RATE = 0.04
+_LEAST_CELLS = 20
+_CELL_SHARE = 0.98
 _STRICTEST = 6.0
 _WEAKEST = -2.0
 _FEW_OTHERS = 0.5
@@ -140,6 +142,9 @@ class RecordModel:
     shared: frozenset[frozenset[str]] = frozenset()
     """Pairs of fields whose equal values this source usually says once."""
 
+    whole_cells: frozenset[str] = frozenset()
+    """Fields whose values are whole cells of a table, nearly always."""
+
     misread: frozenset[str] = frozenset()
     """Fields whose values the source often has with some letters wrong, as scanned texts do."""
 
@@ -168,6 +173,7 @@ def derive_model(table: LineTable, placed: Sequence[Placed], shown: Iterable[int
     model = RecordModel(_beginnings(table, placed, shown, regions), regions, _height(table, placed))
     totals: Counter[str] = Counter()
     inside: Counter[str] = Counter()
+    cells: Counter[str] = Counter()
     forms: dict[str, Counter[str]] = defaultdict(Counter)
     above: dict[str, Counter[int]] = defaultdict(Counter)
     for each in placed:
@@ -177,11 +183,15 @@ def derive_model(table: LineTable, placed: Sequence[Placed], shown: Iterable[int
             place = each.near.get(leaf.pointer)
             if place is not None:
                 inside[leaf.field] += 1
+                cells[leaf.field] += fills_cell(table.text, *place)
                 forms[leaf.field][form_of(table.text[place[0] : place[1]])] += 1
             elif (before := bisect_left(leaf.places, (low, 0))) > 0:
                 above[leaf.field][table.line_at(leaf.places[before - 1][0])] += 1
     model.rates = {name: inside[name] / totals[name] for name in totals}
     model.forms = _regular_forms(forms, totals)
+    model.whole_cells = frozenset(
+        name for name, count in cells.items() if count >= max(_LEAST_CELLS, _CELL_SHARE * inside[name])
+    )
     model.shared = _shared_fields(placed)
     model.misread = _misread_fields(table, placed, model.height, totals)
     _add_carriers(model, table, placed, above, totals)

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 Features: TypeAlias = tuple[str, ...]
 LineSignature: TypeAlias = tuple[str, ...]
 
+COLUMN_END = " \x00 "
 HEADING = re.compile(r"#{1,6} \S")
 _LONGEST_LINE = 400
 """Longer lines are split into sentences: such a text is not made of lines."""
@@ -23,7 +24,7 @@ _LONGEST_SENTENCE = 2_000
 _SENTENCE = re.compile(r"[.!?。]['\")\]]*\s+(?=[^\W_a-z])|(?<=。)")
 _BLANKS = re.compile(r"\s+")
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}$")
-_NUMBER = re.compile(r"[-+]?[$€£]?\d[\d,.' ]*\d%?$|[-+]?\d%?$")
+_NUMBER = re.compile(r"[-+]?[$€£]?\d[\d,.' \u00a0\u2009\u2019\u202f]*\d%?$|[-+]?\d%?$")
 _ENUMERATOR = re.compile(r"\(?\d+[.)]$")
 _INNER_SENTENCE = re.compile(r"\w[.!?] +[^\W_a-z]")
 _PARAGRAPH_NUMBER = re.compile(r"\s*\(?\w{1,5}[.)]\s*")
@@ -35,7 +36,9 @@ _INNER_SHARE = 0.1
 _HEAD_SHARE = 0.8
 _CELL_GAP = re.compile(r" {2,}|\t|\|")
 _CELL = re.compile(r"\S+(?: \S+)*")
-_GROUPED_NUMBER = re.compile(r"\d{1,3}(?:[,.' ]\d{3})+(?=\D|$)|\d+")
+_GROUPED_NUMBER = re.compile(
+    r"\d{1,3}(?:[,.' \u00a0\u2009\u2019\u202f]\d{3})+(?=\D|$)|\d{1,2}(?:,\d{2})+,\d{3}(?=\D|$)|\d+"
+)
 _UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _NOT_DIGITS = re.compile(r"\D+")
@@ -44,6 +47,8 @@ _ALIKE = 0.8
 _LEAST_LABELS = 5
 _LABEL_SHARE = 0.02
 _MOST_CELLS = 6
+_CELL_EDGES = "\t\r\n\f|,;"
+_CELL_BLANKS = " \t\r\n\f|"
 _INDENT_STEP = 4
 _LENGTH_STEP = 20
 
@@ -224,6 +229,19 @@ def cells_of(text: str) -> list[str]:
     return cells
 
 
+def fills_cell(text: str, start: int, end: int) -> bool:
+    r"""Whether a place in a text is a whole cell of its line.
+
+    >>> fills_cell("17\tMisc accrual\t3.20", 3, 15), fills_cell("17\tMisc accrual\t3.20", 3, 7)
+    (True, False)
+    """
+    before = text[max(0, start - 2) : start].rjust(2, "\n")
+    after = text[end : end + 2].ljust(2, "\n")
+    is_first = before[1] in _CELL_EDGES or (before[1] == " " and before[0] in _CELL_BLANKS)
+    is_last = after[0] in _CELL_EDGES or (after[0] == " " and after[1] in _CELL_BLANKS)
+    return is_first and is_last
+
+
 def _features(text: str, indent: int, before: int, after: int, labels: frozenset[str]) -> Features:
     words = text.split()
     if not words:
@@ -279,6 +297,8 @@ def form_of(text: str) -> str:
 
     >>> form_of("-2,442.58"), form_of("March 5, 2024"), form_of("RF00291837")
     ('-9.9', 'a 9, 9', 'A9')
+    >>> form_of("1\u202f234,56"), form_of("12,34,567.00")
+    ('9,9', '9.9')
     """
     text = _GROUPED_NUMBER.sub("9", _UNSPACED.sub(" 字 ", text))
     text = _LETTERS.sub(_letter_form, text)
@@ -305,7 +325,7 @@ def column_text(text: str) -> str:
                 columns.append((match.start(), [match[0]]))
             else:
                 parts.append(match[0])
-    return " \x00 ".join(" ".join(parts) for _, parts in columns).casefold()
+    return COLUMN_END.join(" ".join(parts) for _, parts in columns).casefold()
 
 
 def resembles(value: str, text: str) -> bool:

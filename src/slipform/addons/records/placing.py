@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from slipform.addons.evidence.occurrences import Lookup
 from slipform.addons.evidence.source_index import LookupBudget, SourceIndex
 from slipform.addons.records.learning import DEFAULT_HEIGHT, Placed, Places, RecordCandidate, RecordLeaf, RecordModel
-from slipform.addons.records.lines import LineTable, column_text, resembles
+from slipform.addons.records.lines import COLUMN_END, LineTable, column_text, fills_cell, resembles
 from slipform.addons.records.segments import Context, Question
 from slipform.schema.document import join_pointer
 
@@ -417,22 +417,26 @@ def missing_leaves(
     """Return the values of a record that are not in a stretch of the source.
 
     A value that is there only inside another one (30 in `M12 x 30`) is missing, and so is one of two equal values that
-    are there once, unless this source usually says both at once. One whose words continue below each other in a column
-    is there.
+    are there once, unless this source usually says both at once, and a part of a cell where values are whole cells. One
+    whose words continue below each other in a column is there.
     """
     present: list[tuple[RecordLeaf, Places]] = []
     missing: list[RecordLeaf] = []
     columns: str | None = None
     for leaf in candidate.leaves:
         first = bisect_left(leaf.places, (start, 0))
-        last = bisect_left(leaf.places, (end, 0), first)
-        if last > first:
-            present.append((leaf, leaf.places[first:last]))
+        places = leaf.places[first : bisect_left(leaf.places, (end, 0), first)]
+        is_cell = isinstance(leaf.value, str) and leaf.field in model.whole_cells
+        if is_cell:
+            places = [place for place in places if fills_cell(table.text, *place)]
+        if places:
+            present.append((leaf, places))
             continue
         if isinstance(leaf.value, str):
             if columns is None:
                 columns = column_text(table.text[start:end])
-            if _has_phrase(columns, " ".join(leaf.value.casefold().split())):
+            phrase = " ".join(leaf.value.casefold().split())
+            if phrase in columns.split(COLUMN_END) if is_cell else _has_phrase(columns, phrase):
                 continue
             if leaf.field in model.misread and resembles(leaf.value, table.text[start:end]):
                 continue

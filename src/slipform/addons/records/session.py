@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from slipform.addons.records.coverage import FormCounter, Suspect, between, find_suspects, least_likeness
+from slipform.addons.records.coverage import FormCounter, ShownLines, Suspect, between, find_suspects, least_likeness
 from slipform.addons.records.learning import RecordCandidate, RecordModel, derive_model
 from slipform.addons.records.lines import LineTable
 from slipform.addons.records.numbered import (
@@ -37,6 +37,7 @@ from slipform.addons.records.placing import (
     is_independent,
     missing_leaves,
     next_page_part,
+    places_in,
     tight_span,
     tightest_place,
 )
@@ -424,6 +425,7 @@ class ExtractionSession:
         before = (len(self._forced), len(self._crossing))
         self._split_contested()
         self._split_shared()
+        self._split_twins()
         self._cross_pages()
         self._place_outside()
         if (len(self._forced), len(self._crossing)) != before:
@@ -456,6 +458,20 @@ class ExtractionSession:
                 line = self.table.line_at(start)
                 if line > self.table.line_at(end - 1):
                     self._forced.add(line)
+
+    def _split_twins(self) -> None:
+        """Begin a block where all values of a block's record come a second time on later lines."""
+        for block in self.placement.blocks:
+            claim = self.placement.claims.get(block.line)
+            if claim is None or claim.others or not self._forms.is_crowded(block.start, block.end):
+                continue
+            places = [places_in(leaf, block) for leaf in self.candidates[claim.candidate].leaves]
+            second = min((each[1][0] for each in places if len(each) > 1), default=block.start)
+            line = self.table.line_at(second)
+            if line > block.line and self._fits_wholly(
+                self.candidates[claim.candidate], self.table.lines[line].start, block.end
+            ):
+                self._forced.add(line)
 
     def _cross_pages(self) -> None:
         """Let a block cross the end of its page where the values that its record lacks are on the next one."""
@@ -507,7 +523,7 @@ class ExtractionSession:
             self.candidates,
             self.placement,
             self._forms,
-            lambda line: self.times_shown[line] < most_shown,
+            ShownLines(self.times_shown, most_shown),
             self.model.height,
         )
         suspects = [suspect for suspect in suspects if suspect.line not in self.final]
