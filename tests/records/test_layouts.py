@@ -81,6 +81,38 @@ def test_a_skipped_row_whose_value_has_a_rare_form_is_asked_about() -> None:
     assert slipform.extract(_SHAPE, text, client=client_of(model)) == rows
 
 
+def test_a_percentage_is_in_its_place_where_the_same_number_is_elsewhere() -> None:
+    shape = {
+        "type": "array",
+        "items": {"type": "object", "properties": {"share": {"type": "number"}, "price": {"type": "integer"}}},
+    }
+    rows = [{"share": 20.0 + number % 50, "price": 20 + number % 60} for number in range(60)]
+    text = "".join(f"A share of {row['share']}% was sold for {row['price']} euros.\n" for row in rows)
+    extraction = slipform.extract_full(shape, text, client=client_of(FakeModel([answer(*rows)])))
+    assert extraction.value == rows
+    assert extraction.complete
+
+
+def test_a_line_that_names_what_the_records_below_it_share_is_not_a_gap() -> None:
+    names = ("Ms Ito A.", "Dr Haddad B.", "Mr Mensah C.", "Ms Novak D.")
+    gifts = ("bottle of wine", "fountain pen", "scarf")
+    rows = [
+        {"official": name, "item": item, "value": 10 + number}
+        for name in names
+        for number, item in enumerate(gifts * 4)
+    ]
+    text = "".join(
+        f"\nGifts received by {name}:\n"
+        + "".join(f"  - {row['item']} worth USD {row['value']}\n" for row in rows if row["official"] == name)
+        for name in names
+    )
+    properties = {"official": {"type": "string"}, "item": {"type": "string"}, "value": {"type": "integer"}}
+    shape = {"type": "array", "items": {"type": "object", "properties": properties}}
+    extraction = slipform.extract_full(shape, text, client=client_of(FakeModel([answer(*rows)])))
+    assert extraction.value == rows
+    assert extraction.coverage.gaps == ()
+
+
 def test_wrapped_prose_is_split_into_sentences_and_a_list_into_lines() -> None:
     sentence = "On the day the court was shown the letter that the defendant had sent to the bank."
     paragraphs = [textwrap.fill(f"{number}. {sentence} {sentence}", 60) for number in range(1, 6)]

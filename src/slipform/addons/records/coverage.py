@@ -50,7 +50,9 @@ class FormCounter:
         self.reliable_share: Final = reliable_share
         """Where values have no regular form, an empty block is suspect if this share of all blocks has its record."""
         self._table = table
-        self._patterns = {name: _pattern(forms) for name, forms in model.forms.items() if forms}
+        self._patterns = {
+            name: _pattern(forms) for name, forms in model.forms.items() if forms and model.is_literal(name)
+        }
         self._counts: dict[tuple[int, int], dict[str, int]] = {}
         self._telling = {name for name in self._patterns if any("9" in form for form in model.forms[name])}
         self._usual: dict[str, float] = {}

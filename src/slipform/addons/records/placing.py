@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from slipform.addons.evidence.occurrences import Lookup
-from slipform.addons.evidence.source_index import LookupBudget, SourceIndex
+from slipform.addons.evidence.occurrences import Lookup, percentages
+from slipform.addons.evidence.source_index import LookupBudget, Occurrence, SourceIndex
 from slipform.addons.records.learning import DEFAULT_HEIGHT, Placed, Places, RecordCandidate, RecordLeaf, RecordModel
 from slipform.addons.records.lines import COLUMN_END, LineTable, column_text, fills_cell, resembles
 from slipform.addons.records.segments import Context, Question
@@ -43,7 +43,9 @@ def build_blocks(table: LineTable, model: RecordModel, forced: set[int], crossin
     `forced` are lines at which a block begins whatever they look like, `crossing` those whose block crosses pages.
     """
     anchors = [
-        number for number, line in enumerate(table.lines) if number in forced or model.begins(number, line.features)
+        number
+        for number, line in enumerate(table.lines)
+        if number in forced or (model.begins(number, line.features) and not model.is_carrier(line))
     ]
     blocks: list[RecordBlock] = []
     for index, anchor in enumerate(anchors):
@@ -97,13 +99,14 @@ class Locator:
         cache: dict[tuple[type, Any, bool], tuple[Places, Places]] = {}
         candidates: list[RecordCandidate] = []
         for value, leaves in zip(values, records, strict=True):
-            placed = tuple(self._leaf(question, lookup, leaf, cache) for leaf in leaves)
+            placed = tuple(self._leaf(question, index, lookup, leaf, cache) for leaf in leaves)
             candidates.append(RecordCandidate(value, placed, question.number))
         return candidates
 
     def _leaf(
         self,
         question: Question,
+        index: SourceIndex,
         lookup: Lookup,
         leaf: RecordLeaf,
         cache: dict[tuple[type, Any, bool], tuple[Places, Places]],
@@ -113,7 +116,10 @@ class Locator:
         key = (type(leaf.value), leaf.value, is_listed)
         places = cache.get(key)
         if places is None:
-            places = _places(question, lookup, leaf.value, is_listed=is_listed)
+            occurrences = list(lookup.find(leaf.value, is_listed=is_listed) or ())
+            if isinstance(leaf.value, int | float):
+                occurrences += percentages(index, leaf.value)
+            places = _places(question, occurrences)
             cache[key] = places
         literal, fuzzy = places
         self._literal[name] += bool(literal)
@@ -123,11 +129,11 @@ class Locator:
         return leaf._replace(places=fuzzy)
 
 
-def _places(question: Question, lookup: Lookup, value: Any, *, is_listed: bool) -> tuple[Places, Places]:
+def _places(question: Question, occurrences: Iterable[Occurrence]) -> tuple[Places, Places]:
     """Return where a value is to the letter or written otherwise, and where it nearly is."""
     literal: set[tuple[int, int]] = set()
     fuzzy: set[tuple[int, int]] = set()
-    for occurrence in lookup.find(value, is_listed=is_listed) or ():
+    for occurrence in occurrences:
         place = question.in_source(occurrence.start, occurrence.end)
         if place is None or occurrence.how == "partial":
             continue
