@@ -48,6 +48,11 @@ class Page:
         self.records.append(row)
         self.write(text)
 
+    def add_place(self, offset: int, length: int, row: Row) -> None:
+        """Add a record in the text that is written next."""
+        self.spans.append((self._length + offset, self._length + offset + length))
+        self.records.append(row)
+
     def document(self, item: dict[str, Any], read: Callable[[str], list[Row]]) -> Document:
         return Document("".join(self._parts), self.records, self.spans, item, read)
 

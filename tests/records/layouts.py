@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 
 from tests.records.generate import Document, Page, Row, item_schema, statement
@@ -311,6 +312,131 @@ def _read_logged(text: str) -> list[Row]:
     return [{"time": moment, "user": user, "bytes": int(size)} for moment, user, size in events]
 
 
+def continued(count: int, seed: int = 0) -> Document:
+    """A German statement with bookings of three lines, cut anywhere by pages that all begin alike."""
+    chance = random.Random(seed)
+    page = Page()
+    line_number = 0
+
+    def breaks() -> str:
+        nonlocal line_number
+        line_number += 1
+        if line_number % 44:
+            return ""
+        return f"\n\f{head.format(line_number // 44 + 1)}"
+
+    head = "Sparkasse Beispiel      Auszug 3/2024      Blatt {}\n\nBuchung     Vorgang                    Betrag EUR\n"
+    page.write(head.format(1))
+    for _ in range(count):
+        row: Row = {
+            "booked": f"{chance.randrange(1, 29):02}.{chance.randrange(1, 13):02}.2024",
+            "payee": f"{_person(chance)} {chance.choice(_CITIES)} {chance.randrange(1, 900)}",
+            "mandate": f"M{chance.randrange(10**6):06}-{chance.randrange(100):02}",
+            "amount": round(chance.uniform(-4000, 4000), 2),
+        }
+        amount = f"{abs(row['amount']):.2f}".replace(".", ",") + ("-" if row["amount"] < 0 else "+")
+        text = f"{row['booked']}  {chance.choice(('Lastschrift', 'Gutschrift')):<24}{amount:>12}\n{breaks()}"
+        page.record(f"{text}            {row['payee']}\n{breaks()}            {row['mandate']}\n", row)
+        page.write(breaks())
+    return page.document(item_schema(booked=_TEXT, payee=_TEXT, mandate=_TEXT, amount=_NUMBER), _read_continued)
+
+
+_BOOKING = re.compile(
+    r"^(\d\d\.\d\d\.\d{4})  \w+ +([\d,]+)([+-])\n(?:\n\f.*\n\n.*\n)? {12}(\S.*)\n(?:\n\f.*\n\n.*\n)? {12}(M\S+)$",
+    re.MULTILINE,
+)
+
+
+def _read_continued(text: str) -> list[Row]:
+    rows: list[Row] = []
+    for booked, digits, sign, payee, mandate in _BOOKING.findall(text):
+        amount = float(digits.replace(",", "."))
+        amount = -amount if sign == "-" else amount
+        rows.append({"booked": booked, "payee": payee, "mandate": mandate, "amount": amount})
+    return rows
+
+
+def underlined(count: int, seed: int = 0) -> Document:
+    """A catalogue under underlined headings that look like the lines of its records, with optional lines."""
+    chance = random.Random(seed)
+    page = Page()
+    family = ""
+    for number in range(count):
+        if number % 15 == 0:
+            family = chance.choice([each for each in ("Clamps", "Handles", "Hinges", "Feet") if each != family])
+            page.write(f"\n{family}\n{'=' * len(family)}\n\n")
+        row: Row = {
+            "family": family,
+            "code": f"{chance.randrange(10, 99)}.{chance.randrange(1000, 9999)}-{chance.choice('KLMN')}",
+            "load": chance.choice([None, chance.randrange(10, 900)]),
+            "price": chance.randrange(40, 80_000) / 20,
+        }
+        text = f"Order-No. {row['code']}\n"
+        text += f"  Load {'.' * 20} {row['load']} kg\n" if row["load"] else ""
+        page.record(f"{text}  Price {'.' * 19} CHF {row['price']:.2f}\n", row)
+        page.write("\n")
+    item = item_schema(family=_TEXT, code=_TEXT, load={"type": ["integer", "null"]}, price=_NUMBER)
+    return page.document(item, lambda text: list(_underlined_rows(text)))
+
+
+def _underlined_rows(text: str) -> Iterator[Row]:
+    family = ""
+    before = ""
+    row: Row = {}
+    for line in text.splitlines():
+        if line.startswith("=="):
+            family = before
+        elif match := re.match(r"Order-No\. (\S+)$", line):
+            row = {"family": family, "code": match[1], "load": None}
+        elif match := re.match(r"  Load \.+ (\d+) kg$", line):
+            row["load"] = int(match[1])
+        elif (match := re.match(r"  Price \.+ CHF ([\d.]+)$", line)) and row:
+            yield {**row, "price": float(match[1])}
+            row = {}
+        before = line
+
+
+def wrapped(count: int, seed: int = 0) -> Document:
+    """Prose with line breaks at a width: paragraphs of up to three payments, which begin anywhere in a line."""
+    chance = random.Random(seed)
+    page = Page()
+    paragraph = 0
+    while len(page.records) < count:
+        paragraph += 1
+        sentences = [f"{paragraph}. The following is admitted by both parties and is not in dispute here."]
+        rows: list[Row] = []
+        for _ in range(chance.randrange(4)):
+            row: Row = {
+                "date": f"{chance.randrange(1, 29)} May {chance.randrange(1990, 2024)}",
+                "payer": _person(chance),
+                "amount": chance.randrange(100, 90_000),
+                "exhibit": f"exhibit {chance.randrange(1, 9000)}",
+            }
+            rows.append(row)
+            sentences.append(
+                f"On {row['date']}, {row['payer']} paid to the defendant the sum of {row['amount']} euros without any "
+                f"reservation, as is shown by {row['exhibit']}."
+            )
+        text = textwrap.fill(" ".join(sentences), 80, break_on_hyphens=False)
+        at = len(sentences[0]) + 1
+        for row, sentence in zip(rows, sentences[1:], strict=True):
+            page.add_place(at, len(sentence), row)
+            at += len(sentence) + 1
+        page.write(f"{text}\n\n")
+    return page.document(item_schema(date=_TEXT, payer=_TEXT, amount=_INTEGER, exhibit=_TEXT), _read_wrapped)
+
+
+_PAYMENT = re.compile(
+    r"On (\d+ May \d{4}), (\w+ \w+) paid to the defendant the sum of (\d+) euros without any reservation, as is shown "
+    r"by (exhibit \d+)\."
+)
+
+
+def _read_wrapped(text: str) -> list[Row]:
+    rows = _PAYMENT.findall(" ".join(text.split()))
+    return [{"date": date, "payer": payer, "amount": int(sum_), "exhibit": name} for date, payer, sum_, name in rows]
+
+
 LAYOUTS: dict[str, Callable[[int, int], Document]] = {
     "delimited": delimited,
     "grouped": grouped,
@@ -323,4 +449,7 @@ LAYOUTS: dict[str, Callable[[int, int], Document]] = {
     "objects": objects,
     "labelled": labelled,
     "logged": logged,
+    "continued": continued,
+    "underlined": underlined,
+    "wrapped": wrapped,
 }

@@ -7,14 +7,14 @@ import math
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
 from slipform.addons.evidence.dates import FoundDate, FoundTime, Moment, moments_of
 from slipform.addons.evidence.differences import has_negating_prefix, same_negations
 from slipform.addons.evidence.folding import SourceRange, all_words, fold, is_unspaced, strip_marks
-from slipform.addons.evidence.quantities import CURRENCIES, PERCENT, find_numbers
+from slipform.addons.evidence.quantities import CURRENCIES, PERCENT, Number, find_numbers
 from slipform.addons.evidence.resemblance import is_of_two_names, parts, same_words, shortened, similar
 from slipform.addons.evidence.source_index import LookupBudget, Occurrence, SourceIndex
 from slipform.addons.evidence.transliteration import transliterated
@@ -91,15 +91,12 @@ def _literal_places(source: SourceIndex, word: str) -> Iterator[Occurrence]:
 
 def _numbers(source: SourceIndex, value: float) -> list[Occurrence]:
     """Return the places of a number, in any notation."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return []
-    try:
-        written = repr(value)
-    except ValueError:  # an integer of more digits than Python writes
-        return []
-    whole_digits = str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else written
-    numbers = source.numbers.get(Decimal(written).normalize(), [])
+    numbers = _readings(source, value)
     chosen = [number for number in numbers if not number.is_weak] or numbers
+    if not chosen:
+        return []
+    written = repr(value)
+    whole_digits = str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else written
     return _unique(
         Occurrence(
             number.start,
@@ -108,6 +105,23 @@ def _numbers(source: SourceIndex, value: float) -> list[Occurrence]:
         )
         for number in chosen
     )
+
+
+def _readings(source: SourceIndex, value: float) -> Sequence[Number]:
+    """Return the places that may be read as a number."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return ()
+    try:
+        return source.numbers.get(Decimal(repr(value)).normalize(), ())
+    except ValueError:  # an integer of more digits than Python writes
+        return ()
+
+
+def percentages(source: SourceIndex, value: float) -> Iterator[Occurrence]:
+    """Yield the places where a number is that of a percentage, whatever other places it has."""
+    for number in _readings(source, value):
+        if PERCENT.match(source.plain, number.end):
+            yield Occurrence(number.start, number.end, "normalised")
 
 
 def _texts(source: SourceIndex, value: str, *, is_listed: bool, budget: LookupBudget) -> list[Occurrence] | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from slipform.addons.records.learning import RecordCandidate, RecordModel
 from slipform.addons.records.lines import LineTable, form_of
-from slipform.addons.records.placing import Placement, RecordBlock, text_besides
+from slipform.addons.records.placing import Placement, RecordBlock, next_page_part, text_besides
 
 SuspectReason: TypeAlias = Literal["empty", "misfit", "crowded", "outside", "invalid"]
 _SAMPLE = 200
@@ -17,6 +18,9 @@ _ENOUGH_VOTES = 2
 """Equal answers after which a value that is left out counts as not there."""
 _UNREACHABLE = 1_000_000
 _RELIABLE_SHARE = 0.7
+_FEW_UNUSUAL = 3
+_UNUSUAL_SHARE = 0.02
+_MOST_UNUSUAL_SHOWN = 3
 
 
 class Suspect(NamedTuple):
@@ -28,6 +32,17 @@ class Suspect(NamedTuple):
     reason: SuspectReason
 
 
+class ShownLines(NamedTuple):
+    """How often lines were shown, and how often they may be where they only may hold a record."""
+
+    times: Counter[int]
+    most: int
+
+    def may_guess(self, line: int) -> bool:
+        """Whether a line was not yet shown too often for a guess."""
+        return self.times[line] < self.most
+
+
 class FormCounter:
     """Counts the values of regular form in stretches of the source."""
 
@@ -35,7 +50,9 @@ class FormCounter:
         self.reliable_share: Final = reliable_share
         """Where values have no regular form, an empty block is suspect if this share of all blocks has its record."""
         self._table = table
-        self._patterns = {name: _pattern(forms) for name, forms in model.forms.items() if forms}
+        self._patterns = {
+            name: _pattern(forms) for name, forms in model.forms.items() if forms and model.is_literal(name)
+        }
         self._counts: dict[tuple[int, int], dict[str, int]] = {}
         self._telling = {name for name in self._patterns if any("9" in form for form in model.forms[name])}
         self._usual: dict[str, float] = {}
@@ -54,9 +71,10 @@ class FormCounter:
             self._counts[start, end] = counts
         return counts
 
-    def likeness(self, start: int, end: int) -> int:
-        """Return how many of the regular fields have a value of their form in a stretch."""
-        return sum(count > 0 for count in self.counts(start, end).values())
+    def likeness(self, *stretches: tuple[int, int]) -> int:
+        """Return how many of the regular fields have a value of their form in one of these stretches."""
+        counts = [self.counts(*stretch) for stretch in stretches]
+        return sum(any(count[name] for count in counts) for name in self._patterns)
 
     def has_form(self, name: str, text: str) -> bool:
         """Whether a text has a value of a field's form, where that form is distinctive."""
@@ -103,7 +121,7 @@ def least_likeness(placement: Placement, forms: FormCounter) -> int | None:
     if forms.is_empty:
         return 0 if len(placement.claims) >= forms.reliable_share * len(placement.blocks) else None
     forms.measure(fitting)
-    counts = sorted(forms.likeness(block.start, block.end) for block, _ in fitting)
+    counts = sorted(forms.likeness((block.start, block.end)) for block, _ in fitting)
     return counts[len(counts) // 100] or max(1, counts[len(counts) // 20])
 
 
@@ -112,36 +130,64 @@ def find_suspects(
     candidates: Sequence[RecordCandidate],
     placement: Placement,
     forms: FormCounter,
-    may_ask: Callable[[int], bool],
+    shown: ShownLines,
+    height: int,
 ) -> list[Suspect]:
-    """Return the stretches to show again; `may_ask` says whether a line was not yet shown too often for a guess."""
+    """Return the stretches to show again.
+
+    `height` is the size of a record: one that a page break cuts is looked for on both pages.
+    """
     least = least_likeness(placement, forms)
     if least is None:
         least = _UNREACHABLE
-    suspects: list[Suspect] = []
-    for block in placement.blocks:
-        reason = _block_reason(block, placement, forms, least, may_ask)
+    suspects = _unusual_blocks(placement, forms, least, shown)
+    starts = [*(block.start for block in placement.blocks[1:]), len(table.text)]
+    for block, following in zip(placement.blocks, starts, strict=False):
         claim = placement.claims.get(block.line)
+        reason = _block_reason(block, placement, forms, least, shown)
+        end = block.end
+        if claim is None and reason is None and (part := next_page_part(table, end, following, height)):
+            end = part[1]
+            reason = "empty" if forms.likeness((block.start, block.end), part) >= least else None
         if reason is None and claim is not None and claim.votes < _ENOUGH_VOTES:
             reason = _omission(table, candidates[claim.candidate], block, forms)
         if reason is not None:
-            suspects.append(Suspect(block.line, block.start, block.end, reason))
+            suspects.append(Suspect(block.line, block.start, end, reason))
     for start, end in between(table.text, placement.blocks):
         line = table.line_at(start)
-        if not forms.is_empty and forms.likeness(start, end) >= least and may_ask(line):
+        if not forms.is_empty and forms.likeness((start, end)) >= least and shown.may_guess(line):
             suspects.append(Suspect(line, start, end, "outside"))
     return sorted(suspects)
 
 
+def _unusual_blocks(placement: Placement, forms: FormCounter, least: int, shown: ShownLines) -> list[Suspect]:
+    """Return the blocks without a record that lack one form more than nearly all records, where they are few.
+
+    One value may be written as in no other record; the block is a gap only if it was not shown often enough.
+    """
+    unusual = [
+        block
+        for block in placement.blocks
+        if block.line not in placement.claims and least > 1 and forms.likeness((block.start, block.end)) == least - 1
+    ]
+    if len(unusual) > max(_FEW_UNUSUAL, _UNUSUAL_SHARE * len(placement.blocks)):
+        return []
+    return [
+        Suspect(block.line, block.start, block.end, "empty")
+        for block in unusual
+        if shown.times[block.line] < _MOST_UNUSUAL_SHOWN
+    ]
+
+
 def _block_reason(
-    block: RecordBlock, placement: Placement, forms: FormCounter, least: int, may_ask: Callable[[int], bool]
+    block: RecordBlock, placement: Placement, forms: FormCounter, least: int, shown: ShownLines
 ) -> SuspectReason | None:
     claim = placement.claims.get(block.line)
     if claim is None:
-        return "empty" if forms.likeness(block.start, block.end) >= least else None
+        return "empty" if forms.likeness((block.start, block.end)) >= least else None
     if claim.missing:
         return "misfit"
-    if may_ask(block.line) and forms.is_crowded(block.start, block.end, 1 + len(claim.others)):
+    if shown.may_guess(block.line) and forms.is_crowded(block.start, block.end, 1 + len(claim.others)):
         return "crowded"
     return None
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from slipform.addons.records.lines import Features, LineSignature, LineTable, form_of, resembles
+from slipform.addons.records.lines import Features, Line, LineSignature, LineTable, fills_cell, form_of, resembles
 from slipform.addons.records.regions import Region, RegionIndex, find_regions
 
 _LEAST_EXAMPLES = 3
@@ -20,6 +20,8 @@ _MOST_FORMS = 4
 _RARE_FORM = 0.02
 _SHARED_RATE = 0.03
 _MISREAD_RATE = 0.04
+_LEAST_CELLS = 20
+_CELL_SHARE = 0.98
 _STRICTEST = 6.0
 _WEAKEST = -2.0
 _FEW_OTHERS = 0.5
@@ -91,6 +93,10 @@ class Beginnings:
             self._scores[features] = score
         return score
 
+    def exceeds_threshold(self, features: Features) -> bool:
+        """Whether a line is on the side of the first lines, however few of them there were."""
+        return self.score(features) >= self._threshold
+
     def begins(self, features: Features) -> bool:
         """Whether a line with these features begins a record."""
         if not features or self.count < _LEAST_EXAMPLES:
@@ -127,12 +133,17 @@ class RecordModel:
     """The forms of the values of regular fields."""
     carriers: frozenset[LineSignature] = frozenset()
     """The signatures of lines (headings) that hold a value for the records below them."""
+    carrier_features: Beginnings | None = None
+    """Tells carriers from the lines of records, where both have these signatures."""
     carried_fields: frozenset[str] = frozenset()
     carried_cells: dict[str, frozenset[str]] = field(default_factory=dict)
     """Fields whose value is printed only in the first of several records, and the forms of that cell."""
 
     shared: frozenset[frozenset[str]] = frozenset()
     """Pairs of fields whose equal values this source usually says once."""
+
+    whole_cells: frozenset[str] = frozenset()
+    """Fields whose values are whole cells of a table, nearly always."""
 
     misread: frozenset[str] = frozenset()
     """Fields whose values the source often has with some letters wrong, as scanned texts do."""
@@ -145,6 +156,12 @@ class RecordModel:
         """Return the logarithm of the odds that a line begins a record."""
         return self.beginnings[self.regions.layout_at(line)].score(features)
 
+    def is_carrier(self, line: Line) -> bool:
+        """Whether a line holds a value for the records below it."""
+        if line.is_blank or line.signature not in self.carriers:
+            return False
+        return self.carrier_features is None or self.carrier_features.exceeds_threshold(line.features)
+
     def is_literal(self, name: str) -> bool:
         """Whether the values of a field are usually in the text of their record."""
         return self.rates.get(name, 1.0) >= _LITERAL_RATE
@@ -156,8 +173,9 @@ def derive_model(table: LineTable, placed: Sequence[Placed], shown: Iterable[int
     model = RecordModel(_beginnings(table, placed, shown, regions), regions, _height(table, placed))
     totals: Counter[str] = Counter()
     inside: Counter[str] = Counter()
+    cells: Counter[str] = Counter()
     forms: dict[str, Counter[str]] = defaultdict(Counter)
-    above: dict[str, Counter[LineSignature]] = defaultdict(Counter)
+    above: dict[str, Counter[int]] = defaultdict(Counter)
     for each in placed:
         low = table.lines[each.line].start
         for leaf in each.candidate.leaves:
@@ -165,12 +183,15 @@ def derive_model(table: LineTable, placed: Sequence[Placed], shown: Iterable[int
             place = each.near.get(leaf.pointer)
             if place is not None:
                 inside[leaf.field] += 1
+                cells[leaf.field] += fills_cell(table.text, *place)
                 forms[leaf.field][form_of(table.text[place[0] : place[1]])] += 1
             elif (before := bisect_left(leaf.places, (low, 0))) > 0:
-                carrier = table.lines[table.line_at(leaf.places[before - 1][0])]
-                above[leaf.field][carrier.signature] += 1
+                above[leaf.field][table.line_at(leaf.places[before - 1][0])] += 1
     model.rates = {name: inside[name] / totals[name] for name in totals}
     model.forms = _regular_forms(forms, totals)
+    model.whole_cells = frozenset(
+        name for name, count in cells.items() if count >= max(_LEAST_CELLS, _CELL_SHARE * inside[name])
+    )
     model.shared = _shared_fields(placed)
     model.misread = _misread_fields(table, placed, model.height, totals)
     _add_carriers(model, table, placed, above, totals)
@@ -218,14 +239,20 @@ def _beginnings(
 
 def _beginnings_of(table: LineTable, placed: Sequence[Placed], shown: Iterable[int]) -> Beginnings:
     firsts = {each.line for each in placed}
+    inside = _continuing_lines(table, placed)
+    others = [table.lines[number].features for number in set(shown) - firsts if table.lines[number].features]
+    continuing = [table.lines[number].features for number in inside - firsts if table.lines[number].features]
+    return Beginnings([table.lines[number].features for number in firsts], others, continuing)
+
+
+def _continuing_lines(table: LineTable, placed: Sequence[Placed]) -> set[int]:
+    """Return the lines after the first of each record, up to that of its last value."""
     inside: set[int] = set()
     for each in placed:
         if each.near:
             last = table.line_at(max(end for _, end in each.near.values()) - 1)
             inside.update(range(each.line + 1, last + 1))
-    others = [table.lines[number].features for number in set(shown) - firsts if table.lines[number].features]
-    continuing = [table.lines[number].features for number in inside - firsts if table.lines[number].features]
-    return Beginnings([table.lines[number].features for number in firsts], others, continuing)
+    return inside
 
 
 def _height(table: LineTable, placed: Sequence[Placed]) -> int:
@@ -252,13 +279,20 @@ def _add_carriers(
     model: RecordModel,
     table: LineTable,
     placed: Sequence[Placed],
-    above: Mapping[str, Counter[LineSignature]],
+    above: Mapping[str, Counter[int]],
     totals: Counter[str],
 ) -> None:
-    """Add the lines or cells that hold the values of fields which are usually not in their record's text."""
+    """Add the lines or cells that hold the values of fields which are usually not in their record's text.
+
+    `above` has how many records have the value of a field in which line above them.
+    """
     carriers: set[LineSignature] = set()
     fields: set[str] = set()
-    for name, counts in above.items():
+    lines: set[int] = set()
+    for name, times_by_line in above.items():
+        counts: Counter[LineSignature] = Counter()
+        for line, count in times_by_line.items():
+            counts[table.lines[line].signature] += count
         signature, times = counts.most_common(1)[0]
         is_usual = times >= 0.6 * counts.total() and counts.total() > 0.5 * totals[name]
         if model.is_literal(name) or not is_usual:
@@ -268,8 +302,23 @@ def _add_carriers(
         else:
             carriers.add(signature)
             fields.add(name)
+            lines.update(line for line in times_by_line if table.lines[line].signature == signature)
     model.carriers = frozenset(carriers)
     model.carried_fields = frozenset(fields)
+    model.carrier_features = _carrier_features(table, placed, model.carriers, lines)
+
+
+def _carrier_features(
+    table: LineTable, placed: Sequence[Placed], carriers: frozenset[LineSignature], lines: set[int]
+) -> Beginnings | None:
+    """Return what tells carriers from the lines of records; None where no line of a record has their signature."""
+    first = {each.line for each in placed}
+    others = [
+        table.lines[number].features
+        for number in first | _continuing_lines(table, placed)
+        if number not in lines and table.lines[number].signature in carriers
+    ]
+    return Beginnings([table.lines[number].features for number in lines], others, others) if others else None
 
 
 def _is_first_line(signature: LineSignature, table: LineTable, placed: Sequence[Placed]) -> bool:

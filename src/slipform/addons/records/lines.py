@@ -7,12 +7,14 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
 
 Features: TypeAlias = tuple[str, ...]
 LineSignature: TypeAlias = tuple[str, ...]
 
+COLUMN_END = " \x00 "
 HEADING = re.compile(r"#{1,6} \S")
 _LONGEST_LINE = 400
 """Longer lines are split into sentences: such a text is not made of lines."""
@@ -22,11 +24,21 @@ _LONGEST_SENTENCE = 2_000
 _SENTENCE = re.compile(r"[.!?。]['\")\]]*\s+(?=[^\W_a-z])|(?<=。)")
 _BLANKS = re.compile(r"\s+")
 _DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}$")
-_NUMBER = re.compile(r"[-+]?[$€£]?\d[\d,.' ]*\d%?$|[-+]?\d%?$")
+_NUMBER = re.compile(r"[-+]?[$€£]?\d[\d,.' \u00a0\u2009\u2019\u202f]*\d%?$|[-+]?\d%?$")
 _ENUMERATOR = re.compile(r"\(?\d+[.)]$")
+_INNER_SENTENCE = re.compile(r"\w[.!?] +[^\W_a-z]")
+_PARAGRAPH_NUMBER = re.compile(r"\s*\(?\w{1,5}[.)]\s*")
+_WRAP = re.compile(r"\n[ \t]*")
+_LEAST_PARAGRAPHS = 3
+_LEAST_WIDTH = 40
+_LOWER_SHARE = 0.25
+_INNER_SHARE = 0.1
+_HEAD_SHARE = 0.8
 _CELL_GAP = re.compile(r" {2,}|\t|\|")
 _CELL = re.compile(r"\S+(?: \S+)*")
-_GROUPED_NUMBER = re.compile(r"\d{1,3}(?:[,.' ]\d{3})+(?=\D|$)|\d+")
+_GROUPED_NUMBER = re.compile(
+    r"\d{1,3}(?:[,.' \u00a0\u2009\u2019\u202f]\d{3})+(?=\D|$)|\d{1,2}(?:,\d{2})+,\d{3}(?=\D|$)|\d+"
+)
 _UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _NOT_DIGITS = re.compile(r"\D+")
@@ -35,6 +47,8 @@ _ALIKE = 0.8
 _LEAST_LABELS = 5
 _LABEL_SHARE = 0.02
 _MOST_CELLS = 6
+_CELL_EDGES = "\t\r\n\f|,;"
+_CELL_BLANKS = " \t\r\n\f|"
 _INDENT_STEP = 4
 _LENGTH_STEP = 20
 
@@ -74,9 +88,32 @@ class LineTable:
         """The number of the line that has this offset."""
         return max(0, bisect_right(self.starts, offset) - 1)
 
+    def page_body(self, page_break: int) -> int:
+        """Return where the text of a page begins that does not begin all pages; `page_break` is before its head."""
+        first = self.line_at(page_break)
+        return self.lines[min(first + len(self._page_head), len(self.lines) - 1)].start
+
+    @cached_property
+    def _page_head(self) -> list[str]:
+        """The lines that nearly all pages begin with, numbers left out."""
+        breaks = [number for number, line in enumerate(self.lines) if self.text[line.start] == "\f"]
+        head: list[str] = []
+        while breaks:
+            numbers = [number + len(head) for number in breaks if number + len(head) < len(self.lines)]
+            texts = Counter(_without_numbers(self.text[slice(*self.lines[number][:2])]) for number in numbers)
+            text, times = texts.most_common(1)[0] if texts else ("", 0)
+            if times < max(2, _HEAD_SHARE * len(breaks)):
+                break
+            head.append(text)
+        return head
+
     def text_of(self, first: int, stop: int) -> str:
         """The source from one line up to another."""
         return self.text[self.lines[first].start : self.lines[stop - 1].end]
+
+
+def _without_numbers(text: str) -> str:
+    return "".join(sign for sign in text if not sign.isdigit() and sign not in " .,'-")
 
 
 def _split(text: str) -> list[Line]:
@@ -101,20 +138,58 @@ def _labels(texts: Sequence[str]) -> frozenset[str]:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    start = 0
-    for raw in text.splitlines(keepends=True):
-        end = start + len(raw)
-        if len(raw) > _LONGEST_LINE or (len(raw) > _LONG_LINE and len(cells_of(raw)) == 1):
-            yield from _sentences(text, start, end)
+    raws = text.splitlines(keepends=True)
+    starts = [0, *accumulate(map(len, raws))]
+    paragraphs = dict(_wrapped_paragraphs(raws))
+    number = 0
+    while number < len(raws):
+        stop = paragraphs.get(number, number + 1)
+        raw = raws[number]
+        is_long = len(raw) > _LONGEST_LINE or (len(raw) > _LONG_LINE and len(cells_of(raw)) == 1)
+        if is_long or number in paragraphs:
+            yield from _sentences(text, starts[number], starts[stop])
         else:
-            yield start, end
-        start = end
+            yield starts[number], starts[stop]
+        number = stop
+
+
+def _wrapped_paragraphs(raws: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the paragraphs of prose with line breaks at a width, where sentences begin within lines.
+
+    Records of such a text are sentences, and begin anywhere in a line.
+    """
+    runs = list(_runs_of_single_cells(raws))
+    lengths = sorted(len(raws[number].rstrip()) for first, stop in runs for number in range(first, stop - 1))
+    if len(runs) < _LEAST_PARAGRAPHS:
+        return []
+    width = lengths[int(len(lengths) * 0.95)]
+    wrapped = [run for run in runs if width >= _LEAST_WIDTH and _is_wrapped(raws[slice(*run)], width)]
+    continuing = [raws[number].lstrip() for first, stop in wrapped for number in range(first + 1, stop)]
+    lower = sum(line[0].islower() for line in continuing)
+    inner = sum(any(_INNER_SENTENCE.search(raw) for raw in raws[slice(*run)]) for run in wrapped)
+    is_prose = lower >= _LOWER_SHARE * len(continuing) and inner >= max(_LEAST_PARAGRAPHS, _INNER_SHARE * len(wrapped))
+    return wrapped if is_prose else []
+
+
+def _runs_of_single_cells(raws: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of two or more lines with one cell each, between blank lines."""
+    first = 0
+    for number, raw in enumerate([*raws, ""]):
+        if not raw.strip() or len(raw) > _LONG_LINE or _CELL_GAP.search(raw.strip()):
+            if number - first > 1:
+                yield first, number
+            first = number + 1
+
+
+def _is_wrapped(raws: Sequence[str], width: int) -> bool:
+    """Whether the first word of each line but the first had no room on the line before."""
+    return all(len(before.rstrip()) + 1 + len(after.split(None, 1)[0]) >= width - 1 for before, after in pairwise(raws))
 
 
 def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     at = start
     for match in _SENTENCE.finditer(text, start, end):
-        if match.end() > at:
+        if match.end() > at and not _PARAGRAPH_NUMBER.fullmatch(text, at, match.end()):
             yield from _bounded(text, at, match.end())
             at = match.end()
     if at < end:
@@ -145,12 +220,26 @@ def cells_of(text: str) -> list[str]:
     >>> cells_of("17,Ada,36")
     ['17', 'Ada', '36']
     """
+    text = _WRAP.sub(" ", text)
     cells = [cell.strip() for cell in _CELL_GAP.split(text.strip()) if cell.strip()]
     if len(cells) == 1:
         for separator in ",;":
             if text.count(separator) >= 2 and f"{separator} " not in text:
                 return text.strip().split(separator)
     return cells
+
+
+def fills_cell(text: str, start: int, end: int) -> bool:
+    r"""Whether a place in a text is a whole cell of its line.
+
+    >>> fills_cell("17\tMisc accrual\t3.20", 3, 15), fills_cell("17\tMisc accrual\t3.20", 3, 7)
+    (True, False)
+    """
+    before = text[max(0, start - 2) : start].rjust(2, "\n")
+    after = text[end : end + 2].ljust(2, "\n")
+    is_first = before[1] in _CELL_EDGES or (before[1] == " " and before[0] in _CELL_BLANKS)
+    is_last = after[0] in _CELL_EDGES or (after[0] == " " and after[1] in _CELL_BLANKS)
+    return is_first and is_last
 
 
 def _features(text: str, indent: int, before: int, after: int, labels: frozenset[str]) -> Features:
@@ -208,6 +297,8 @@ def form_of(text: str) -> str:
 
     >>> form_of("-2,442.58"), form_of("March 5, 2024"), form_of("RF00291837")
     ('-9.9', 'a 9, 9', 'A9')
+    >>> form_of("1\u202f234,56"), form_of("12,34,567.00")
+    ('9,9', '9.9')
     """
     text = _GROUPED_NUMBER.sub("9", _UNSPACED.sub(" 字 ", text))
     text = _LETTERS.sub(_letter_form, text)
@@ -234,7 +325,7 @@ def column_text(text: str) -> str:
                 columns.append((match.start(), [match[0]]))
             else:
                 parts.append(match[0])
-    return " \x00 ".join(" ".join(parts) for _, parts in columns).casefold()
+    return COLUMN_END.join(" ".join(parts) for _, parts in columns).casefold()
 
 
 def resembles(value: str, text: str) -> bool:

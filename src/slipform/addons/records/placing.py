@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from slipform.addons.evidence.occurrences import Lookup
-from slipform.addons.evidence.source_index import LookupBudget, SourceIndex
+from slipform.addons.evidence.occurrences import Lookup, percentages
+from slipform.addons.evidence.source_index import LookupBudget, Occurrence, SourceIndex
 from slipform.addons.records.learning import DEFAULT_HEIGHT, Placed, Places, RecordCandidate, RecordLeaf, RecordModel
-from slipform.addons.records.lines import LineTable, column_text, resembles
+from slipform.addons.records.lines import COLUMN_END, LineTable, column_text, fills_cell, resembles
 from slipform.addons.records.segments import Context, Question
 from slipform.schema.document import join_pointer
 
@@ -25,7 +25,7 @@ _FUZZY_SHARE = 0.05
 """Values that are only nearly in the text count for a field where they are more frequent than this, as after OCR."""
 
 
-_PAGE_HEAD = 600
+PAGE_HEAD = 600
 """Characters that the foot of a page and the head of the next may have."""
 
 
@@ -43,7 +43,9 @@ def build_blocks(table: LineTable, model: RecordModel, forced: set[int], crossin
     `forced` are lines at which a block begins whatever they look like, `crossing` those whose block crosses pages.
     """
     anchors = [
-        number for number, line in enumerate(table.lines) if number in forced or model.begins(number, line.features)
+        number
+        for number, line in enumerate(table.lines)
+        if number in forced or (model.begins(number, line.features) and not model.is_carrier(line))
     ]
     blocks: list[RecordBlock] = []
     for index, anchor in enumerate(anchors):
@@ -52,7 +54,7 @@ def build_blocks(table: LineTable, model: RecordModel, forced: set[int], crossin
         stop = table.lines[following].start if following < len(table) else len(table.text)
         end = start + max(2 * model.height, 300)
         if anchor in crossing:
-            end += _PAGE_HEAD
+            end += PAGE_HEAD
         end = min(end, _block_end(table, model, range(anchor + 1, following), stop, pages=anchor not in crossing))
         blocks.append(RecordBlock(anchor, start, max(end, table.lines[anchor].end)))
     return blocks
@@ -63,9 +65,22 @@ def _block_end(table: LineTable, model: RecordModel, numbers: range, stop: int, 
     for number in numbers:
         line = table.lines[number]
         is_page_break = pages and table.text[line.end - 1] == "\f"
-        if is_page_break or (line.features and line.signature in model.carriers):
+        if is_page_break or model.is_carrier(line):
             return line.start
     return stop
+
+
+def next_page_part(table: LineTable, end: int, following: int, height: int) -> tuple[int, int] | None:
+    """Return where the record of a block that a page break ends may continue, after the head of the next page.
+
+    `following` is where the next block begins, `height` the size of a record.
+    """
+    text = table.text[end:following]
+    if not text.lstrip("\n").startswith("\f"):
+        return None
+    body = table.page_body(end + text.index("\f"))
+    stop = min(following, end + PAGE_HEAD + height)
+    return (body, stop) if table.text[body:stop].strip() else None
 
 
 class Locator:
@@ -84,13 +99,14 @@ class Locator:
         cache: dict[tuple[type, Any, bool], tuple[Places, Places]] = {}
         candidates: list[RecordCandidate] = []
         for value, leaves in zip(values, records, strict=True):
-            placed = tuple(self._leaf(question, lookup, leaf, cache) for leaf in leaves)
+            placed = tuple(self._leaf(question, index, lookup, leaf, cache) for leaf in leaves)
             candidates.append(RecordCandidate(value, placed, question.number))
         return candidates
 
     def _leaf(
         self,
         question: Question,
+        index: SourceIndex,
         lookup: Lookup,
         leaf: RecordLeaf,
         cache: dict[tuple[type, Any, bool], tuple[Places, Places]],
@@ -100,7 +116,10 @@ class Locator:
         key = (type(leaf.value), leaf.value, is_listed)
         places = cache.get(key)
         if places is None:
-            places = _places(question, lookup, leaf.value, is_listed=is_listed)
+            occurrences = list(lookup.find(leaf.value, is_listed=is_listed) or ())
+            if isinstance(leaf.value, int | float):
+                occurrences += percentages(index, leaf.value)
+            places = _places(question, occurrences)
             cache[key] = places
         literal, fuzzy = places
         self._literal[name] += bool(literal)
@@ -110,11 +129,11 @@ class Locator:
         return leaf._replace(places=fuzzy)
 
 
-def _places(question: Question, lookup: Lookup, value: Any, *, is_listed: bool) -> tuple[Places, Places]:
+def _places(question: Question, occurrences: Iterable[Occurrence]) -> tuple[Places, Places]:
     """Return where a value is to the letter or written otherwise, and where it nearly is."""
     literal: set[tuple[int, int]] = set()
     fuzzy: set[tuple[int, int]] = set()
-    for occurrence in lookup.find(value, is_listed=is_listed) or ():
+    for occurrence in occurrences:
         place = question.in_source(occurrence.start, occurrence.end)
         if place is None or occurrence.how == "partial":
             continue
@@ -226,16 +245,17 @@ class Placer:
 
     def __init__(self, table: LineTable) -> None:
         self._table = table
-        self._version: tuple[int, ...] = ()
+        self._model: RecordModel | None = None
+        self._blocks: list[RecordBlock] = []
         self._options: dict[int, tuple[Option, ...]] = {}
 
     def place(
         self, candidates: Sequence[RecordCandidate], model: RecordModel, context: Context, blocks: list[RecordBlock]
     ) -> Placement:
         """Return the assignment: candidates with one best block first, then equal ones in order to free blocks."""
-        version = (id(model), *(block.line for block in blocks))
-        if version != self._version:
-            self._version = version
+        if model is not self._model or blocks != self._blocks:
+            self._model = model
+            self._blocks = blocks
             self._options = {}
         search = _OptionSearch(self._table, model, context, blocks)
         placement = Placement(blocks)
@@ -403,22 +423,26 @@ def missing_leaves(
     """Return the values of a record that are not in a stretch of the source.
 
     A value that is there only inside another one (30 in `M12 x 30`) is missing, and so is one of two equal values that
-    are there once, unless this source usually says both at once. One whose words continue below each other in a column
-    is there.
+    are there once, unless this source usually says both at once, and a part of a cell where values are whole cells. One
+    whose words continue below each other in a column is there.
     """
     present: list[tuple[RecordLeaf, Places]] = []
     missing: list[RecordLeaf] = []
     columns: str | None = None
     for leaf in candidate.leaves:
         first = bisect_left(leaf.places, (start, 0))
-        last = bisect_left(leaf.places, (end, 0), first)
-        if last > first:
-            present.append((leaf, leaf.places[first:last]))
+        places = leaf.places[first : bisect_left(leaf.places, (end, 0), first)]
+        is_cell = isinstance(leaf.value, str) and leaf.field in model.whole_cells
+        if is_cell:
+            places = [place for place in places if fills_cell(table.text, *place)]
+        if places:
+            present.append((leaf, places))
             continue
         if isinstance(leaf.value, str):
             if columns is None:
                 columns = column_text(table.text[start:end])
-            if _has_phrase(columns, " ".join(leaf.value.casefold().split())):
+            phrase = " ".join(leaf.value.casefold().split())
+            if phrase in columns.split(COLUMN_END) if is_cell else _has_phrase(columns, phrase):
                 continue
             if leaf.field in model.misread and resembles(leaf.value, table.text[start:end]):
                 continue
@@ -472,6 +496,8 @@ def _wrongly_carried(
     """Yield the carried fields whose value is not that of the nearest carrier above the block."""
     if not model.carried_cells and not model.carried_fields:
         return
+    if model.carried_fields and context.carrier_above(block.line) is not None:
+        yield from model.carried_fields - {leaf.field for leaf in candidate.leaves}
     for leaf in candidate.leaves:
         if leaf.field in model.carried_cells:
             place = context.cell_above(leaf.field, block.line)

@@ -17,6 +17,7 @@ from slipform.addons.records.lines import HEADING, LineSignature, LineTable, cel
 LineRange: TypeAlias = tuple[int, int]
 """The number of the first line, and that after the last."""
 _DIGIT = re.compile(r"\d")
+_UNDERLINE = re.compile(r"\s*([-=~^*_])\1{2,}\s*")
 _LEFT_OUT = "[...]\n"
 
 
@@ -75,7 +76,7 @@ class Context:
     def _carrier_lines(self) -> dict[LineSignature, list[int]]:
         lines: dict[LineSignature, list[int]] = defaultdict(list)
         for number, line in enumerate(self._table.lines):
-            if line.signature in self._model.carriers:
+            if self._model.is_carrier(line):
                 lines[line.signature].append(number)
         return lines
 
@@ -98,7 +99,10 @@ class Context:
         """Return the lines that are shown before a stretch that begins at this line."""
         nearest = (_last_before(numbers, line) for numbers in (self._heads, self._headings))
         carriers = (_last_before(numbers, line) for numbers in self._carrier_lines.values())
-        return sorted({number for number in (*nearest, *carriers) if number is not None})
+        shown = {number for number in (*nearest, *carriers) if number is not None}
+        lines = self._table.lines
+        below = {number + 1 for number in shown if number + 1 < line}
+        return sorted(shown | {number for number in below if _UNDERLINE.fullmatch(lines[number].text)})
 
     def carrier_above(self, line: int) -> str | None:
         """Return the text of the nearest carrier line above this one."""

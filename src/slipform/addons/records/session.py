@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from slipform.addons.records.coverage import FormCounter, Suspect, between, find_suspects, least_likeness
+from slipform.addons.records.coverage import FormCounter, ShownLines, Suspect, between, find_suspects, least_likeness
 from slipform.addons.records.learning import RecordCandidate, RecordModel, derive_model
 from slipform.addons.records.lines import LineTable
 from slipform.addons.records.numbered import (
@@ -36,6 +36,8 @@ from slipform.addons.records.placing import (
     first_place,
     is_independent,
     missing_leaves,
+    next_page_part,
+    places_in,
     tight_span,
     tightest_place,
 )
@@ -60,8 +62,6 @@ _MOST_SHOWN = 4
 """How often a stretch is shown that only may hold a record."""
 _MOST_UNPLACED = 200
 """Places of a value that are looked at to find a record between blocks."""
-_PAGE_HEAD = 600
-"""Characters that the foot of a page and the head of the next may have."""
 _ENOUGH_VOTES = 2
 """Equal answers after which a record that does not fit is not asked about again."""
 _NO_LIMIT = 1_000_000
@@ -283,8 +283,8 @@ class ExtractionSession:
         following = blocks[index].start if index < len(blocks) else len(self.table.text)
         first = suspect.line
         end = suspect.end
-        if self.table.text[end:following].lstrip("\n").startswith("\f"):
-            end = min(following, end + _PAGE_HEAD + self.model.height)
+        if part := next_page_part(self.table, end, following, self.model.height):
+            end = part[1]
         if suspect.reason == "outside" and index > 0:
             claim = self.placement.claims.get(blocks[index - 1].line)
             if claim is None or claim.missing:
@@ -425,6 +425,7 @@ class ExtractionSession:
         before = (len(self._forced), len(self._crossing))
         self._split_contested()
         self._split_shared()
+        self._split_twins()
         self._cross_pages()
         self._place_outside()
         if (len(self._forced), len(self._crossing)) != before:
@@ -457,6 +458,20 @@ class ExtractionSession:
                 line = self.table.line_at(start)
                 if line > self.table.line_at(end - 1):
                     self._forced.add(line)
+
+    def _split_twins(self) -> None:
+        """Begin a block where all values of a block's record come a second time on later lines."""
+        for block in self.placement.blocks:
+            claim = self.placement.claims.get(block.line)
+            if claim is None or claim.others or not self._forms.is_crowded(block.start, block.end):
+                continue
+            places = [places_in(leaf, block) for leaf in self.candidates[claim.candidate].leaves]
+            second = min((each[1][0] for each in places if len(each) > 1), default=block.start)
+            line = self.table.line_at(second)
+            if line > block.line and self._fits_wholly(
+                self.candidates[claim.candidate], self.table.lines[line].start, block.end
+            ):
+                self._forced.add(line)
 
     def _cross_pages(self) -> None:
         """Let a block cross the end of its page where the values that its record lacks are on the next one."""
@@ -504,7 +519,12 @@ class ExtractionSession:
 
     def _find_suspects(self, most_shown: int = _MOST_SHOWN) -> list[Suspect]:
         suspects = find_suspects(
-            self.table, self.candidates, self.placement, self._forms, lambda line: self.times_shown[line] < most_shown
+            self.table,
+            self.candidates,
+            self.placement,
+            self._forms,
+            ShownLines(self.times_shown, most_shown),
+            self.model.height,
         )
         suspects = [suspect for suspect in suspects if suspect.line not in self.final]
         return sorted({*suspects, *self._invalid_places(suspects)})
@@ -556,7 +576,7 @@ class ExtractionSession:
         for block in self.placement.blocks:
             claim = self.placement.claims.get(block.line)
             is_fixed = claim is None or not claim.missing or block.line in self.final
-            if not is_fixed and least is not None and self._forms.likeness(block.start, block.end) < least:
+            if not is_fixed and least is not None and self._forms.likeness((block.start, block.end)) < least:
                 rejected = self.candidates[self.placement.claims.pop(block.line).candidate]
                 self.rejected.append((rejected, "its values are not together in the source"))
         for number in self.placement.homeless:
