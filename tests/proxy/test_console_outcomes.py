@@ -28,6 +28,7 @@ def test_a_row_says_that_a_vendor_was_asked_again_after_a_pause() -> None:
     assert [note["code"] for note in report["notes"]] == ["vendor_retried"]
     assert "slipform waited" in report["notes"][0]["message"]
     assert row["detail"]["notes"] == ["vendor_retried"]
+    assert row["stage"] == "reasked"
 
 
 def test_a_row_says_which_model_failed_before_another_answered() -> None:
@@ -40,6 +41,7 @@ def test_a_row_says_which_model_failed_before_another_answered() -> None:
             assert chat(address, model="list").status == 200
         row = next(iter(app.console.history.rows()))
     assert row["detail"]["fallbacks"] == [{"model": "down/m", "code": "upstream_error"}]
+    assert row["stage"] == "reasked"
 
 
 def test_a_row_says_how_long_a_vendor_asks_to_wait_also_of_a_call_that_passed_through() -> None:

@@ -58,7 +58,7 @@ def row_of(entry: Entry, detail: Mapping[str, Any] | None = None, *, under_way: 
         stage = "failed"
     elif not attempts or not enforced:
         stage = "cached" if cached else "passed"
-    elif attempts > 1:
+    elif attempts > 1 or fallbacks or _has_waited(detail):
         stage = "reasked"
     else:
         stage = "repaired" if is_repaired else "first"
@@ -66,6 +66,10 @@ def row_of(entry: Entry, detail: Mapping[str, Any] | None = None, *, under_way: 
             caller[:200], status, outcome, stage, attempts, fallbacks, warnings, cached, prompt, answer, cost,
             seconds * 1000, None if first is None else first * 1000, None if overhead is None else overhead * 1000,
             upstream_status, words, detail)  # fmt: skip
+
+
+def _has_waited(detail: Mapping[str, Any] | None) -> bool:
+    return detail is not None and VENDOR_RETRIED in detail.get("notes", ())
 
 
 def detail_of(record: CallRecord) -> dict[str, Any] | None:

@@ -67,7 +67,7 @@ export const STAGES = { first: ['✓ first try', 'good'], repaired: ['✎ repair
 export function stage(row) {
   let [text, look] = STAGES[row.stage] || [row.stage, ''];
   // Valid as it came, but not the first thing that was tried.
-  const isAnswered = row.stage === 'first' || row.stage === 'passed';
+  const isAnswered = (row.stage === 'reasked' && row.attempts === 1) || row.stage === 'passed';
   if (isAnswered && row.fallbacks) [text, look] = ['⇢ fallback', 'warn'];
   else if (isAnswered && (row.waited || row.detail?.notes?.includes('vendor_retried'))) [text, look] = ['↻ after a wait', 'warn'];
   else if (row.outcome === 'refusal') text = '✗ refused';
