@@ -192,3 +192,16 @@ def test_a_reference_may_say_what_stands_there_when_the_variable_is_not_set() ->
     found = read_settings(text, environment={"HOST": "cache"})
     assert found.redis is not None
     assert (found.redis.url, found.redis.prefix, found.server.port) == ("redis://cache:6379/0", "${X:-y}", 81)
+
+
+@pytest.mark.parametrize(
+    ("text", "suggested"),
+    [
+        ("default_modle: local\n", "default_model"),
+        ("server:\n  prot: 1\n", "port"),
+        ("providers:\n  x: {kind: openai, api_key: secret}\n", "api_key_env"),
+    ],
+)
+def test_a_misspelled_setting_is_answered_with_the_nearest_one(text: str, suggested: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown setting; did you mean `{suggested}`"):
+        read_settings(text)

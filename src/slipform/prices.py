@@ -21,6 +21,17 @@ _BATCH_SHARE: Final = 0.5
 """What a batch costs of a live call, where only the price of a live call is known: all vendors charge half."""
 
 
+def amount_text(amount: float) -> str:
+    """Return an amount of money as people write it: four digits, never an exponent.
+
+    >>> amount_text(0.000081), amount_text(0.5), amount_text(12345.678), amount_text(0)
+    ('0.000081', '0.5', '12,345.68', '0')
+    """
+    if amount >= 100:
+        return f"{amount:,.2f}"
+    return f"{float(f'{amount:.4g}'):.12f}".rstrip("0").removesuffix(".")
+
+
 @dataclass(frozen=True, slots=True)
 class PriceTier:
     """Prices of a call with more than `above` input tokens."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +14,19 @@ import pytest
 from pydantic import BaseModel
 
 from slipform import AsyncClient, Budget, Client, Options, Price
+from slipform.addons.records.api import ExtractOptions
 from slipform.codecs import Capabilities
 from slipform.config import read_settings
 from slipform.engine.setup import options_of, router_of
 from slipform.errors import SchemaViolationError, UpstreamTimeout
 from slipform.ir import ModelResponse, Usage
+from slipform.library.request import Overrides, TextOverrides
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.schema import OutputStrategy
 from slipform.testing import FakeModel, FakeVendor, hang
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Person(BaseModel):
@@ -51,6 +59,25 @@ def faced(face: str, script: list[Any], **more: Any) -> tuple[FakeModel, Callabl
 
 
 FACES = ["ask", "ask_full", "stream", "async ask", "async stream"]
+
+
+@pytest.mark.parametrize("described", [TextOverrides, Overrides, ExtractOptions])
+def test_every_argument_is_described_in_the_api_reference(described: type) -> None:
+    """The reference shows what has a docstring."""
+    body = ast.parse(inspect.getsource(described)).body[0].body  # type: ignore[attr-defined]
+    shown = {
+        ast.unparse(each.target)
+        for each, following in pairwise(body)
+        if isinstance(each, ast.AnnAssign) and isinstance(following, ast.Expr)
+    }
+    assert shown == {ast.unparse(each.target) for each in body if isinstance(each, ast.AnnAssign)}
+
+
+def test_the_guide_lists_every_argument_of_a_call() -> None:
+    guide = (ROOT / "docs" / "library.md").read_text("utf-8")
+    table = guide.partition("### Arguments of a call")[2].partition("##")[0]
+    names = [re.findall(r"`(\w+)`", row.split("|")[1]) for row in table.splitlines() if row.startswith("|")]
+    assert {name for cell in names for name in cell} == set(Overrides.__annotations__)
 
 
 @pytest.mark.covers("S4-54", "S1-14")

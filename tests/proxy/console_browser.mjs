@@ -522,6 +522,31 @@ const checks = {
     assert.match(content[1].image_url.url, /^data:image\/png;base64,iVBORw0KGgo/);
     await page.close();
   },
+  async '196 the page of a call says why it failed, was refused, waited or was answered by another model'() {
+    const outcome = async (model, more) => {
+      await ask(`vendor-${model}/m`, 'Ada is 36', more);
+      const page = await callPage(`model:vendor-${model}/m`);
+      await page.waitForSelector('.outcome');
+      const shown = `${await text(page, '.head .pill')} ${await page.$eval('.outcome', (card) => card.innerText)}`;
+      await page.close();
+      return shown;
+    };
+    const PLAIN = { response_format: undefined };
+    assert.match(await outcome('down'), /failed, 503[^]*overloaded[^]*called 2 times[^]*overloaded; slipform waited 0\.\d+ s and tried again[^]*What to do/);
+    assert.match(await outcome('limited'), /failed, 429[^]*Rate limit reached[^]*after 600 s[^]*Wait, lower the rate/);
+    assert.match(await outcome('limited', PLAIN), /failed, 429[^]*after 600 s[^]*Wait, lower the rate/);
+    assert.match(await outcome('locked', PLAIN), /failed, 401[^]*Incorrect API key[^]*Check the key of this provider/);
+    for (const more of [{}, { stream: true }, PLAIN, { ...PLAIN, stream: true }]) assert.match(await outcome('refusing', more), /I can't help with that[^]*Rephrase the prompt/);
+    const short = await outcome('short');
+    assert.match(short, /cut off[^]*truncated[^]*Raise the limit of output tokens/);
+    assert.doesNotMatch(short, /200|not recorded/);
+    await ask('vendor-breaking/m');
+    const page = await callPage('model:vendor-breaking/m');
+    const [first, second] = await page.$$eval('.attempt', (cards) => cards.map((card) => card.innerText));
+    assert.match(first, /upstream error[^]*connection/);
+    assert.doesNotMatch(second, /retry prompt/);
+    await page.close();
+  },
   async '20 forty hostile words stay words, wherever they stand'() {
     const given = JSON.parse(HOSTILE);
     assert.ok(given.length >= 40);

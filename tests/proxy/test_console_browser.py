@@ -18,8 +18,20 @@ from slipform.addons.server.console.access import console_secret, link_token
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelRequest, ModelResponse, ToolCall, ToolResult
 from slipform.providers.http import HttpProvider
+from slipform.providers.retry import RetryPolicy
 from slipform.schema.lowering.lowered import lower
-from slipform.testing import FakeModel, FakeVendor, Raw
+from slipform.testing import (
+    FakeModel,
+    FakeVendor,
+    Raw,
+    Step,
+    cut_stream,
+    rate_limited,
+    refusal,
+    rejected,
+    server_error,
+    truncated,
+)
 from slipform.text.loads import load
 from tests.conftest import in_browser, serving
 from tests.proxy.console_server import PERSON_SCHEMA, Beside, SteppedModel, app_of
@@ -139,6 +151,25 @@ def sure_vendor() -> FakeVendor:
     return FakeVendor([Raw((json.dumps(body).encode(),), 200, {"content-type": "application/json"})])
 
 
+ENDINGS: dict[str, list[Step]] = {
+    "down": [server_error(503, "The engine is overloaded")],
+    "limited": [rate_limited(retry_after=600)],
+    "locked": [rejected("Incorrect API key provided", 401, "invalid_api_key")],
+    "refusing": [refusal()],
+    "short": [truncated('{"name": "A')],
+    "breaking": [cut_stream('{"name": "Ada", "age": 36}', 2), '{"name": "Ada", "age": 36}'],
+}
+"""What vendors do that give no answer, or none at once."""
+
+
+def vendor_named(name: str, stack: ExitStack) -> HttpProvider:
+    vendor = stack.enter_context(FakeVendor(ENDINGS[name]))
+    policy = RetryPolicy(attempts=1, base=0.05)
+    provider = HttpProvider("openai", name=name, base_url=vendor.base_url, api_key="none", retries=policy)
+    stack.callback(provider.close)
+    return provider
+
+
 def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -175,11 +206,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
         def served(**server: Any) -> str:
             used = models()
-            return stack.enter_context(serving(Beside(app_of(used, server, vendors={"sure": sure}), used)))
+            return stack.enter_context(serving(Beside(app_of(used, server, vendors=vendors), used)))
 
         sure_address = stack.enter_context(sure_vendor()).base_url
         sure = HttpProvider("openai", name="sure", base_url=sure_address, api_key="none")
         stack.callback(sure.close)
+        vendors = {"sure": sure, **{f"vendor-{name}": vendor_named(name, stack) for name in ENDINGS}}
 
         address, quiet = served(console_bytes=32 * 1024 * 1024), served(traces="off")
         keyed = served(keys_file=str(keys))

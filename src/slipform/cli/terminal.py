@@ -23,6 +23,7 @@ from slipform.errors import (
     TruncatedError,
     UpstreamError,
 )
+from slipform.prices import amount_text
 
 if TYPE_CHECKING:
     from slipform.enforce import Report
@@ -307,7 +308,7 @@ def _cost_line(report: Report) -> str:
     usage = report.usage
     calls = f"{len(report.attempts)} call{'' if len(report.attempts) == 1 else 's'}"
     tokens = [f"{count:,} tokens {what}" for count, what in ((usage.input, "in"), (usage.output, "out")) if count]
-    cost = [] if report.cost is None else [f"cost {report.cost:.4g}"]
+    cost = [] if report.cost is None else [f"cost {amount_text(report.cost)}"]
     return ", ".join([calls, *tokens, *cost])
 
 

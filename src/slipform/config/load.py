@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import types
 from collections.abc import Iterator, Mapping
@@ -47,7 +48,7 @@ def read_model(model: type[M], text: str, name: str, environment: Mapping[str, s
     try:
         return model.model_validate(data), lines
     except ValidationError as error:
-        raise _explain_errors(error, locations, name) from None
+        raise _explain_errors(error, locations, name, model) from None
 
 
 def _settings_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, SettingPath, str]]:
@@ -161,7 +162,17 @@ def _choices(kind: Any) -> tuple[Any, ...]:
     return (kind,)
 
 
-def _explain_errors(error: ValidationError, locations: Mapping[tuple[Any, ...], str], name: str) -> ConfigError:
+def _unknown_setting(model: type[BaseModel], path: SettingPath) -> str:
+    kind = _annotation(model, path[:-1])
+    blocks = [each for each in _choices(kind) if isinstance(each, type) and issubclass(each, BaseModel)]
+    names = [name for block in blocks for name in block.model_fields]
+    near = difflib.get_close_matches(to_snake(str(path[-1])), names, n=1)
+    return f"unknown setting; did you mean `{near[0]}`?" if near else "unknown setting"
+
+
+def _explain_errors(
+    error: ValidationError, locations: Mapping[tuple[Any, ...], str], name: str, model: type[BaseModel]
+) -> ConfigError:
     """Return the error that names every mistake with its line, in the order of the file."""
     order = list(locations.values())
     mistakes = []
@@ -169,7 +180,7 @@ def _explain_errors(error: ValidationError, locations: Mapping[tuple[Any, ...], 
         path = fault["loc"]
         prefixes = (path[:size] for size in range(len(path), -1, -1))
         location = next((locations[each] for each in prefixes if each in locations), f"{name}:1")
-        reason = "unknown setting" if fault["type"] == "extra_forbidden" else fault["msg"]
+        reason = _unknown_setting(model, path) if fault["type"] == "extra_forbidden" else fault["msg"]
         position = order.index(location) if location in order else -1
         mistakes.append((position, location, f"{location}: `{_dotted_name(path) or 'the file'}`: {reason}"))
     mistakes.sort()

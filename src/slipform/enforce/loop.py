@@ -240,7 +240,7 @@ class _Progress:
             part = error.response or ModelResponse()
             broken = Verdict(candidate=answer_text(part, self._plan.answer_tool), error=EnforcementError(error.message))
             report = _recorded(self.report, part, broken, turn, self._plan, seconds)
-            attempt = msgspec.structs.replace(report.attempts[-1], outcome=error.code)
+            attempt = msgspec.structs.replace(report.attempts[-1], outcome=error.code, error=error.message)
             self.report = report.replace(attempts=(*self.report.attempts, attempt))
             if self._spent(self.report) is None and not self._calls.is_spent:
                 return turn

@@ -73,6 +73,8 @@ class Attempt(msgspec.Struct, frozen=True):
     """The response, recorded only for evidence."""
     parts: Parts | None = None
     """The requested parts of the earlier answer, if not all of it was requested; recorded only for evidence."""
+    error: str | None = None
+    """Why the answer broke off, if it did."""
     calls: tuple[CallVerdict, ...] = ()
     """The calls of the caller's tools; not part of the report's JSON, which contains no text of the model."""
 
@@ -104,7 +106,13 @@ class Attempt(msgspec.Struct, frozen=True):
             fields["usage"] = usage
         if self.stream is not None:
             fields["stream"] = self.stream.to_dict()
-        optional = {"asked": self.asked, "text": self.text, "seconds": self.seconds, "cost": self.cost}
+        optional = {
+            "asked": self.asked,
+            "text": self.text,
+            "error": self.error,
+            "seconds": self.seconds,
+            "cost": self.cost,
+        }
         return {**fields, **{name: value for name, value in optional.items() if value is not None}}
 
 

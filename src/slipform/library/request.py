@@ -42,8 +42,11 @@ class TextOverrides(TypedDict, total=False):
     examples: Sequence[tuple[Prompt, Any]] | None
     """Pairs of a prompt and its answer, shown to the model before the prompt."""
     max_tokens: int | None
+    """The output tokens of one answer at most."""
     temperature: float | None
+    """As the vendor defines it."""
     seed: int | None
+    """As the vendor defines it."""
     timeout: float | None
     """Seconds for the whole call, including all attempts and steps."""
     tools: Sequence[ToolLike] | None
@@ -60,6 +63,7 @@ class Overrides(TextOverrides, Generic[T_contra], total=False):
     max_attempts: int | None
     """Model calls at most, including retries, 3 by default; with tools, per step."""
     strategy: OutputStrategy | Literal["auto", "native", "tool", "prompted"] | None
+    """How the model is asked for the shape; the best way it supports by default."""
     validators: Sequence[Callable[[T_contra], Complaint | Sequence[Complaint] | None]] | None
     """Additional checks of a valid answer; see `Validator`."""
     evidence: Evidence | None

@@ -244,8 +244,7 @@ def _exchange(
             retry_after = retry.requested_wait(head.headers, error)
         pause = endpoint.retries.pause(attempt, retry_after)
         if pause is None or (deadline is not None and endpoint.clock() + pause >= deadline):
-            error.details["attempts"] = attempt + 1
-            error.details["waited_seconds"] = round(waited, 2)
+            _describe_tries(error, attempt + 1, waited, waits)
             raise error
         count_repeat(request.calls, f"{endpoint.name}/{request.model}", error)
         attempt += 1
@@ -255,6 +254,13 @@ def _exchange(
             "%s: request failed, error=%s, retry=%d, seconds=%.2f", error.where, type(error).__name__, attempt, pause
         )
         yield SleepEffect(pause)
+
+
+def _describe_tries(error: UpstreamError, attempts: int, waited: float, waits: Sequence[ModelWarning]) -> None:
+    error.details["attempts"] = attempts
+    error.details["waited_seconds"] = round(waited, 2)
+    if waits:
+        error.details["retries"] = [note.message for note in waits]
 
 
 def _wait_note(error: UpstreamError, seconds: float) -> ModelNote:

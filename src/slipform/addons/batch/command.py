@@ -11,6 +11,7 @@ import typer
 
 from slipform.cli.terminal import ConfigOption, Exit
 from slipform.named_schemas import HELP
+from slipform.prices import amount_text
 
 if TYPE_CHECKING:  # a command imports what it needs when it runs: help and completion answer at once
     from slipform.addons.batch.datasets import Summary
@@ -299,8 +300,10 @@ def _estimate_text(job: BatchJob, estimate: BatchEstimate, settings: Settings) -
         f"tokens, about: {estimate.input_tokens:,} in, {estimate.output_tokens:,} out",
     ]
     if estimate.cost is not None:
-        live = "" if estimate.live_cost is None else f", without retries; {estimate.live_cost:,.4g} in live calls"
-        lines.append(f"cost, about: {estimate.cost:,.4g}{live}")
+        live = ""
+        if estimate.live_cost is not None:
+            live = f", without retries; {amount_text(estimate.live_cost)} in live calls"
+        lines.append(f"cost, about: {amount_text(estimate.cost)}{live}")
     else:
         priced = f" ({', '.join(settings.prices)} have one)" if settings.prices else ""
         lines.append(f"cost: no price is known for {job.model}{priced}; add it to `prices` in slipform.yaml")
@@ -319,7 +322,9 @@ def _summary_text(summary: Summary) -> str:
         parts.append("nothing was left to do")
     if summary.cost is not None:
         of_live = summary.batches.live_cost if summary.batches is not None else None
-        parts.append(f"cost {summary.cost:,.4g}" + ("" if of_live is None else f", {of_live:,.4g} of it live"))
+        parts.append(f"cost {amount_text(summary.cost)}")
+        if of_live is not None:
+            parts[-1] += f", {amount_text(of_live)} of it live"
     if (batches := summary.batches) is not None:
         parts.append(
             f"batches: {batches.batches:,} with {batches.requests:,} requests ({batches.retries:,} retries), "

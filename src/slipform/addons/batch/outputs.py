@@ -20,6 +20,7 @@ from slipform.addons.batch.table_results import TABLE_FORMATS, TableResults
 from slipform.errors import ConfigError
 from slipform.files.replacing import part_of, unwritable, writing
 from slipform.ir import Usage
+from slipform.prices import amount_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -250,7 +251,7 @@ class Tally:
             parts.append(f"{self.failed:,} failed")
         parts.append(f"{rate:,.1f} rows/s")
         if self.cost is not None:
-            parts.append(f"cost {self.cost:,.4g}")
+            parts.append(f"cost {amount_text(self.cost)}")
         if self.done and self.done < self.pending:
             parts.append(f"{_format_seconds((self.pending - self.done) / rate)} to go")
         if self.waits_for:

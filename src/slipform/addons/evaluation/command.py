@@ -9,6 +9,7 @@ import typer
 
 from slipform.cli.terminal import ConfigOption, Exit, json_text, print_data, print_message
 from slipform.named_schemas import HELP, schema_named
+from slipform.prices import amount_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -248,7 +249,7 @@ def _cells(run: RunScore) -> tuple[str, ...]:
         f"{run.valid}/{run.rows}",
         f"{run.calls:,}",
         f"{run.input_tokens:,}/{run.output_tokens:,}",
-        "–" if run.cost is None else f"{run.cost:,.4g}",
+        "–" if run.cost is None else amount_text(run.cost),
         "–" if seconds is None else f"{seconds:.2f} s",
         "–" if score["auroc"] is None else f"{score['auroc']:.2f}{interval} n={score['values']}",
     )

@@ -15,6 +15,7 @@ from slipform.addons.evaluation.run import Evaluation
 from slipform.addons.evaluation.scoring import RunScore, all_fields, separation
 from slipform.files.replacing import replacing
 from slipform.files.tables import as_json
+from slipform.prices import amount_text
 
 _SHOWN_MISTAKES = 100
 _LONGEST = 160
@@ -126,7 +127,7 @@ def _summary_row(run: RunScore, *, is_best: bool) -> str:
         _percent(run.valid / run.rows) if run.rows else _NONE,
         f"{run.calls:,}",
         f"{run.input_tokens:,} / {run.output_tokens:,}",
-        _NONE if run.cost is None else f"{run.cost:,.4g}",
+        _NONE if run.cost is None else amount_text(run.cost),
         _seconds(run.latency(0.5)),
         _seconds(run.latency(0.95)),
         auroc,

@@ -45,10 +45,13 @@ class ExtractOptions(TypedDict, total=False):
     instructions: str | None
     """What to extract, beyond the descriptions of the schema."""
     max_cost: float | None
+    """Money for the whole extraction. When a budget is spent, the rest of the source is in `failures`."""
     max_tokens: int | None
+    """Tokens, in and out, for the whole extraction."""
     max_seconds: float | None
+    """Seconds for the whole extraction."""
     max_calls: int | None
-    """Budgets for the whole extraction. When one is spent, the rest of the source is in `failures`."""
+    """Model calls for the whole extraction."""
     max_answer_tokens: int | None
     """Tokens of one answer, at most."""
     concurrency: int | None
@@ -56,6 +59,7 @@ class ExtractOptions(TypedDict, total=False):
     rounds: int | None
     """How often stretches without a record are asked about again, at most; 6 by default."""
     on_gap: Literal["report", "raise"] | None
+    """Whether an incomplete result is returned, or raises `IncompleteExtraction`."""
     unique_by: Sequence[str] | None
     """Fields that identify a record. Without them, two equal rows at two places are two records."""
     locate: Locate | None
@@ -70,6 +74,7 @@ class ExtractOptions(TypedDict, total=False):
     deadline: float | None
     """Seconds after the first batch, at which the rest is asked live; a day by default."""
     on_progress: Callable[[Progress], None] | None
+    """Called after each call to a model."""
 
 
 _NAMES = frozenset(ExtractOptions.__annotations__)

@@ -13,6 +13,7 @@ import typer
 
 from slipform.addons.batch.command import BatchEngine, BatchVia, DeadlineOption, ViaOption, deadline_seconds
 from slipform.cli.terminal import ConfigOption, Exit
+from slipform.prices import amount_text
 
 if TYPE_CHECKING:  # a command imports what it needs when it runs: help and completion answer at once
     from slipform.addons.records.folders import FilesJob, FilesSummary
@@ -156,7 +157,7 @@ def _progress_text(progress: Progress) -> str:
     if progress.suspects:
         parts.append(f"{progress.suspects:,} to ask again")
     if progress.cost is not None:
-        parts.append(f"cost {progress.cost:,.4g}")
+        parts.append(f"cost {amount_text(progress.cost)}")
     if progress.eta is not None:
         parts.append(f"{progress.eta:,.0f} s to go")
     return ", ".join(parts)
@@ -173,7 +174,7 @@ def _summary_text(job: FilesJob, summary: FilesSummary) -> str:
     if tokens:
         parts.append(f"{tokens:,} tokens")
     if report.cost is not None:
-        parts.append(f"cost {report.cost:,.4g}")
+        parts.append(f"cost {amount_text(report.cost)}")
     if summary.stopped:
         parts.append(f"stopped: {summary.stopped} was reached")
     if not summary.is_complete:
@@ -200,7 +201,7 @@ def _estimate_text(job: FilesJob) -> str:
     ]
     known_costs = [cost for cost in costs if cost is not None]
     if len(known_costs) == len(costs):
-        lines.append(f"cost, about: {sum(known_costs):,.4g}")
+        lines.append(f"cost, about: {amount_text(sum(known_costs))}")
     else:
         lines.append("cost: no price is known for the model; add it to `prices` in slipform.yaml")
     return "\n".join(lines)

@@ -249,6 +249,7 @@ async def _whole(
         return
     response = await _complete(request, model)
     record.usage = response.usage
+    record.add_waits(response.warnings)
     left_out = call.api.unrepresented(response)
     record.warnings += len(response.warnings) + len(left_out)
     log_warnings(left_out)

@@ -26,6 +26,7 @@ from slipform.prices import AnyPrice, Price
 from slipform.providers.forward import Forwarded, Route
 from slipform.providers.http import HttpProvider
 from slipform.providers.network.transport import Upload
+from slipform.providers.retry import requested_wait
 from slipform.providers.router import Router
 
 _MOST_KEPT = 64 * 1024
@@ -333,6 +334,8 @@ async def pass_through(
             return await _pass_whole(call, answer, send, record, changes)
         head = [*_forwarded_headers(response_headers), *record.headers()]
         if status >= 400:
+            record.upstream_status = status
+            record.retry_after = requested_wait(response_headers)
             await _send_error_response(answer, status, send, head)
             return ForwardResult(status, "upstream_error")
         length = response_headers.get("content-length", "")

@@ -69,6 +69,8 @@ class StreamWriter:
                 if chunk.parts or chunk.extra:
                     lost = self._api.unrepresented(ModelResponse(parts=chunk.parts, extra=chunk.extra))
                     self._left_out.update({warning.message: warning for warning in lost})
+                if chunk.warnings:
+                    self._record.add_waits(chunk.warnings)
                 if chunk.usage is not None:
                     self._record.usage = chunk.usage
                     if self.price is not None:

@@ -55,6 +55,7 @@ def _packed(trace: CallTrace, record: CallRecord) -> bytes:
         "request": _excerpt_of(trace.request),
         "response": _excerpt_of(trace.response),
         "pour": trace.pour,
+        "waits": record.waits,
         "report": None if report is None else report.to_dict(),
         "texts": [] if report is None else [attempt.text or attempt.candidate for attempt in report.attempts],
         "calls": [] if report is None else [[each.to_dict() for each in attempt.calls] for attempt in report.attempts],
@@ -117,8 +118,7 @@ class CallHistory:
         """A call is over."""
         self._under_way.pop(identity, None)
         entry = entry_of(record, identity)
-        has_detail = record.report is not None and not record.is_plain
-        if trace is None and not has_detail and self.archive is None and not self.subscribers:
+        if trace is None and not record.has_detail and self.archive is None and not self.subscribers:
             self._keep_row(entry, _PLAIN_ROW_BYTES)
         else:
             self._end_in_full(entry, record, trace)

@@ -12,6 +12,7 @@ import orjson
 from slipform.addons.server.observability.call_record import CallRecord
 from slipform.enforce import Report
 from slipform.enforce.plan import Attempt
+from slipform.providers.call import VENDOR_RETRIED
 
 FIELDS: Final = (
     "id", "request_id", "at", "api", "model", "provider", "upstream_model", "schema", "strategy", "stream", "caller",
@@ -57,7 +58,7 @@ def row_of(entry: Entry, detail: Mapping[str, Any] | None = None, *, under_way: 
         stage = "failed"
     elif not attempts or not enforced:
         stage = "cached" if cached else "passed"
-    elif attempts > 1:
+    elif attempts > 1 or fallbacks or _has_waited(detail):
         stage = "reasked"
     else:
         stage = "repaired" if is_repaired else "first"
@@ -67,10 +68,21 @@ def row_of(entry: Entry, detail: Mapping[str, Any] | None = None, *, under_way: 
             upstream_status, words, detail)  # fmt: skip
 
 
+def _has_waited(detail: Mapping[str, Any] | None) -> bool:
+    return detail is not None and VENDOR_RETRIED in detail.get("notes", ())
+
+
 def detail_of(record: CallRecord) -> dict[str, Any] | None:
     """What a page shows of the report of a call that has ended; None where the row has it all."""
+    if not record.has_detail:
+        return None
     report = record.report
-    return None if report is None or record.is_plain else _detail(report)
+    detail = {} if report is None else _detail(report)
+    if record.waits:
+        detail["notes"] = [VENDOR_RETRIED] * len(record.waits)
+    if record.retry_after is not None:
+        detail["retry_after"] = record.retry_after
+    return detail
 
 
 def pack(row: Sequence[Any]) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,8 +16,9 @@ from slipform.enforce import Report
 from slipform.enforce.stream import StreamWatch
 from slipform.errors import SlipformError, UpstreamError
 from slipform.ir import ModelResponse, Usage
-from slipform.ir.request import CallCount
+from slipform.ir.request import CallCount, ModelWarning
 from slipform.prices import AnyPrice, cost_of
+from slipform.providers.call import VENDOR_RETRIED
 
 Header = tuple[bytes, bytes]
 SharedFields = tuple[
@@ -147,6 +148,10 @@ class CallRecord(msgspec.Struct):
     """"ok", or the code of the error."""
     upstream_status: int | None = None
     """The vendor's HTTP status, when it failed."""
+    waits: tuple[str, ...] = ()
+    """Why its vendor was called again, for a call without a report; an enforced call has them in its report's notes."""
+    retry_after: float | None = None
+    """The seconds that the vendor, or a limit of this server, asked the caller to wait."""
     calls: CallCount | None = None
     """The calls to vendors that it took, and how long they were waited for."""
     generation: int = 1
@@ -171,10 +176,8 @@ class CallRecord(msgspec.Struct):
             if overhead < 0:
                 overhead = 0.0
         report = self.report
-        if report is None:
-            tokens = self.tokens
-        else:
-            tokens = report.tokens
+        tokens = self.tokens
+        if report is not None:
             self.is_plain = _is_plain(report)
         self.final_totals = (tokens, seconds, overhead)
         self.final_fields = self.shared_fields()
@@ -185,6 +188,10 @@ class CallRecord(msgspec.Struct):
             return self.final_totals
         seconds = self.seconds
         return self.tokens, seconds, self._overhead(seconds)
+
+    def add_waits(self, warnings: Sequence[ModelWarning]) -> None:
+        """Record why the vendor of a call that is not enforced was called again."""
+        self.waits += tuple([each.message for each in warnings if each.code == VENDOR_RETRIED])
 
     def set_report(self, report: Report) -> None:
         """Record what became of the attempts."""
@@ -205,6 +212,7 @@ class CallRecord(msgspec.Struct):
         if isinstance(error.report, Report):
             self.set_report(error.report)
             self.cost = error.report.cost
+        self.retry_after = getattr(error, "retry_after", None)
         if isinstance(error, UpstreamError):
             self.upstream_status = error.status or 0
 
@@ -213,6 +221,12 @@ class CallRecord(msgspec.Struct):
         self.watch = watch
         if self.stream_watch is not None:
             self.stream_watch.tell = self.observe
+
+    @property
+    def has_detail(self) -> bool:
+        """Whether more is known of it than the figures."""
+        has_report = self.report is not None and not self.is_plain
+        return has_report or self.retry_after is not None or bool(self.waits)
 
     @property
     def is_observed(self) -> bool:
@@ -228,9 +242,10 @@ class CallRecord(msgspec.Struct):
 
     @property
     def tokens(self) -> Usage:
-        """Tokens over all attempts."""
-        if self.report is not None:
-            return self.report.tokens
+        """Tokens over all attempts; of a call without attempts, those that its answer tells of."""
+        report = self.report
+        if report is not None and (report.attempts or self.usage is None):
+            return report.tokens
         if callable(self.usage):
             self.usage = self.usage()
         return self.usage or _NO_USAGE

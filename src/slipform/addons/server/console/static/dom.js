@@ -67,9 +67,11 @@ export const STAGES = { first: ['✓ first try', 'good'], repaired: ['✎ repair
 export function stage(row) {
   let [text, look] = STAGES[row.stage] || [row.stage, ''];
   // Valid as it came, but not the first thing that was tried.
-  if (row.stage === 'first' && row.fallbacks) [text, look] = ['⇢ fallback', 'warn'];
-  else if (row.stage === 'first' && (row.waited || row.detail?.notes?.includes('vendor_retried'))) [text, look] = ['↻ after a wait', 'warn'];
+  const isAnswered = (row.stage === 'reasked' && row.attempts === 1) || row.stage === 'passed';
+  if (isAnswered && row.fallbacks) [text, look] = ['⇢ fallback', 'warn'];
+  else if (isAnswered && (row.waited || row.detail?.notes?.includes('vendor_retried'))) [text, look] = ['↻ after a wait', 'warn'];
   else if (row.outcome === 'refusal') text = '✗ refused';
+  else if (row.outcome === 'truncated') text = '✗ cut off';
   else if (row.stage === 'failed' && row.status >= 400) text = `✗ failed, ${row.status}`;
   return h('span', { class: `pill ${look}` }, text);
 }

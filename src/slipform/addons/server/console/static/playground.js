@@ -148,8 +148,9 @@ export async function playground(main, state) {
       cancelAnimationFrame(drawing);
       const tries = report ? report.attempts.length : 1;
       const last = report?.attempts[tries - 1];
-      const how = tries > 1 ? `retried ${tries - 1}×` : last && (last.repairs || last.patch) ? 'repaired' : 'first try';
-      view.badge.className = `pill ${tries > 1 ? 'warn' : 'good'}`;
+      const late = tries > 1 ? `retried ${tries - 1}×` : report?.fallbacks ? 'by another model' : report?.notes?.some((each) => each.code === 'vendor_retried') ? 'after a wait' : '';
+      const how = late || (last && (last.repairs || last.patch) ? 'repaired' : 'first try');
+      view.badge.className = `pill ${late ? 'warn' : 'good'}`;
       replace(view.badge, report ? `✓ valid, ${how}` : '✓ done');
       replace(view.status, `${round}first ${ms(first)} · ${ms(performance.now() - began)} · ${usage ? `${count(usage.prompt_tokens)} / ${count(usage.completion_tokens)} tokens` : none} · ${money(report?.cost)} `, id ? h('a', { href: `/console/r/${id}` }, 'see the pour') : null);
       const value = schema && !calls.length ? parsePartial(text) : undefined;

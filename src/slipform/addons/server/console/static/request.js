@@ -35,7 +35,7 @@ export async function request(main, state, id) {
 }
 
 function header(state, row, ...tools) {
-  const model = row.upstream_model && !row.model.endsWith(row.upstream_model) ? `${row.model} → ${row.upstream_model}` : row.model || none;
+  const model = row.upstream_model && !row.model.endsWith(row.upstream_model) ? `${row.model} → ${row.provider}/${row.upstream_model}` : row.model || none;
   return [h('div.head', h('a.button', { href: '/console/traffic', 'aria-label': 'Back to the traffic' }, icon('back')), h('h1', {}, model), stage(row), h('span.space'), tools),
     h('div.meta', [row.status || null, row.outcome === 'ok' || row.outcome === 'under_way' ? null : row.outcome, row.schema ? `schema ${row.schema}` : null, row.api, row.strategy, row.stream ? 'streamed' : 'whole', row.cached ? 'cached' : null, row.caller, clock(row.at)].filter(Boolean).map((each) => h('span.chip', {}, each)), h('span.chip.mono', { title: 'id' }, row.id.slice(0, 12)))];
 }
@@ -99,6 +99,7 @@ function over(main, state, row) {
   let before;
   const fillTree = (text, whole) => {
     if (!schema && calls.length) { replace(treeBox, callsView(calls, trace.calls?.at(-1))); return; }
+    if (!schema && trace?.calls?.at(-1)?.length) { replace(treeBox, attemptCalls(trace.calls.at(-1))); return; }
     if (!schema) { replace(treeBox, h('p.muted', {}, row.schema ? `The shape “${row.schema}” was not recorded.` : 'This call has no schema.'), answer ? h('pre.pour', { tabindex: '0', 'aria-label': 'The answer' }, answer) : null); return; }
     const value = text ? parsePartial(text) : undefined;
     replace(treeBox, tree(schema, value, { marks: whole ? marks : new Map(), before: whole ? undefined : before, evidence: whole ? evidence : new Map(), onEvidence: view.lightUp }));
@@ -108,15 +109,22 @@ function over(main, state, row) {
   const total = Math.max(attempts.length, list.length ? list[list.length - 1].attempt : 0);
   const boxes = Array.from({ length: total }, (_, index) => h('div', { 'data-attempt': index + 1 }));
   const drawn = new Array(total);
-  const columns = boxes.map((box, index) => column(attempts[index] || {}, index, h('div', {}, box, attemptCalls(trace?.calls?.[index])), total, Boolean(trace?.calls?.[index]?.length)));
+  const columns = boxes.map((box, index) => column(attempts[index] || {}, index, h('div', {}, box, attemptCalls(trace?.calls?.[index])), total, Boolean(trace?.calls?.[index]?.length), attempts[index - 1]));
+  // Arguments of calls leave by themselves, not as text: those of a valid attempt have left when it ends.
+  const end = (index) => {
+    const last = ends.get(index + 1);
+    const isCall = last && !last.sent && attempts[index]?.outcome === 'ok' && trace.calls?.[index]?.length;
+    return isCall ? { ...last, sent: last.received } : last;
+  };
   const draw = (index, current) => {
-    const shown = !current || current.attempt > index + 1 ? ends.get(index + 1) : current.attempt === index + 1 ? current : null;
+    const isEnd = !current || current.attempt > index + 1 || current === ends.get(index + 1);
+    const shown = isEnd ? end(index) : current.attempt === index + 1 ? current : null;
     if (drawn[index] === shown && shown !== undefined) return;
     drawn[index] = shown;
     columns[index].classList.toggle('later', shown === null);
     const attempt = attempts[index] || {};
     const fault = attempt.stream?.fault;
-    if (shown) replace(boxes[index], ribbon(shown, ends.get(index + 1) === shown && fault ? unitsBefore(shown.received, fault.at) : null, ends.get(index + 1) !== shown));
+    if (shown) replace(boxes[index], ribbon(shown, isEnd && fault ? unitsBefore(shown.received, fault.at) : null, !isEnd));
     else if (shown === null) replace(boxes[index], h('p.muted', 'not yet'));
     else replace(boxes[index], attempt.stream ? countsRibbon(attempt.stream) : null, attempt.outcome === 'refusal' ? h('p.muted', 'Its refusal is above.') : null, trace?.texts[index] ? h('pre.pour', { tabindex: '0', 'aria-label': `What the model wrote in attempt ${index + 1}` }, trace.texts[index].slice(0, 65536)) : null);
   };
@@ -166,12 +174,14 @@ function openCopies(menu) {
   menu.querySelector('button').focus();
 }
 
-function column(attempt, index, box, total, hasCalls) {
+function column(attempt, index, box, total, hasCalls, before) {
+  const repeats = before?.asked === attempt.asked && Boolean(before?.error); // what broke off is sent again as it was
   const fault = attempt.stream?.fault;
   const isGood = attempt.outcome === 'ok';
   return h('section.card.attempt', { 'aria-label': `Attempt ${index + 1}` },
     h('div.who', h('h3', {}, total > 1 ? `Attempt ${index + 1}` : 'The model wrote'), attempt.outcome ? h('span', { class: `pill ${isGood ? 'good' : 'bad'}` }, isGood ? '✓ valid' : `✗ ${attempt.outcome.replaceAll('_', ' ')}`) : null, fault ? h('span.pill.bad', { title: fault.message || '' }, `stopped at byte ${fault.byte}`) : null,
       h('span.label', [attempt.model, attempt.seconds !== undefined && attempt.seconds !== null ? ms(attempt.seconds * 1000) : null, attempt.cost ? money(attempt.cost) : null].filter(Boolean).join(' · '))),
-    attempt.asked && index > 0 ? h('div.said', { tabindex: '0', role: 'region', 'aria-label': `What attempt ${index + 1} was asked` }, h('b', 'retry prompt'), h('pre', {}, attempt.asked)) : null, box,
+    attempt.error ? h('blockquote', {}, attempt.error) : null,
+    attempt.asked && index > 0 && !repeats ? h('div.said', { tabindex: '0', role: 'region', 'aria-label': `What attempt ${index + 1} was asked` }, h('b', 'retry prompt'), h('pre', {}, attempt.asked)) : null, box,
     (attempt.violations || []).length && !hasCalls ? h('ul.bad', {}, attempt.violations.slice(0, 20).map((each) => h('li', {}, each.message ? `${each.path} ${each.message}` : `${each.keyword} at ${each.schema_path} ×${each.count}`))) : null);
 }

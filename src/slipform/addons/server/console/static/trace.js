@@ -4,6 +4,14 @@ export function parsed(text) {
   try { return JSON.parse(text); } catch { return null; }
 }
 
+/** The events of a recorded stream, or the one answer, in any of the APIs. */
+export function eventsOf(trace) {
+  const text = trace?.response.text || '';
+  const whole = parsed(text);
+  if (whole) return [whole];
+  return text.split('\n').map((line) => parsed(line.replace(/^data: ?/, ''))).filter((each) => each && typeof each === 'object');
+}
+
 /** The schema of a request in any of the APIs. */
 export function schemaOf(body) {
   if (!body || typeof body !== 'object') return null;
