@@ -290,7 +290,7 @@ def test_a_session_that_is_ended_takes_its_cookie_away(served: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "said"),
     [
-        ("PUT", "session", {}, 405, "made with POST and ended with DELETE"),
+        ("PUT", "session", {}, 405, "opened with POST and ended with DELETE"),
         ("POST", "session", "{", 400, "The body is not JSON"),
         ("POST", "session", "[]", 400, "not a JSON object"),
         ("POST", "rejudge", {"text": 3}, 400, "`text` and `schema` are needed"),
@@ -300,7 +300,7 @@ def test_a_session_that_is_ended_takes_its_cookie_away(served: str) -> None:
         ("GET", "requests/none", None, 404, "Unknown call 'none'"),
         ("PUT", "requests/none/pin", {}, 404, "Unknown call 'none'"),
         ("POST", "providers/none/check", {}, 404, "Unknown provider 'none'"),
-        ("DELETE", "lessons", {"key": "a", "lesson": "b"}, 404, "not among what was learnt"),
+        ("DELETE", "lessons", {"key": "a", "lesson": "b"}, 404, "This downgrade does not exist"),
     ],
 )
 def test_what_the_console_does_not_have_is_told(

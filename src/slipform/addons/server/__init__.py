@@ -11,7 +11,7 @@ __all__ = ["App"]
 
 
 def __getattr__(name: str) -> object:
-    # Late, so that `slipform serve` can say what is not installed.
+    # Imported late, so that `slipform serve` can report a missing dependency.
     if name != "App":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from slipform.addons.server.app import App

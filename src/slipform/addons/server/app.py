@@ -32,7 +32,7 @@ _log = logging.getLogger("slipform.server")
 _CALLS: Final = frozenset({"enforced", "forwarded", "counted"})
 """The kinds of endpoints that reach a provider: they are admitted, counted and logged."""
 _CONSOLE_HEADERS: Final = frozenset({b"cookie", b"origin", b"x-slipform-console"})
-"""Headers of the console's requests that do not of the call inside."""
+"""Headers of the console's requests that the call inside must not have."""
 
 
 class App:
@@ -81,7 +81,7 @@ class App:
             api = BY_PATH.get(scope["path"])
             if api is not None and cors is None and scope["method"] == "POST":
                 await serve(self._state, api, Asgi(scope, receive, send))
-            elif cors is None or scope["path"].startswith(CONSOLE):  # no other page ever reads the console
+            elif cors is None or scope["path"].startswith(CONSOLE):  # no other page can read the console
                 await self._http(Asgi(scope, receive, send))
             elif not await cors.preflight(scope, send):
                 await self._http(Asgi(scope, receive, send), cors.cors_headers(scope))
@@ -90,12 +90,12 @@ class App:
         return self.deployments.current.client.router.names()
 
     def drain(self) -> None:
-        """Tell balancers, through /readyz, to send no more; requests are still served."""
+        """Report "not ready" at /readyz, so that load balancers send no more; requests are still served."""
         self._state.is_draining = True
         self.console.drain()
 
     async def reload(self) -> bool:
-        """Read the configuration again: all of it takes effect, or none of it. False when it was refused."""
+        """Reload the configuration as a whole; return False when it was refused, and the old one stays in use."""
         if self._load is None:
             return False
         state = self._state
@@ -138,7 +138,7 @@ class App:
                 return
 
     async def _become_ready(self) -> None:
-        """Load the embedded model before the first request wants it, when it is the default."""
+        """Load the embedded model before the first request, when it is the default."""
         state = self._state
         state.waiting_for = "loading the embedded model"
         try:
@@ -148,7 +148,7 @@ class App:
             _log.warning("%s", error)
         else:
             state.waiting_for = None
-        # What the first call with a schema needs is loaded before any caller waits for it.
+        # Load the modules that the first call with a schema needs, before any caller waits for them.
         await asyncio.to_thread(import_module, "slipform.schema.lowering.lowered")
         if any(map(price_list, self.deployments.current.client.router.providers.values())):
             await asyncio.to_thread(load_price_list)
@@ -173,7 +173,7 @@ class App:
     def _serve_for_console(
         self, path: str, scope: Scope, receive: Receive, send: Send, caller: Caller
     ) -> Coroutine[Any, Any, None]:
-        """Answer a call of the console's, at another path than its own, for a caller that has a session there."""
+        """Serve a call of the console's playground, at the path of an API, for a caller with a session."""
         api = api_at(path)
         if api is None:
             raise UnknownPathError(f"No API is served at {path}")

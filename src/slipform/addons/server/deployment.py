@@ -35,12 +35,12 @@ from slipform.providers.downgrade_file import downgrade_file, remembered_downgra
 _log = logging.getLogger("slipform.server")
 REFUSED = "the new configuration is refused, generation %d goes on: %s"
 _PROTECTING = ("server", "redis", "ledger", "output", "enforcement")
-"""Blocks without which calls are less bounded, or answers less strictly validated."""
+"""Blocks without which calls are less limited, or answers less strictly validated."""
 
 
 @dataclass(eq=False, slots=True)
 class Deployment:
-    """One reading of the configuration and all that was made from it; never changed, only replaced as a whole."""
+    """One version of the configuration and the objects built from it; never changed, only replaced as a whole."""
 
     reading: ConfigReading
     client: AsyncClient
@@ -49,7 +49,7 @@ class Deployment:
     users: int = 0
     """Requests in progress."""
     settings: Settings = field(init=False)
-    """What was read."""
+    """The settings that it was built from."""
 
     def __post_init__(self) -> None:
         self.settings = self.reading.settings
@@ -61,12 +61,12 @@ class Deployment:
 
 
 Load = Callable[[Deployment], Deployment]
-"""Makes the deployment that replaces this one; raises `ConfigError` when the configuration is bad, or weaker."""
+"""Builds the deployment that replaces this one; raises `ConfigError` for a bad or weaker configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """The configuration that is served by, and how attempts to replace it went: where a replaced worker begins.
+    """The configuration in use, and the reloads so far: the initial state of a worker that replaces another.
 
     >>> InForce(ConfigReading(Settings())).generation
     1
@@ -86,7 +86,7 @@ def load(
     replacing: ConfigReading | None = None,
     generation: int = 1,
 ) -> Deployment:
-    """Read and check the configuration as a whole, also against the one it replaces, and make what it describes.
+    """Read and check the configuration as a whole, also against the current one, and build its deployment.
 
     `bound` is the host that is really listened on; the settings' own counts where nothing listens yet.
     """
@@ -98,7 +98,7 @@ def load(
 
 
 def client_of(settings: Settings) -> AsyncClient:
-    """The client that these settings describe."""
+    """Build the client that these settings describe."""
     downgrades = None
     if settings.runtime.remember_downgrades:
         downgrades = remembered_downgrades(downgrade_file())
@@ -106,7 +106,7 @@ def client_of(settings: Settings) -> AsyncClient:
 
 
 def deploy(client: AsyncClient, reading: ConfigReading, generation: int = 1, bound: str | None = None) -> Deployment:
-    """A deployment of these settings, in which callers reach no file and start no download.
+    """Build a deployment of these settings, in which callers cannot reach files or start downloads.
 
     >>> deploy(AsyncClient(), ConfigReading(Settings())).generation
     1
@@ -120,7 +120,7 @@ def deploy(client: AsyncClient, reading: ConfigReading, generation: int = 1, bou
 
 
 def check_not_weaker(old: ConfigReading, new: ConfigReading) -> None:
-    """Raise where a new configuration lost what protects callers and the operator: the rule is this module's.
+    """Raise where a new configuration lost a protection of callers or the operator, as this module's docstring defines.
 
     >>> check_not_weaker(ConfigReading(Settings(), names=frozenset({"server"})), ConfigReading(Settings()))
     Traceback (most recent call last):
@@ -151,12 +151,12 @@ _KEYS = "Put it back. To serve without keys, restart, or let the new file be the
 
 
 def _anonymous(reading: ConfigReading) -> bool:
-    """Whether the file itself, not `--insecure` or the environment, lets any client call."""
+    """Return whether the file itself, not `--insecure` or the environment, lets any client call."""
     return reading.settings.server.allow_anonymous and "server.allow_anonymous" in reading.names
 
 
 class Deployments:
-    """The current deployment, and the ones before it that still have requests in progress.
+    """The current deployment, and the earlier ones that still have requests in progress.
 
     Code that serves a request counts among the deployment's `users`; an old one is closed when its last request is
     over.
@@ -167,13 +167,13 @@ class Deployments:
         self.retired: list[Deployment] = []
 
     async def replace(self, new: Deployment) -> None:
-        """Serve from `new` from now on; requests in progress finish where they began."""
+        """Use `new` for further requests; those in progress finish with their own deployment."""
         self.retired.append(self.current)
         self.current = new
         await self.close_unused()
 
     async def close(self) -> None:
-        """Close everything, whether in use or not."""
+        """Close all deployments, whether in use or not."""
         last = [*self.retired, self.current]
         self.retired.clear()
         for deployment in last:

@@ -6,16 +6,16 @@ import mmap
 from typing import Final
 
 TICK_SECONDS: Final = 1.0
-"""How often a worker's event loop counts up."""
+"""Seconds between two counts of a worker's event loop."""
 HUNG_SECONDS: Final = 15.0
-"""A worker whose event loop has not run for so long is replaced."""
+"""Seconds after which a worker whose event loop has not run is replaced."""
 START_SECONDS: Final = 60.0
-"""How long a worker may take until its event loop runs for the first time."""
+"""Seconds that a worker may take until its event loop runs for the first time."""
 _SLOT_BYTES: Final = 8
 
 
 class Heartbeats:
-    """One counter per worker, in memory that processes forked after it was made share.
+    """One counter per worker, in memory that is shared with processes forked later.
 
     >>> beats = Heartbeats(1)
     >>> beats.start(0, now=0.0)
@@ -34,21 +34,21 @@ class Heartbeats:
         self._deadlines = [0.0] * count
 
     def beat(self, index: int) -> None:
-        """Count up; called by the worker."""
+        """Increment the counter; called by the worker."""
         self._counters[index] += 1
 
     def start(self, index: int, now: float) -> None:
-        """Begin again for a worker that is started now; called by the supervisor before it forks."""
+        """Reset the counter of a worker that is about to be started; called by the supervisor before it forks."""
         self._counters[index] = 0
         self._last_counts[index] = 0
         self._deadlines[index] = now + START_SECONDS
 
     def postpone(self, seconds: float) -> None:
-        """Move all deadlines: the supervisor itself did not run for so long, and nor may its workers have."""
+        """Postpone all deadlines, because the supervisor itself did not run, and so perhaps its workers."""
         self._deadlines = [deadline + seconds for deadline in self._deadlines]
 
     def is_hung(self, index: int, now: float) -> bool:
-        """Return whether a worker is past its deadline; a count that has changed gives it a new one."""
+        """Return whether a worker is past its deadline; a changed counter sets a new one."""
         count = self._counters[index]
         if count != self._last_counts[index]:
             self._last_counts[index] = count

@@ -43,7 +43,7 @@ async def trim_memory(seconds: float = _SECONDS) -> None:
 
 
 def trimmer() -> Callable[[], object] | None:
-    """Return what gives free memory back to the system; None where the C library does so by itself or cannot."""
+    """Return the function that returns free memory to the system; None where it is not needed or not available."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (OSError, TypeError, AttributeError):
@@ -53,11 +53,11 @@ def trimmer() -> Callable[[], object] | None:
 
 _log = logging.getLogger("slipform.server")
 _NOT_STARTED = 3
-"""How the process ends when the application does not start."""
+"""The exit status of a process whose application does not start."""
 _OTHER_FILES = 64
-"""Files that are open for something else than connections, at most: logs, keys, the embedded model."""
+"""The most open files that are not connections: logs, keys, the embedded model."""
 _COLLECT_AFTER = 20_000
-"""How many more objects there must be before garbage is looked for: a call makes hundreds, and hardly any in cycles."""
+"""The number of new objects that starts a collection: a call creates hundreds, hardly any of them in cycles."""
 
 
 def serve_on(
@@ -67,7 +67,7 @@ def serve_on(
     worker: WorkerAddress | None = None,
     announce: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve on a socket until told to stop: SIGHUP reloads, SIGTERM and SIGINT drain, a second one gives up.
+    """Serve on a socket until told to stop: SIGHUP reloads, SIGTERM and SIGINT drain, a second one stops at once.
 
     The file is not read again at the start: what is in force was judged, and the file may have been refused since.
     `announce` is called when the settings turned out to be good.
@@ -96,7 +96,7 @@ def serve_on(
 
 
 def bound_host(listening: socket.socket) -> str:
-    """The host that a socket is really bound to, whatever the settings say by now."""
+    """Return the host that a socket is bound to, which may differ from the current settings."""
     host: str = "unix:" if listening.family == getattr(socket, "AF_UNIX", None) else listening.getsockname()[0]
     return host
 
@@ -131,7 +131,7 @@ async def _serve(app: App, settings: ServerSettings, listening: socket.socket, w
 
 
 def limits_of(settings: ServerSettings) -> ServerLimits:
-    """What clients may take, as it is set; connections only as far as this process may open files.
+    """Return the configured limits of clients; connections only as far as this process may open files.
 
     >>> limits_of(ServerSettings(write_seconds=5, max_connections=10)).connections
     10
@@ -162,7 +162,7 @@ def _within_open_files(connections: int) -> int:
 
 
 class _StopSignals:
-    """Stop signals of the server: the first lets it drain, the second ends it at once."""
+    """The server's stop signals: the first drains it, the second ends it at once."""
 
     def __init__(self, app: App, server: HttpServer, notice_seconds: float) -> None:
         self._app = app
@@ -186,7 +186,7 @@ class _StopSignals:
 
 
 def _on_signal(name: str, call: Callable[[], None]) -> None:
-    """Call this on the event loop when the signal comes, where the system has that signal."""
+    """Call `callback` on the event loop when the signal arrives, where the system has that signal."""
     number: int | None = getattr(signal, name, None)
     if number is None:
         return
@@ -198,7 +198,7 @@ def _on_signal(name: str, call: Callable[[], None]) -> None:
 
 
 def _own_socket(worker: WorkerAddress) -> socket.socket:
-    """Where the other workers ask for this one's metrics."""
+    """Serve this worker's metrics and console to the other workers."""
     path = worker.socket_path()
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -217,7 +217,7 @@ async def _answer_to_supervisor(stop_signals: _StopSignals, worker: WorkerAddres
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where there is one."""
+    """Return uvloop's event loop factory, if uvloop is installed."""
     try:
         import uvloop
     except ImportError:
@@ -241,7 +241,7 @@ def serve(
     drain and stop, a second one stops at once.
     """
     defer_reload()
-    if insecure:  # in the environment, where the workers and every reload find it
+    if insecure:  # in the environment, where workers and reloads find it
         os.environ["SLIPFORM_SERVER__ALLOW_ANONYMOUS"] = "true"
     reading = load_config(settings_path)
     settings = reading.settings
@@ -268,7 +268,7 @@ def serve(
 
 
 def console_link(settings: Settings, where: str) -> str | None:
-    """The address that opens the console signed in; None where there is none, or where it takes an operator's key."""
+    """Return the URL that opens the console signed in; None without a console, or where it needs a key."""
     from slipform.addons.server.console.access import console_secret, link_token
 
     server = settings.server
@@ -286,7 +286,7 @@ def _set_up_logs(settings: Settings) -> None:
 
 
 def _prepare(settings: Settings, workers: int) -> None:
-    """What is better done, or refused, before anything listens."""
+    """Do, or refuse to do, everything that should precede listening."""
     if workers > 1 and not hasattr(os, "fork"):
         raise ConfigError("Several workers need an operating system with fork", where="server.workers")
     if settings.first_model.partition("/")[0] == "local" and workers > 1:
@@ -295,7 +295,7 @@ def _prepare(settings: Settings, workers: int) -> None:
 
 
 def _fetch_named(settings: Settings) -> None:
-    """Fetch the embedded models that the settings name: no request will. Only the default's must succeed."""
+    """Download the embedded models in the settings, which requests cannot do. Only the default's must succeed."""
     listed = [[each] if isinstance(each, str) else each for each in settings.alias_models.values()]
     default = [settings.default_model] if isinstance(settings.default_model, str) else settings.default_model
     named = dict.fromkeys([*default, *(model for models in listed for model in models)])
@@ -316,13 +316,13 @@ def _fetch_named(settings: Settings) -> None:
 
 
 def listen(host: str, port: int, count: int = 1) -> list[socket.socket]:
-    """Sockets on one address, one for each worker; the kernel spreads connections over them."""
+    """Open one socket on the address for each worker; the kernel distributes connections over them."""
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, where = addresses[0]
         sockets = [_bound(family, where, shared=False)]
         if count > 1 and sys.platform == "linux":
-            # The first one only showed that the port is free: sockets that share do not mind a stranger.
+            # The first one only checked that the port is free: sharing sockets do not notice another program.
             where = (where[0], sockets[0].getsockname()[1], *where[2:])
             sockets[0].close()
             sockets = [_bound(family, where, shared=True) for _ in range(count)]
@@ -350,7 +350,7 @@ def _bound(family: int, where: tuple[object, ...], *, shared: bool) -> socket.so
 
 
 def address(listening: socket.socket) -> str:
-    """Where a socket listens, as it is written in a URL."""
+    """Return the address of a socket, as in a URL."""
     host, port = listening.getsockname()[:2]
     if ":" in host:
         return f"[{host}]:{port}"

@@ -1,4 +1,4 @@
-"""Hold what the calls and pages of one worker share."""
+"""Hold the state that the calls and pages of one worker share."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from slipform.addons.server.observability.metrics import Metrics, WorkerAddress
 
 @dataclass(slots=True)
 class WorkerState:
-    """What the calls and pages of one worker share; its application changes it."""
+    """The state that the calls and pages of one worker share; its application changes it."""
 
     deployments: Deployments
     metrics: Metrics
     console: Console
     worker: WorkerAddress | None = None
-    """Which of several workers this is."""
+    """The address of this worker among several."""
     started: int = field(default_factory=lambda: int(time.time()))
-    """When it started, in seconds since 1970."""
+    """When the worker started, in seconds since the epoch."""
     waiting_for: str | None = "starting"
-    """Why no requests should come yet."""
+    """Why the worker is not ready; empty when it is."""
     is_draining: bool = False
     last_reload_refused: bool = False

@@ -27,16 +27,16 @@ from slipform.reload_signal import defer_reload
 _log = logging.getLogger("slipform.server")
 _TICK = 0.1
 _SHORT_LIFE = 2.0
-"""A worker that dies younger is started again only after as long."""
+"""The least seconds between two starts of a worker."""
 _AFTER_DRAIN = 10.0
 _LATE_TICK = 2.0
-"""A tick of the supervisor that comes so late says that the whole machine stood still, not that a worker hangs."""
+"""A tick of the supervisor this late means that the whole machine was paused, not that a worker hangs."""
 
 
 def supervise(
     sockets: list[socket.socket], settings_path: Path | None, in_force: InForce, announce: Callable[[], None]
 ) -> None:
-    """One worker for each socket, until a signal says stop.
+    """Run one worker for each socket, until a stop signal.
 
     SIGHUP, SIGTERM and SIGINT are passed on, and a second one too. A worker that dies is replaced, takes over the
     connections that wait at its socket, and begins with the configuration in force, not with the file: that may have
@@ -45,7 +45,7 @@ def supervise(
     with in_force.reading.locating_mistakes():
         _let_go(deploy(client_of(in_force.reading.settings), in_force.reading, bound=bound_host(sockets[0])))
     announce()
-    console_secret()  # made before the fork: where it cannot be written to a file, each worker would make its own
+    console_secret()  # before the fork: if it cannot be written to a file, each worker would create its own
     folder = Path(tempfile.mkdtemp(prefix="slipform-"))
     crew = _WorkerPool(sockets, settings_path, folder, in_force)
     try:
@@ -71,10 +71,10 @@ class _WorkerPool:
         self._drain_seconds = settings.drain_seconds + settings.notice_seconds
         self._signals: deque[int] = deque()
         self._alive: dict[int, int] = {}
-        """Which worker a process is."""
+        """The worker of each process, by its id."""
         self._born: dict[int, float] = {}
         self._due: dict[int, float] = {}
-        """When a worker is to be started."""
+        """When each worker is to be started."""
         self._deadline: float | None = None
         self._heartbeats = Heartbeats(len(sockets))
 
@@ -109,7 +109,7 @@ class _WorkerPool:
 
     def _start(self, index: int) -> None:
         self._heartbeats.start(index, time.monotonic())
-        supervisor = os.getpid()  # asked here: the child may come to life when it is gone already
+        supervisor = os.getpid()  # checked here: the supervisor may have ended before the child runs
         child = os.fork()
         if child == 0:
             self._be_worker(index, supervisor)
@@ -117,10 +117,10 @@ class _WorkerPool:
         self._born[index] = time.monotonic()
 
     def _be_worker(self, index: int, supervisor: int) -> None:
-        """The child's life; it never returns into the supervisor's code."""
+        """Run the child process; never returns into the supervisor's code."""
         status = 1
         try:
-            os.setpgid(0, 0)  # Ctrl-C is the supervisor's to hear
+            os.setpgid(0, 0)  # Ctrl-C is handled by the supervisor
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
             defer_reload()
@@ -151,7 +151,7 @@ class _WorkerPool:
             self._due[index] = time.monotonic() + (0 if lived > _SHORT_LIFE else _SHORT_LIFE)
 
     def _kill_hung(self) -> None:
-        """Kill workers whose event loop has stopped; `_reap` replaces them. While they drain they may take longer."""
+        """Kill workers whose event loop has stopped; `_reap` replaces them. Draining workers have more time."""
         if self._deadline is not None:
             return
         now = time.monotonic()
@@ -174,7 +174,7 @@ class _WorkerPool:
         self._tell(signal.SIGHUP)
 
     def _reload(self) -> None:
-        """Judge the new configuration for workers to come; those there judge for themselves, and tell and count it."""
+        """Check the new configuration for later workers; running workers check, report and count it themselves."""
         was = self._in_force
         try:
             new = load(self._settings_path, self._bound, replacing=was.reading, generation=was.generation + 1)

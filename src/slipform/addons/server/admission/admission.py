@@ -37,14 +37,14 @@ from slipform.errors import ConfigError, UnknownModelError
 from slipform.providers.router import Router
 
 _ONE_CALLERS_SHARE = 0.9
-"""Of the calls at the same time, unless set: one caller alone cannot keep all others out."""
+"""The share of `max_concurrent` that one caller may use, unless configured: a single caller cannot block all others."""
 _NEAREST = 5
 _KEY_HEADERS = (b"authorization", b"x-api-key", b"x-goog-api-key", b"api-key")
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls: the name of their key, and the models it may use (all when None).
+    """A caller: the name of their key, and the models that it may use (all when None).
 
     >>> Caller("ada", ("openai/*",)).allows("local")
     False
@@ -57,7 +57,7 @@ class Caller:
     operator: bool = False
     """Whether the key opens the operators' pages."""
     budget: KeyBudget | None = None
-    """What the key may spend, and how many calls it may have in progress; None without such limits."""
+    """The limits of the key's spending and of its calls in progress; None without such limits."""
 
     @property
     def is_limited(self) -> bool:
@@ -65,11 +65,11 @@ class Caller:
         return self.budget is not None and self.budget.is_limited
 
     def allows(self, model: str) -> bool:
-        """Whether a name fits one of the key's patterns."""
+        """Return whether a name fits one of the key's patterns."""
         return self.models is None or any(fnmatchcase(model, pattern) for pattern in self.models)
 
     def may_use(self, model: str, router: Router) -> bool:
-        """Whether the model may be asked: by the name it was called, or by all the names it stands for."""
+        """Return whether the model may be called: by the requested name, or by every name that an alias resolves to."""
         if self.allows(model):
             return True
         try:
@@ -84,7 +84,7 @@ class Caller:
                 raise self._not_allowed(model)
 
     def unknown(self, error: UnknownModelError, model: str, router: Router) -> UnknownModelError | NotAllowed:
-        """What the caller is told of an unknown model: no more names than the key may use.
+        """Return the error for an unknown model, naming only models that the key may use.
 
         A name that the key may not use is refused in the same words whether there is such a model or not.
         """
@@ -92,7 +92,7 @@ class Caller:
             return error
         named = error.details.get("model")
         if isinstance(named, str) and (not model or self.allows(named)):
-            model = named  # the one of a list that is not known
+            model = named  # only the unknown one of a list
         if not self.allows(model):
             return self._not_allowed(model)
         usable = [name for name in router.names() if self.may_use(name, router)]
@@ -113,7 +113,7 @@ ANYBODY = Caller()
 
 
 class AdmissionControl:
-    """Lets calls in, one by one."""
+    """Authenticates callers and admits their calls, within the limits of one configuration."""
 
     def __init__(self, settings: Settings, shared: SharedState | None = None) -> None:
         server = settings.server
@@ -134,11 +134,11 @@ class AdmissionControl:
         self.request_seconds = server.request_seconds
         self.first_limit = min(server.body_seconds, server.request_seconds)
         self.in_flight = 0
-        """How many calls are in progress."""
+        """The number of calls in progress."""
         self._by_caller: dict[str, int] = {}
-        """How many of them are whose."""
+        """The number of calls in progress by caller."""
         self._entered: dict[Admission, None] = {}
-        """Those among them whose first time limit has not come: it is the same for all, so they are in its order."""
+        """Calls before their first time limit, in the order of their deadlines, as the limit is the same for all."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -148,12 +148,12 @@ class AdmissionControl:
         return self._keys is not None
 
     def start(self) -> None:
-        """Show `slipform keys` which version of the key file is in force."""
+        """Show `slipform keys` which version of the key file is in use."""
         if self._keys is not None:
             self._keys.start()
 
     def close(self) -> None:
-        """Show it no longer."""
+        """Stop showing that a version of the key file is in use."""
         if self._keys is not None:
             self._keys.close()
 
@@ -173,7 +173,7 @@ class AdmissionControl:
         return Admission(self, caller, headers, rate_limit_headers, _name(caller, address), cycle)
 
     def caller(self, headers: Mapping[bytes, bytes], query: bytes = b"") -> Caller:
-        """Whose key came with a request: in one of the headers the vendors use, or in Gemini's `?key=`."""
+        """Return the caller of a request by its key: in one of the vendors' headers, or in Gemini's `?key=`."""
         if self._keys is None:
             if b"origin" in headers:
                 self._check_origin(headers)
@@ -198,23 +198,23 @@ class AdmissionControl:
         )
 
     def has_operator(self) -> bool:
-        """Whether there is a key that opens the operators' pages."""
+        """Return whether there is a key that opens the operators' pages."""
         return self._keys is not None and any(key.operator and not key.disabled for key in self._keys.all())
 
     def operator(self, key_id: str) -> Caller | None:
-        """The operator whose key has this id, while it is one and is good."""
+        """Return the operator whose key has this id; None where the key is not valid, or not an operator's."""
         key = None if self._keys is None else next((key for key in self._keys.all() if key.id == key_id), None)
         if key is None or not key.operator or key.disabled or (key.expires and key.is_expired(time.time())):
             return None
         return _caller_of(key)
 
     def reload_keys(self) -> None:
-        """Read the key file now, as it was changed here."""
+        """Read the key file now, after a change by this process."""
         if self._keys is not None:
             self._keys.refresh()
 
     def listed_keys(self) -> list[tuple[dict[str, Any], KeyBudget]]:
-        """The keys as an operator may see them, no secret, no hash; and their budgets."""
+        """Return the keys as an operator may see them, without secrets and hashes, and their budgets."""
         return [
             ({"id": key.id, "name": key.name, "created": key.created, "models": key.models, "expires": key.expires,
               "requests_per_minute": key.requests_per_minute, "operator": key.operator, "disabled": key.disabled},
@@ -223,7 +223,7 @@ class AdmissionControl:
         ]  # fmt: skip
 
     async def authenticate(self, headers: Mapping[bytes, bytes], query: bytes, address: str) -> Caller:
-        """Return the caller of a request; an address that presents too many wrong keys has to wait.
+        """Return the caller of a request; an address that sends too many wrong keys has to wait.
 
         A right key gets in nevertheless, because others may share the address.
         """
@@ -245,7 +245,7 @@ class AdmissionControl:
             ) from None
 
     def is_own_host(self, headers: Mapping[bytes, bytes], bound: str) -> bool:
-        """Whether a request names this server as `Host`, not a web site that was made to lead here (DNS rebinding).
+        """Return whether a request names this server as `Host`, and not a web site that resolves to it (DNS rebinding).
 
         Checked only without keys, and on loopback (`bound` is the address at which the request came in): only
         there could a page in a browser read what is otherwise out of reach.
@@ -257,7 +257,7 @@ class AdmissionControl:
         return is_loopback(host) or host == bound or host in self._hosts
 
     def check_host(self, headers: Mapping[bytes, bytes], bound: str) -> None:
-        """Raise `NotAllowed` where `is_own_host` says no."""
+        """Raise `NotAllowed` where `is_own_host` is false."""
         if not self.is_own_host(headers, bound):
             host = headers[b"host"].decode("latin-1")
             raise NotAllowed(
@@ -265,7 +265,7 @@ class AdmissionControl:
             )
 
     async def operator_sees(self, page: str, headers: Mapping[bytes, bytes], query: bytes, address: str) -> bool:
-        """Whether a page, or the part of it that tells of configuration and traffic, is shown to the caller.
+        """Return whether the caller may see a page, or the part of it that shows configuration and traffic.
 
         Every caller sees it without keys, or where `server.open_pages` has it; else only an operator. Raises
         for a key that is wrong, not for none.
@@ -292,7 +292,7 @@ class AdmissionControl:
         )
 
     async def refresh(self) -> None:
-        """Take a change of the key file, and what other machines have done with the keys."""
+        """Load a change of the key file, and the revocations of other machines."""
         if self._keys is None:
             return
         self._keys.refresh()
@@ -302,11 +302,11 @@ class AdmissionControl:
                 self._keys.apply_published(published)
 
     def is_limited(self, caller: Caller) -> bool:
-        """Whether the caller's requests are counted."""
+        """Return whether the caller's requests are limited in rate."""
         return (caller.requests_per_minute or self._limit) is not None
 
     def enter(self, admission: Admission, loop: asyncio.AbstractEventLoop) -> None:
-        """Admit a call; raises `Busy` or `TooManyRequests`. One timer serves all calls: most end before it is due."""
+        """Admit a call; raises `Busy` or `TooManyRequests`. One timer serves all calls: most end before it fires."""
         name = admission.name
         count = self._by_caller.get(name, 0)
         budget = admission.caller.budget
@@ -335,7 +335,7 @@ class AdmissionControl:
             self._timer = loop.call_at(admission.began + self.first_limit, self._stop_late_calls, loop)
 
     def leave(self, admission: Admission) -> None:
-        """It is over."""
+        """Stop counting a call that has ended."""
         self.in_flight -= 1
         self._entered.pop(admission, None)
         count = self._by_caller.pop(admission.name) - 1
@@ -354,7 +354,7 @@ class AdmissionControl:
             admission.ran_out()
 
     def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
-        """Without keys, a web page that is open on this machine must not be able to spend their models."""
+        """Raise for a web page of another origin where there are no keys: it could use this machine's models."""
         origin = headers[b"origin"].decode("latin-1")
         if "*" in self._origins or origin in self._origins:
             return
@@ -367,7 +367,7 @@ class AdmissionControl:
 
 
 class Admission:
-    """One call while it continues: counted, and stopped, with an error to tell, when it takes too long.
+    """One call in progress: counted, and cancelled with an error when it takes too long.
 
     Written out instead of as a generator, because every call passes here.
     """
@@ -388,7 +388,7 @@ class Admission:
     ) -> None:
         self._guard = guard
         self.name = name
-        """Whom the call is counted for."""
+        """The key or address that the call is counted for."""
         self.cycle = cycle
         self.caller = caller
         self.request_headers = headers
@@ -400,7 +400,7 @@ class Admission:
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
         self.expired: Refused | None = None
-        """Why it was stopped, if it was."""
+        """The error of the time limit that has passed, if one has."""
 
     def __enter__(self) -> Self:
         self._task = task = self._task or asyncio.current_task()
@@ -410,7 +410,7 @@ class Admission:
         return self
 
     def body_read(self) -> None:
-        """The request is here: from now on only the time limit for the whole of it counts."""
+        """Note that the request has arrived: only the time limit of the whole request remains."""
         self._has_body = True
 
     def __exit__(
@@ -426,7 +426,7 @@ class Admission:
             raise self.expired from None
 
     def ran_out(self) -> None:
-        """A time limit has come that may be this call's."""
+        """Cancel the call if its time limit has passed."""
         guard = self._guard
         loop = self._loop
         if loop is None:
@@ -462,7 +462,7 @@ def check_exposed(settings: Settings, host: str | None = None, insecure: bool = 
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address.
+    """Return whether only this machine can reach an address.
 
     >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, False)
@@ -492,7 +492,7 @@ def _name(caller: Caller, address: str) -> str:
 
 
 def _network(address: str) -> str:
-    """An address, or of IPv6 the network that one customer has: 2^64 addresses are not as many chances to guess."""
+    """Return an address, for IPv6 its /64 network: one customer has all 2^64 addresses of it."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -19,25 +19,25 @@ NANOS: Final = 1_000_000_000
 PERIODS: Final = ("hour", "day", "week", "month", "")
 """The periods of budgets; the empty one is the key's whole life."""
 Bucket: TypeAlias = str
-"""One period of one kind: its kind and its first second, as in `day:1794873600`."""
+"""One period: its kind and its first second, as in `day:1794873600`."""
 
 
 class BudgetExceeded(Refused):
-    """The key's budget does not hold what the call may cost."""
+    """The key's budget has no room for the highest possible cost of the call."""
 
     code = "budget_exceeded"
     http_status = 429
 
 
 class NoPrice(Refused):
-    """The key has a budget of money, and the model has no price."""
+    """The key has a cost budget, and the model has no price."""
 
     code = "no_price"
     http_status = 400
 
 
 class LedgerUnavailable(Refused):
-    """What the key has spent cannot be looked up or written down now."""
+    """The spending of the key cannot be read or written at present."""
 
     code = "ledger_unavailable"
     http_status = 503
@@ -45,7 +45,7 @@ class LedgerUnavailable(Refused):
 
 @dataclass(frozen=True, slots=True)
 class KeyBudget:
-    """What a key may spend in a period, where it is warned, and how many of its calls may be in progress."""
+    """The spending limits of a key in a period, the limits for warnings, and the limit of calls in progress."""
 
     max_cost: float | None = None
     max_tokens: int | None = None
@@ -55,7 +55,7 @@ class KeyBudget:
     max_concurrent: int | None = None
 
     def check(self) -> None:
-        """Raise `ValueError` for what makes no sense."""
+        """Raise `ValueError` for contradictory limits."""
         if self.period not in PERIODS:
             raise ValueError(f"{self.period!r} is not a period of a budget")
         for limit in (self.max_cost, self.max_tokens, self.soft_cost, self.soft_tokens, self.max_concurrent):
@@ -64,24 +64,24 @@ class KeyBudget:
 
     @property
     def is_of_money(self) -> bool:
-        """Whether models without a price cannot be used."""
+        """Whether models without a price are refused."""
         return self.max_cost is not None or self.soft_cost is not None
 
     @property
     def is_limited(self) -> bool:
-        """Whether money or tokens can run out."""
+        """Whether costs or tokens are limited."""
         return self.max_cost is not None or self.max_tokens is not None
 
     @property
     def nanos(self) -> int | None:
-        """The budget of money, in nanos."""
+        """The cost budget in nanos."""
         if self.max_cost is None:
             return None
         return round(self.max_cost * NANOS)
 
 
 class Standing(NamedTuple):
-    """What a key has spent in a period, what is held for its calls in progress, and how many those are."""
+    """The spending of a key in a period, the amounts reserved for its calls in progress, and their number."""
 
     requests: int = 0
     tokens: int = 0
@@ -91,7 +91,7 @@ class Standing(NamedTuple):
     live: int = 0
 
     def refusal(self, budget: KeyBudget, tokens: int, cost: int, *, further: bool = False) -> str | None:
-        """Which limit leaves no room for a hold of so much: `concurrent`, `tokens` or `cost`; None if all do.
+        """Return the limit that has no room for a reservation: `concurrent`, `tokens` or `cost`; None if all have.
 
         `further` is a hold for another attempt of a call that is counted already.
         """
@@ -105,18 +105,18 @@ class Standing(NamedTuple):
         return None
 
     def has_room_later(self, budget: KeyBudget, tokens: int, cost: int) -> bool:
-        """Whether a call that takes so much in all would fit if no other were in progress."""
+        """Return whether a reservation of this size would fit if no other call were in progress."""
         alone = self._replace(held_tokens=0, held_cost=0)
         return alone.refusal(budget, tokens, cost, further=True) is None
 
     def with_hold(self, tokens: int, cost: int, *, further: bool = False) -> Standing:
-        """The same after a hold of so much."""
+        """Return the standing after a reservation of this size."""
         live = self.live if further else self.live + 1
         return self._replace(held_tokens=self.held_tokens + tokens, held_cost=self.held_cost + cost, live=live)
 
 
 def period_start(kind: str, now: float) -> datetime:
-    """The first moment of the period that a moment is in.
+    """Return the first moment of the period that contains a moment.
 
     >>> period_start("week", 1_794_900_000).isoformat()
     '2026-11-16T00:00:00+00:00'
@@ -135,7 +135,7 @@ def period_start(kind: str, now: float) -> datetime:
 
 
 def period_end(kind: str, now: float) -> datetime | None:
-    """The first moment of the next period; None where there is none.
+    """Return the first moment of the next period; None where there is none.
 
     >>> period_end("month", 1_794_900_000).isoformat()
     '2026-12-01T00:00:00+00:00'
@@ -148,7 +148,7 @@ def period_end(kind: str, now: float) -> datetime | None:
 
 
 def bucket_of(kind: str, now: float) -> Bucket:
-    """The name under which a period's sums are kept.
+    """Return the name under which a period's sums are stored.
 
     >>> bucket_of("day", 1_794_900_000), bucket_of("", 0)
     ('day:1794873600', 'all')
@@ -159,7 +159,7 @@ def bucket_of(kind: str, now: float) -> Bucket:
 
 
 def money(nanos: int) -> str:
-    """An amount as it is written in headers and messages.
+    """Return an amount as text for headers and messages.
 
     >>> money(1_500_000_000), money(20), money(0)
     ('1.5', '0.00000002', '0')
@@ -171,7 +171,7 @@ def money(nanos: int) -> str:
 
 
 def remaining_headers(budget: KeyBudget, standing: Standing) -> list[Header]:
-    """What is left of a budget, and whether its soft limit is passed, as response headers.
+    """Return the remaining budget, and whether the soft limit is exceeded, as response headers.
 
     >>> remaining_headers(KeyBudget(max_cost=2, soft_cost=1), Standing(cost=1_500_000_000))
     [(b'x-slipform-budget-remaining', b'0.5'), (b'x-slipform-budget-soft', b'exceeded')]
@@ -189,13 +189,13 @@ def remaining_headers(budget: KeyBudget, standing: Standing) -> list[Header]:
 
 
 def is_over_soft(budget: KeyBudget, standing: Standing) -> bool:
-    """Whether what is spent has reached a soft limit."""
+    """Return whether the spending has reached a soft limit."""
     over_cost = budget.soft_cost is not None and standing.cost >= budget.soft_cost * NANOS
     return over_cost or (budget.soft_tokens is not None and standing.tokens >= budget.soft_tokens)
 
 
 class CallNeed(NamedTuple):
-    """What a call of the key with this name has to reserve in all."""
+    """The key's name and the amount to reserve for a call."""
 
     name: str
     tokens: int
@@ -203,7 +203,7 @@ class CallNeed(NamedTuple):
 
 
 def budget_refusal(limit: str, budget: KeyBudget, standing: Standing, need: CallNeed, now: float) -> BudgetExceeded:
-    """The error for a call whose reservation does not fit; it may be repeated where only others' are in its way."""
+    """Return the error for a reservation that does not fit; it can be retried where only other calls are in the way."""
     span = f"this {budget.period}" if budget.period else "in all"
     if limit == "tokens":
         most = f"{budget.max_tokens} tokens"
@@ -236,7 +236,7 @@ def budget_refusal(limit: str, budget: KeyBudget, standing: Standing, need: Call
 
 
 def parse_limit(text: str, where: str) -> float:
-    """Read a number of money or tokens: `20`, `1.5`, `200k`, `3M`.
+    """Parse a number of money or tokens: `20`, `1.5`, `200k`, `3M`.
 
     >>> parse_limit("200k", "--tokens")
     200000.0

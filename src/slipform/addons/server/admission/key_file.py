@@ -45,7 +45,7 @@ _ID = re.compile(r"[0-9a-f]{12}")
 _NOBODY = "0" * 64
 _RECHECK_SECONDS = 1.0
 _READS = 5
-"""How often a file is read again that was replaced while it was read."""
+"""The most attempts to read a file that is replaced while it is read."""
 _ACTIONS = {"removed": "removed", "off": "disabled", "on": "enabled"}
 _Stamp: TypeAlias = tuple[int, int, int]
 _NO_LIMITS = (None,) * 5
@@ -53,7 +53,7 @@ _NO_LIMITS = (None,) * 5
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What is kept of a key. The key itself is shown once, when it is made, and cannot be had again."""
+    """A stored key. The secret is shown once, when the key is created, and cannot be recovered."""
 
     id: str
     name: str
@@ -65,13 +65,13 @@ class Key:
     created: str = ""
     disabled: bool = False
     switched: int = 0
-    """The revision in which it was last disabled or enabled, by which machines know which of two records is later."""
+    """The revision in which it was last disabled or enabled; machines compare it to find the later of two records."""
     expires: str = ""
-    """When it stops being good, in ISO 8601; never when empty."""
+    """When it expires, in ISO 8601; empty for never."""
     operator: bool = False
     """Whether it opens the operators' pages."""
     max_cost: float | None = None
-    """Money that it may spend in a period; this and the fields below: see `KeyBudget`."""
+    """The money that it may spend in a period; for this and the fields below see `KeyBudget`."""
     max_tokens: int | None = None
     period: str = ""
     soft_cost: float | None = None
@@ -80,7 +80,7 @@ class Key:
 
     @property
     def budget(self) -> KeyBudget | None:
-        """What it may spend; None where nothing is limited."""
+        """The limits of its spending; None where nothing is limited."""
         limits = (self.max_cost, self.max_tokens, self.soft_cost, self.soft_tokens, self.max_concurrent)
         if limits == _NO_LIMITS:
             return None
@@ -89,7 +89,7 @@ class Key:
         )
 
     def is_expired(self, now: float) -> bool:
-        """Whether its time is over.
+        """Return whether the key has expired.
 
         >>> Key("1", "ada", "", "", expires="1970-01-02T00:00:00+00:00").is_expired(now=86_400.0)
         True
@@ -99,7 +99,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class RemovedKey:
-    """What is kept of a key that was removed: enough to tell machines that still have it, also months later."""
+    """The record of a removed key, which informs machines that still have the key, even months later."""
 
     id: str
     name: str
@@ -113,13 +113,13 @@ class RemovedKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyDocument:
-    """What a key file holds: keys and removed keys, each by its id."""
+    """The content of a key file: keys and removed keys, each by its id."""
 
     keys: dict[str, Key] = field(default_factory=dict)
     removed: dict[str, RemovedKey] = field(default_factory=dict)
 
     def revocations(self) -> Iterator[tuple[str, Revocation]]:
-        """What was done here with the keys, for other machines."""
+        """Return the changes made here to the keys, for other machines."""
         for each in self.removed.values():
             yield each.id, each.revocation
         for key in self.keys.values():
@@ -128,23 +128,23 @@ class KeyDocument:
 
 
 def revocation_of(key: Key) -> Revocation:
-    """Whether a key is switched on or off here, as other machines are told."""
+    """Return whether a key is enabled or disabled here, as a record for other machines."""
     return Revocation.signed("off" if key.disabled else "on", key.id, key.hash, key.switched)
 
 
 def read_keys(path: Path) -> dict[str, Key]:
-    """The keys of a file, by their ids."""
+    """Return the keys of a file by their ids."""
     return read_key_file(path).keys
 
 
 def read_key_file(path: Path) -> KeyDocument:
-    """All that a key file holds."""
+    """Return the keys and removed keys of a file."""
     with open_key_file(path) as file:
         return parse_key_file(file, path)
 
 
 def presented_id(presented: str) -> str:
-    """The public part of a key, for logs; empty when it is not of our form, as it may be another service's key.
+    """Return the public part of a key, for logs; empty for a text of another form, which may be another service's key.
 
     >>> presented_id("sf-0123456789ab-secret"), presented_id("sk-proj-secret")
     ('0123456789ab', '')
@@ -154,7 +154,7 @@ def presented_id(presented: str) -> str:
 
 
 def split_key(presented: str) -> tuple[str, str]:
-    """The public id and the secret of a presented key; no id when it is not of our form."""
+    """Return the public id and the secret of a presented key; an empty id for a text of another form."""
     prefix, _, rest = presented.partition("-")
     identity, _, secret = rest.partition("-")
     if f"{prefix}-" == KEY_PREFIX:
@@ -163,7 +163,7 @@ def split_key(presented: str) -> tuple[str, str]:
 
 
 def open_key_file(path: Path) -> BinaryIO:
-    """The file, to be read; raises `ConfigError` when it cannot be."""
+    """Open the file for reading; raises `ConfigError` when that fails."""
     try:
         return path.open("rb")
     except FileNotFoundError:
@@ -174,7 +174,7 @@ def open_key_file(path: Path) -> BinaryIO:
 
 
 def parse_key_file(file: BinaryIO, path: Path) -> KeyDocument:
-    """What an open key file holds; raises `ConfigError` when that makes no sense."""
+    """Decode an open key file; raises `ConfigError` for invalid content."""
     try:
         document = orjson.loads(file.read())
         removed = [RemovedKey(**each) for each in document.get("removed", [])]
@@ -188,34 +188,34 @@ def parse_key_file(file: BinaryIO, path: Path) -> KeyDocument:
 
 
 def _key(fields: Mapping[str, Any]) -> Key:
-    Key(**fields)  # raises for a field that is not known: what it limits would not be held
+    Key(**fields)  # raises for an unknown field, whose limit would be ignored
     key = msgspec.convert(fields, Key)  # raises for a wrong type: `models: "openai/*"` would be eight patterns, one `*`
-    key.is_expired(0.0)  # raises for a time that is none
+    key.is_expired(0.0)  # raises for an invalid time
     if (budget := key.budget) is not None:
         budget.check()
     return key
 
 
 def hash_secret(salt: str, secret: str) -> str:
-    """What is kept instead of a secret."""
+    """Return the hash that is stored instead of a secret."""
     # The secret is 256 random bits, so there is nothing to guess and no need for a slow hash.
     return hashlib.sha256(f"{salt}{secret}".encode("utf-8", "replace")).hexdigest()
 
 
 def hold(file: BinaryIO) -> bool:
-    """Show that this file is the one in force here, until `release`; False while another process checks its lock."""
+    """Lock this file as the one in use here, until `release`; return False while another process checks its lock."""
     if sys.platform != "win32":
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        except OSError:  # a file system without locks, where `KeyReaders` finds out the same
+        except OSError:  # the file system has no locks, which `KeyReaders` finds out as well
             return True
     return True
 
 
 def release(file: BinaryIO) -> None:
-    """It is in force no longer. Closing alone would not do where a child process has inherited the file."""
+    """Release the lock. Closing alone would not release it where a child process has inherited the file."""
     if sys.platform != "win32":
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_UN)
@@ -223,7 +223,7 @@ def release(file: BinaryIO) -> None:
 
 
 class KeyFile:
-    """The keys as they are now: a change of the file counts within a second, without a restart.
+    """The current keys: a change of the file takes effect within a second, without a restart.
 
     After `start` the version of the file that is in force is held by a lock, for `slipform keys` to see.
     """
@@ -243,21 +243,21 @@ class KeyFile:
         self._checked = clock()
 
     def start(self) -> None:
-        """From now on, show by a lock which version of the file is in force."""
+        """From now on, lock the version of the file that is in use, for `slipform keys` to see."""
         if not self._holds:
             self._holds = True
             self._stamp = None
             self.refresh()
 
     def close(self) -> None:
-        """Show it no longer."""
+        """Release the lock."""
         self._holds = False
         if self._locked_file is not None:
             release(self._locked_file)
             self._locked_file = None
 
     def find(self, presented: str) -> Key | None:
-        """The key that was presented, if it is one of these. A wrong id takes as long as a wrong secret."""
+        """Return the presented key if it is valid. A wrong id takes as long as a wrong secret."""
         self._recheck()
         identity, secret = split_key(presented)
         key = self._document.keys.get(identity) if identity not in self._gone else None
@@ -273,7 +273,7 @@ class KeyFile:
             self.refresh()
 
     def refresh(self) -> None:
-        """Take the file if it has changed. One that cannot be read is tried again, and the keys read before stay."""
+        """Load the file if it has changed. If it cannot be read, keep the keys loaded before, and retry later."""
         self._checked = self._clock()
         if _stamp(self._path) == self._stamp:
             return
@@ -281,7 +281,7 @@ class KeyFile:
         try:
             self._read()
         except ConfigError as error:
-            # Continuing with the keys that were good is safer than rejecting or admitting every caller.
+            # Continuing with the previous keys is safer than rejecting or admitting every caller.
             if str(error) != self._complaint:
                 _log.error("keys: file cannot be read, the keys read before stay in force. %s", error)
             self._complaint = str(error)
@@ -291,21 +291,21 @@ class KeyFile:
             _log_key(action, key.id, key.name, f"taken from {self._path}")
 
     def known_revocations(self) -> dict[str, Revocation]:
-        """What this machine can tell others: what was done here, and what it has heard."""
+        """Return the revocations that this machine publishes: its own, and those received from others."""
         return latest_revocations([*self._document.revocations(), *self._received.all().items()])
 
     def all(self) -> list[Key]:
-        """The keys in force, those that were switched off elsewhere shown as disabled."""
+        """Return the keys in use, those that other machines disabled marked as disabled."""
         self._recheck()
         keys = [key for key in self._document.keys.values() if key.id not in self._gone]
         return [dataclasses.replace(key, disabled=True) if key.id in self._off else key for key in keys]
 
     def ids(self) -> list[str]:
-        """The ids of all keys."""
+        """Return the ids of all keys."""
         return list(self._document.keys)
 
     def apply_published(self, published: Mapping[str, object]) -> None:
-        """Apply the revocations that Redis has for these keys."""
+        """Apply the revocations from Redis to these keys."""
         keys = self._document.keys
         for key_id in self._received.update(published, {each.id: each.hash for each in keys.values()}):
             action = _ACTIONS[self._received.all()[key_id].kind]
@@ -313,7 +313,7 @@ class KeyFile:
         self._judge()
 
     def _read(self) -> None:
-        """Read the file; where another one replaced it meanwhile, read that."""
+        """Read the file, again if it is replaced while it is read."""
         for _ in range(_READS):
             file = open_key_file(self._path)
             try:
@@ -323,7 +323,7 @@ class KeyFile:
             except BaseException:
                 file.close()
                 raise
-            # Another file may have come in its place before it was held: then the lock would be on the old file.
+            # The file may have been replaced before it was locked: then the lock would be on the old file.
             if stamp == _stamp(self._path):
                 break
             release(file)
@@ -341,7 +341,7 @@ class KeyFile:
         self._judge()
 
     def _judge(self) -> None:
-        """Which keys of the file are refused because of what was heard."""
+        """Update the set of keys that are refused because of revocations from other machines."""
         off = set()
         gone = set()
         for key_id, revocation in self._received.all().items():
@@ -355,7 +355,7 @@ class KeyFile:
 
 
 def _differences(before: KeyDocument, after: KeyDocument) -> Iterator[tuple[str, Key]]:
-    """Yield what happened to each key between two documents."""
+    """Yield the changes of each key between two versions of the file."""
     for key_id, key in before.keys.items():
         if key_id not in after.keys:
             yield "removed", key
@@ -381,6 +381,6 @@ def _stamp_of(status: os.stat_result) -> _Stamp:
 
 
 def _log_key(action: str, key: str, name: str, reason: str) -> None:
-    """A line of the audit log: this server goes by something new about a key."""
+    """Write to the audit log that this server has loaded a change of a key."""
     fields = {"action": action, "key": key, "name": name, "reason": reason}
     _audit.info("audit", extra={"slipform": {field: value for field, value in fields.items() if value}})

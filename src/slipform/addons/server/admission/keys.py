@@ -1,4 +1,4 @@
-"""Change the key file, as `slipform keys` does, and find out whether running servers have taken the change.
+"""Change the key file for `slipform keys`, and find out whether running servers have loaded the change.
 
 Each change is appended as a line of JSON to `KEYS_FILE.audit`: when, what, whose key, by whom. What a running server
 takes over from the file, hears from other machines (key_file.py) and refuses (refusals.py) goes to its log, as the
@@ -59,7 +59,7 @@ def add_key(
     operator: bool = False,
     budget: KeyBudget | None = None,
 ) -> tuple[Key, str]:
-    """A new key in the file, which is made when there is none; gives what is kept, and the key to hand out."""
+    """Add a new key to the file, which is created if missing; return the stored key, and the secret for its user."""
     with _changing(path) as draft:
         if any(key.name == name for key in draft.keys.values()):
             raise ConfigError(f"There is a key named {name!r} already", where=str(path), hint="Choose another name.")
@@ -107,12 +107,12 @@ def disable_key(
     after: Callable[[str], int] | None = None,
     confirm: Callable[[KeyReaders], None] | None = None,
 ) -> Key:
-    """Refuse a key for a while, or let it in again; `after` tells the last revision that other machines know of it."""
+    """Disable a key, or enable it again; `after` returns the last revision that other machines know of it."""
     with _changing(path, confirm) as draft:
         current = draft.find(name)
         if current is None:
             raise _no_key(name, path)
-        # By the clock, but never before what is known already, whichever machine's clock set it.
+        # From the clock, but higher than every known revision, whichever machine's clock set it.
         known_revision = after(current.id) if after is not None else 0
         revision = max(int(time.time() * 1000), current.switched + 1, known_revision + 1)
         key = dataclasses.replace(current, disabled=disabled, switched=revision)
@@ -127,7 +127,7 @@ def change_key(
     *,
     confirm: Callable[[KeyReaders], None] | None = None,
 ) -> Key:
-    """Give a key other limits: fields of `Key`, None for a limit that goes."""
+    """Change the limits of a key: fields of `Key`, None to remove a limit."""
     with _changing(path, confirm) as draft:
         current = draft.find(name)
         if current is None:
@@ -140,13 +140,13 @@ def change_key(
 
 
 def _written_limits(key: Key) -> dict[str, Any]:
-    """A key's budget, for the audit log."""
+    """Return a key's budget, for the audit log."""
     limits = {} if key.budget is None else dataclasses.asdict(key.budget)
     return {name: limit for name, limit in limits.items() if limit not in (None, "")}
 
 
 def expiry(text: str, now: datetime | None = None) -> str:
-    """When a key ends that is given `12h`, `30d`, `6w`, a date (its first moment in UTC) or a time in ISO 8601.
+    """Return when a key expires, given `12h`, `30d`, `6w`, a date (its first moment in UTC) or a time in ISO 8601.
 
     >>> expiry("30d", datetime(2027, 1, 1, tzinfo=UTC))
     '2027-01-31T00:00:00+00:00'
@@ -167,7 +167,7 @@ def expiry(text: str, now: datetime | None = None) -> str:
 
 
 def _fields(record: Key | RemovedKey) -> dict[str, Any]:
-    """What is written of a record: what differs from its defaults, so that an older reader meets nothing it lacks."""
+    """Return the fields of a record that differ from their defaults, so that older versions find no unknown field."""
     defaults = {each.name: each.default for each in dataclasses.fields(record)}
     return {name: value for name, value in dataclasses.asdict(record).items() if value != defaults[name]}
 
@@ -181,7 +181,7 @@ def _now() -> str:
 
 
 class _Draft:
-    """The keys of a file while they are changed, and the audit lines of the changes."""
+    """The keys of a file during a change, and the audit lines of the changes."""
 
     def __init__(self, document: KeyDocument) -> None:
         self.keys = document.keys
@@ -211,8 +211,8 @@ class _Draft:
 
 @contextlib.contextmanager
 def _changing(path: Path, confirm: Callable[[KeyReaders], None] | None = None) -> Iterator[_Draft]:
-    """The keys, to be changed in place; one writer at a time, and readers see the old file or the new one."""
-    path = path.resolve()  # a link stays one
+    """Yield the keys for changes in place; one writer at a time, and readers see either the old file or the new one."""
+    path = path.resolve()  # a link stays a link
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path), contextlib.closing(KeyReaders(path)) as readers:
@@ -247,7 +247,7 @@ def _replace(path: Path, content: bytes, like: os.stat_result | None) -> None:
 
 
 def _keep_access(file: BinaryIO, path: Path, like: os.stat_result) -> None:
-    """Let the new file be readable by the same users as the old one; raises `PermissionError` where that cannot be."""
+    """Let the users who could read the old file read the new one; raises `PermissionError` where that is impossible."""
     if not hasattr(os, "fchown"):
         return
     made = os.fstat(file.fileno())
@@ -257,13 +257,13 @@ def _keep_access(file: BinaryIO, path: Path, like: os.stat_result) -> None:
     if hasattr(os, "getxattr"):
         try:
             granted = os.getxattr(path, _ACCESS_LIST)
-        except OSError:  # there is none, or the file system has no such lists
+        except OSError:  # the file has no access list, or the file system has none
             return
         os.setxattr(file.fileno(), _ACCESS_LIST, granted)
 
 
 def _beside(path: Path, ending: str) -> BinaryIO:
-    """Open a file beside the key file to append to; the key file's owner can use it whichever user creates it."""
+    """Open a file beside the key file for appending; the key file's owner can use it whichever user creates it."""
     descriptor = os.open(path.with_name(f"{path.name}.{ending}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     if hasattr(os, "fchown") and os.geteuid() == 0:
         owner = _stat(path) or path.parent.stat()
@@ -280,7 +280,7 @@ def _stat(path: Path) -> os.stat_result | None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    if sys.platform == "win32":  # the file is still whole, two writers at once may lose a change
+    if sys.platform == "win32":  # the file stays complete, but two concurrent writers may lose a change
         yield
         return
     with _beside(path, "lock") as file:
@@ -305,7 +305,7 @@ def _not_permitted(path: Path, reason: str) -> ConfigError:
 
 
 class KeyReaders:
-    """The servers on this machine that go by one version of a key file."""
+    """The servers on this machine that use one version of a key file."""
 
     def __init__(self, path: Path) -> None:
         self._file: BinaryIO | None = None
@@ -314,7 +314,7 @@ class KeyReaders:
         self._before = self._are_there()
 
     def processes(self) -> list[int]:
-        """Their process ids, as far as the system tells."""
+        """Return their process ids, as far as the system reports them."""
         if self._file is None:
             return []
         inode = str(os.fstat(self._file.fileno()).st_ino)
@@ -327,7 +327,7 @@ class KeyReaders:
         return sorted(process for process in process_ids if process > 0)
 
     def wait(self, seconds: float = _WAIT_SECONDS, clock: Callable[[], float] = time.monotonic) -> Taken:
-        """After another file was put in the place of this one: whether they have all taken it."""
+        """Wait until the servers have loaded the replacement of this file; return whether all of them have."""
         if self._before is None:
             return "unknown"
         if not self._before:
@@ -360,20 +360,20 @@ class KeyReaders:
 
 
 def _change_line(action: str, key: str, name: str, **more: Any) -> bytes:
-    """The line of a change made with `slipform keys`."""
+    """Return the audit line of a change made with `slipform keys`."""
     fields = {"time": _now(), "action": action, "key": key, "name": name}
     return orjson.dumps({**fields, "actor": _actor(), **{k: v for k, v in more.items() if v}}) + b"\n"
 
 
 def _append(file: BinaryIO, line: bytes) -> None:
-    """Add a line to the audit file, and see that it is on the disk."""
+    """Append a line to the audit file, and flush it to disk."""
     file.write(line)
     file.flush()
     os.fsync(file.fileno())
 
 
 def _actor() -> str:
-    """The user of this process, and the one who called `sudo`, or the operator who used the console."""
+    """Return the user of this process, and the user who called `sudo`, or the operator who used the console."""
     name = user_name(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "")
     if operator := ON_BEHALF_OF.get():
         return f"{name} (console, {operator})"
@@ -382,7 +382,7 @@ def _actor() -> str:
 
 
 def user_name(number: int) -> str:
-    """A user's name, or the number where it has none."""
+    """Return a user's name, or the id of a user without one."""
     try:
         import pwd
 

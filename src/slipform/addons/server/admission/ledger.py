@@ -28,15 +28,15 @@ from slipform.addons.server.admission.budgets import PERIODS, KeyBudget, Standin
 T = TypeVar("T")
 _log = logging.getLogger("slipform.server")
 LEASE_SECONDS: Final = 60.0
-"""How long a hold that is not renewed counts among the running calls."""
+"""Seconds after which a reservation that is not renewed no longer counts as a running call."""
 _LOST_SECONDS = 3600.0
-"""After how long an unsettled hold that is not renewed becomes an entry of its own."""
+"""Seconds after which an unsettled reservation that is not renewed is recorded as spent."""
 _DAY = 86_400.0
 _KEEP_SUMS_DAYS = 400
 _MOST_TOGETHER = 256
 _RETRY_SECONDS = 0.2
 _MOST_KEPT = 10_000
-"""Entries that are kept in memory while the file cannot be written."""
+"""The most entries in memory while the file cannot be written."""
 _BUSY_MS = 5_000
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sums(
@@ -63,7 +63,7 @@ CREATE TABLE IF NOT EXISTS facts(name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWI
 
 
 class Hold(NamedTuple):
-    """What is reserved for one call; `at` is when it began, which says in which period it counts."""
+    """A reservation for one call; `at` is when the call began, which determines the period."""
 
     id: str
     key: str
@@ -74,7 +74,7 @@ class Hold(NamedTuple):
 
 
 class CallEntry(NamedTuple):
-    """A line of the ledger: one call that is over. `cost` is None where no price is known."""
+    """A line of the ledger: one call that has ended. `cost` is None where no price is known."""
 
     at: float
     key: str
@@ -92,25 +92,25 @@ class CallEntry(NamedTuple):
 class _Job:
     act: Callable[[sqlite3.Connection], Any]
     future: asyncio.Future[Any] | None
-    """Who waits; None for what must be written and is not waited for."""
+    """The waiting task; None for a write that is not awaited."""
     otherwise: Callable[[sqlite3.Connection], Any] | None = None
-    """What is written instead where the job itself is at fault."""
+    """The job to run instead if this one is at fault."""
 
 
 class SpendLedger:
-    """The file, and the thread that writes it; it is opened when it is first used."""
+    """The file and the thread that writes it; it is opened on first use."""
 
     def __init__(self, path: Path, keep_days: int = 90) -> None:
         self.path = path
         self.owner = secrets.token_hex(8)
-        """This process, in the holds it has made."""
+        """Identifies this process in its reservations."""
         self._keep_days = keep_days
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._complained = False
 
     async def run(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        """What `act` returns, once its transaction is committed; raises what it raised."""
+        """Run `act` in the thread, and return its result once its transaction is committed; raises its exceptions."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._put(_Job(act, future))
         return await future
@@ -124,7 +124,7 @@ class SpendLedger:
         self._put(_Job(act, None, otherwise))
 
     def close(self) -> None:
-        """Write what is left, and close the file; blocks until that is done."""
+        """Run the queued jobs and close the file; blocks until that is done."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
@@ -164,7 +164,7 @@ class SpendLedger:
             connection.close()
 
     def _next(self, *, pause: bool) -> tuple[bool, list[_Job]]:
-        """What waits to be written, and whether more will come; after a pause also nothing, to try again."""
+        """Return the queued jobs, and whether more will follow; none after a pause, so that failed jobs are retried."""
         jobs: list[_Job] = []
         try:
             job = self._jobs.get(timeout=_RETRY_SECONDS if pause else None)
@@ -178,7 +178,7 @@ class SpendLedger:
         return False, jobs
 
     def _written(self, connection: sqlite3.Connection, jobs: list[_Job]) -> list[_Job]:
-        """Do these in one transaction; gives those that are to be tried again."""
+        """Run jobs in one transaction; return those to retry."""
         try:
             connection.execute("BEGIN IMMEDIATE")
             results = [job.act(connection) for job in jobs]
@@ -186,7 +186,7 @@ class SpendLedger:
         except Exception as error:  # noqa: BLE001 — whatever it is, nothing of the transaction counts
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if len(jobs) > 1:  # one of them may be at fault, or all
+            if len(jobs) > 1:  # one job or all of them may be at fault
                 return [again for job in jobs for again in self._written(connection, [job])]
             if _is_of_file(error) or jobs[0].future is not None:
                 return self._failed(jobs, error)
@@ -200,7 +200,7 @@ class SpendLedger:
         return []
 
     def _failed(self, jobs: list[_Job], error: Exception) -> list[_Job]:
-        """Fail the jobs that are awaited; return the others, to be tried again."""
+        """Fail the jobs that are awaited; return the others, to be retried."""
         waited = [job for job in jobs if job.future is not None]
         _deliver(waited, [error] * len(waited))
         if not self._complained:
@@ -213,19 +213,19 @@ class SpendLedger:
 
 
 def _is_of_file(error: Exception) -> bool:
-    """Whether an error is the file's, which may get better; any other is the job's own."""
+    """Return whether an error comes from the file and may be temporary, rather than from the job."""
     return isinstance(error, sqlite3.OperationalError | OSError) or type(error) is sqlite3.DatabaseError
 
 
 def _deliver(jobs: Sequence[_Job], results: Sequence[Any]) -> None:
-    """Tell the event loop what came of these, in one call."""
+    """Pass the results of these jobs to the event loop in one call."""
     waited = [(job.future, result) for job, result in zip(jobs, results, strict=True) if job.future is not None]
     loops = {future.get_loop() for future, _ in waited}
     for loop in loops:
         here = [(future, result) for future, result in waited if future.get_loop() is loop]
         try:
             loop.call_soon_threadsafe(_resolve, here)
-        except RuntimeError:  # it is closed, and no caller waits any more
+        except RuntimeError:  # the loop is closed, and no caller waits any more
             continue
 
 
@@ -240,7 +240,7 @@ def _resolve(results: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
 
 
 def open_ledger(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
-    """A connection to a ledger's file, which is made when there is none; raises `sqlite3.Error` or `OSError`."""
+    """Connect to a ledger's file, which is created if missing; raises `sqlite3.Error` or `OSError`."""
     if readonly:
         return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # not for other users
@@ -258,13 +258,13 @@ def open_ledger(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
 
 
 def machine_of(connection: sqlite3.Connection) -> str:
-    """The name of this file among those of several machines."""
+    """Return the name of this file among those of several machines."""
     machine: str = connection.execute("SELECT value FROM facts WHERE name = 'machine'").fetchone()[0]
     return machine
 
 
 def standing(connection: sqlite3.Connection, key: str, kind: str, now: float) -> Standing:
-    """How a key stands in the period that it is in now."""
+    """Return the standing of a key in its current period."""
     sums = connection.execute(
         "SELECT requests, tokens, cost FROM sums WHERE key = ? AND bucket = ?", (key, bucket_of(kind, now))
     ).fetchone()
@@ -287,7 +287,7 @@ def reserve(
     owner: str,
     now: float,
 ) -> tuple[Standing, str | None]:
-    """Hold so much in all for a call if the budget has room for it: how the key stands then, and which limit refused.
+    """Reserve this total for a call if the budget has room; return the key's standing, and the limit without room.
 
     What the call holds already is in the file, so that it may be told twice.
     """
@@ -312,7 +312,7 @@ _HELD = "SELECT tokens, cost FROM holds WHERE id = ?"
 def settle(
     connection: sqlite3.Connection, hold_id: str | None, held_at: float, entry: CallEntry, tell: str | None = None
 ) -> None:
-    """Write down what a call has cost, in the periods in which it was held, and release its hold.
+    """Record the cost of a call in the periods of its reservation, and release the reservation.
 
     `tell` is the bucket in which other machines have to be told that the hold is gone.
     """
@@ -337,23 +337,23 @@ def settle(
 
 
 _MOST_SUMS = (10**15, 10**18)
-"""Tokens and nanos: SQLite's integers, and those of other machines' sums with them, do not overflow."""
+"""Limit tokens and nanos so that SQLite's integers, and their sums with those of other machines, do not overflow."""
 
 
 def release(connection: sqlite3.Connection, hold_id: str, key: str, tell: str | None = None) -> None:
-    """Release a hold, and note that it has to be published to the machines that share this bucket."""
+    """Release a reservation, and note that the release has to be published to the machines that share this bucket."""
     if tell is not None:
         connection.execute("INSERT OR IGNORE INTO untold VALUES (?, ?, ?)", (hold_id, key, tell))
     connection.execute("DELETE FROM holds WHERE id = ?", (hold_id,))
 
 
 def renew(connection: sqlite3.Connection, owner: str, now: float) -> None:
-    """The holds of this process are of calls that are still in progress."""
+    """Renew the reservations of this process, whose calls are still in progress."""
     connection.execute("UPDATE holds SET until = ? WHERE owner = ?", (now + LEASE_SECONDS, owner))
 
 
 class SpentHere(NamedTuple):
-    """What a key has spent here in a period, and the holds settled in that of which Redis may not know yet."""
+    """Return the spending of a key here in a period, and the settled reservations that Redis may not know yet."""
 
     tokens: int
     cost: int
@@ -361,7 +361,7 @@ class SpentHere(NamedTuple):
 
 
 def snapshot(connection: sqlite3.Connection, key: str, bucket: str) -> SpentHere:
-    """The spending of a key in a period that is published to Redis."""
+    """Return the spending of a key in a period that is published to Redis."""
     sums = connection.execute("SELECT tokens, cost FROM sums WHERE key = ? AND bucket = ?", (key, bucket)).fetchone()
     rows = connection.execute("SELECT hold FROM untold WHERE key = ? AND bucket = ?", (key, bucket)).fetchall()
     tokens, cost = sums or (0, 0)
@@ -369,22 +369,22 @@ def snapshot(connection: sqlite3.Connection, key: str, bucket: str) -> SpentHere
 
 
 def prune_published(connection: sqlite3.Connection, holds: Sequence[str]) -> None:
-    """Redis knows that these holds are settled."""
+    """Note that Redis knows that these reservations are settled."""
     connection.executemany("DELETE FROM untold WHERE hold = ?", [(hold,) for hold in holds])
 
 
 def untold_buckets(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    """The keys and buckets of which Redis has something to hear."""
+    """Return the keys and buckets with changes that Redis does not have yet."""
     return connection.execute("SELECT DISTINCT key, bucket FROM untold").fetchall()
 
 
 def sums_at(connection: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
-    """The keys that have spent something here in a period that is not over, and the period's bucket."""
+    """Return the keys that have spent something here in a current period, and the period's bucket."""
     return connection.execute("SELECT key, bucket FROM sums WHERE ends IS NULL OR ends > ?", (now,)).fetchall()
 
 
 def _prune(connection: sqlite3.Connection, now: float, keep_days: int) -> None:
-    """Count lost holds as spent, and forget what is too old."""
+    """Count lost reservations as spent, and delete old entries."""
     connection.execute("BEGIN IMMEDIATE")
     lost = connection.execute(
         "SELECT id, key, name, model, at, tokens, cost FROM holds WHERE until < ?", (now - _LOST_SECONDS,)

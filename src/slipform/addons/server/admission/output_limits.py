@@ -15,25 +15,25 @@ from slipform.errors import RequestError
 from slipform.text.strict import parse
 
 MAX_LIMIT: Final = 1_000_000_000
-"""A larger limit stands for none, and is refused for a key with a budget."""
+"""A larger limit counts as none, and is refused for a key with a budget."""
 MAX_ANSWERS: Final = 10_000
 
 
 class OutputRequest(NamedTuple):
-    """How many tokens a request allows for an answer (None: it does not say), and how many answers it asks for."""
+    """The number of tokens that a request allows for an answer (None for no limit), and the number of answers."""
 
     limit: int | None = None
     answers: int = 1
 
 
 class _ApiFields(NamedTuple):
-    """Where an API has its limit, and the number of answers."""
+    """The fields in which an API has its limit, and the number of answers."""
 
     limits: tuple[str, ...] = ()
-    """The first is written where a request has none."""
+    """The first is used for a request that has none."""
     counts: tuple[str, ...] = ()
     inside: tuple[str, ...] = ()
-    """The names of the object that holds them; none for the request itself."""
+    """The path of the object that contains them; empty for the request itself."""
 
 
 _OLLAMA: Final = _ApiFields(("num_predict",), inside=("options",))
@@ -64,13 +64,13 @@ _COUNT_NAMES: Final = frozenset(
     {"n", "bestof", "candidatecount", "samplecount", "numreturnsequences", "numgenerations"}
 )
 _SIZES: Final = _LIMIT_NAMES | _COUNT_NAMES
-"""How any API or server spells a limit or a number of answers, in lower case and without `_` and `-`."""
+"""The spellings of a limit or a number of answers in any API, in lower case and without `_` and `-`."""
 _HOLDERS: Final = frozenset({"options", "generationconfig", "extrabody", "parameters", "samplingparams"})
-"""Objects in which some API or server looks for these fields, folded alike."""
+"""Objects in which an API may look for these fields, folded in the same way."""
 
 
 def requested_output(api: str, data: object) -> OutputRequest:
-    """Read what a request in an API allows; what is not a number of tokens counts as nothing said.
+    """Read the limits of a request in an API; a value that is not a number of tokens counts as no limit.
 
     >>> requested_output("openai-chat", {"max_tokens": 50, "n": 2, "options": {"num_predict": 1}})
     OutputRequest(limit=50, answers=2)
@@ -88,7 +88,7 @@ def requested_output(api: str, data: object) -> OutputRequest:
 
 
 def with_one_limit(api: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Return a request with one limit, the largest it has, in the API's own field, and no other field that sizes it.
+    """Return a request with one limit, the largest it has, in the API's own field, and without other size limits.
 
     Raises `RequestError` for a limit or a number of answers that is not a whole number.
 
@@ -117,7 +117,7 @@ def with_one_limit(api: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def sent_output(api: str, body: bytes, assumed: int, vendor_field: str | None = None) -> tuple[bytes, OutputRequest]:
-    """Return a request's JSON with a limit that the vendor reads, `assumed` where it has none, and what it allows then.
+    """Return a request's JSON with a limit that the vendor reads, `assumed` where it has none, and the limit.
 
     Of the two fields of Chat Completions a vendor may know one alone, `vendor_field`.
 
@@ -138,7 +138,7 @@ def sent_output(api: str, body: bytes, assumed: int, vendor_field: str | None = 
 
 
 def _holders(data: Mapping[str, Any], fields: _ApiFields) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield the objects that hold an API's fields, each with its place as a prefix."""
+    """Yield the objects that contain an API's fields, each with its path as a prefix."""
     if not fields.inside:
         yield data, ""
     for name in fields.inside:
@@ -169,7 +169,7 @@ def _folded(name: str) -> str:
 
 
 def _without_sizes(holder: dict[str, Any], fields: _ApiFields) -> dict[str, Any]:
-    """Return an object without the fields that size an answer and are not the API's own, and without empty ones."""
+    """Return an object without foreign fields that limit an answer, and without empty fields."""
     own = {*fields.limits, *fields.counts}
     foreign = {name for name, value in holder.items() if _folded(name) in _SIZES and (name not in own or value is None)}
     if foreign:

@@ -12,9 +12,9 @@ from typing import Any, Final
 import orjson
 
 _TEMPLATE_TOKENS: Final = 32
-"""What a vendor's chat template adds to a conversation."""
+"""Tokens that a vendor's chat template adds to a conversation."""
 _TOOL_TOKENS: Final[Mapping[str, int]] = {"anthropic": 600, "bedrock": 600}
-"""What a vendor's own instructions for tools and schemas take, by its codec; Anthropic documents up to 530 tokens."""
+"""Tokens of a vendor's own instructions for tools and schemas, by codec; Anthropic documents up to 530."""
 _HAS_TOOLS: Final = (b'"tools":', b'"toolConfig":', b'"output_config":', b'"outputConfig":')
 _MEDIA_TOKENS: Final = 2_000
 _MEDIA_BYTES_PER_TOKEN: Final = 40
@@ -22,13 +22,13 @@ _PDF_BYTES_PER_TOKEN: Final = 4
 _REFERENCE_TOKENS: Final = 5_000
 _MARKS: Final = (b'"image_url":', b'"url":', b'"file_url":', b'"data":', b'"file_data":', b'"images":', b'"file_id":',
                  b'"fileUri":', b'"file_uri":')  # fmt: skip
-"""Without one of these names a body has no media in it."""
+"""A body without any of these names contains no media."""
 _MEDIA_KINDS: Final = ("image/", "audio/", "video/")
 _PDF: Final = "application/pdf"
 _URL_FIELDS: Final = frozenset({"url", "image_url", "file_url", "file_data"})
 _REFERENCES: Final = frozenset({*_URL_FIELDS, "file_id", "fileUri", "file_uri"})
 _REFERRING: Final = frozenset({"image_url", "source", "file", "fileData", "file_data", "input_image", "input_file"})
-"""Names and types of the objects that hold a medium, or refer to one."""
+"""Names and types of objects that contain or reference media."""
 
 
 def estimate_input(body: bytes, media: Sequence[int] = (), codec: str = "") -> int:
@@ -68,7 +68,7 @@ def _media_in(data: Any) -> Iterator[tuple[int, int]]:
 
 
 def _media_of(name: str, fields: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-    """Yield the media that are fields of one object, which stands under this name."""
+    """Yield the media in the fields of one object, which is the value of `name`."""
     refers = name in _REFERRING or fields.get("type") in _REFERRING
     for field in _REFERENCES & fields.keys():
         value = fields[field]
@@ -91,7 +91,7 @@ def _media_of(name: str, fields: Mapping[str, Any]) -> Iterator[tuple[int, int]]
 
 
 def _inline(kind: str, value: str) -> Iterator[tuple[int, int]]:
-    """Yield a medium whose bytes are in the request; what is neither media nor PDF counts as the text that it is."""
+    """Yield a medium whose bytes are in the request; data that is neither media nor PDF counts as text."""
     if kind.startswith(_MEDIA_KINDS):
         yield len(value), _media_tokens(len(value))
     elif kind == _PDF:

@@ -1,4 +1,4 @@
-"""Limit how often a caller may call, in this process or through Redis."""
+"""Limit the rate of calls per caller, in this process or through Redis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ALONE_SECONDS = 2.0
 
 
 class Allowance(NamedTuple):
-    """What a bucket says: whether this call may go, what is left, when to come back, when all is there again."""
+    """The state of a bucket: whether the call may proceed, the permits left, the seconds until one or all return."""
 
     ok: bool
     limit: int
@@ -31,19 +31,19 @@ class Allowance(NamedTuple):
 
 
 class Rates(Protocol):
-    """Buckets by name."""
+    """Buckets of permits by name."""
 
     def take(self, name: str, limit: int) -> Allowance | None:
-        """One permit of `limit` in a minute; None when only `fetch` can tell."""
+        """Take one of `limit` permits per minute; None when only `fetch` can decide."""
         ...
 
     async def fetch(self, name: str, limit: int) -> Allowance:
-        """Return the same, after a request to the store of permits."""
+        """Take a permit after a request to the store of permits."""
         ...
 
 
 class LocalRates:
-    """Buckets in this process: a full one lets a minute's calls go at once, then refills evenly.
+    """Buckets in this process: a full one allows a minute's calls at once, then refills evenly.
 
     >>> rates = LocalRates(clock=lambda: 0.0)
     >>> [rates.take("ada", 2).ok for _ in range(3)]
@@ -57,7 +57,7 @@ class LocalRates:
         # A bucket is one number: the moment when it will be full again.
 
     def take(self, name: str, limit: int) -> Allowance:
-        """One permit."""
+        """Take one permit."""
         now = self._clock()
         spacing = _MINUTE / limit
         full_at = self._full_at.get(name, now)
@@ -70,11 +70,11 @@ class LocalRates:
         return Allowance(True, limit, int((_MINUTE - after) / spacing + 1e-6), 0.0, after)
 
     async def fetch(self, name: str, limit: int) -> Allowance:
-        """One permit."""
+        """Take one permit."""
         return self.take(name, limit)
 
     def _forget(self, now: float) -> None:
-        """Drop full buckets, which say nothing; when too many are left, the older half."""
+        """Drop full buckets, which have no information; if too many remain, the older half as well."""
         unfilled = {name: full_at for name, full_at in self._full_at.items() if full_at > now}
         surplus = len(unfilled) // 2 if len(unfilled) > self._most // 2 else 0
         self._full_at = dict(list(unfilled.items())[surplus:])
@@ -82,19 +82,19 @@ class LocalRates:
 
 @dataclass(slots=True)
 class _Lease:
-    """Permits of one bucket that this process has taken already."""
+    """Permits of one bucket that this process has already taken from Redis."""
 
     left: int = 0
     until: float = 0.0
     remaining: int = 0
     refused_until: float = 0.0
     alone_until: float = 0.0
-    """Until then this process counts alone, because Redis gave no permits and no refusal."""
+    """Until then this process counts alone, because Redis did not answer."""
     refill: asyncio.Task[None] | None = None
 
 
 class SharedRates:
-    """Buckets in Redis, of which permits are taken some at a time; while Redis is away each process counts alone.
+    """Buckets in Redis; permits are taken in batches, and while Redis is away each process counts alone.
 
     About a second's worth is taken at once, and more before they run out, so most calls need no request. Permits that
     are not used within ten seconds are lost.
@@ -107,7 +107,7 @@ class SharedRates:
         self._leases: dict[str, _Lease] = {}
 
     def take(self, name: str, limit: int) -> Allowance | None:
-        """One permit of those at hand."""
+        """Take one of the permits at hand."""
         if self._shared.down:
             return self._alone.take(name, limit)
         now = self._clock()
@@ -127,7 +127,7 @@ class SharedRates:
         return Allowance(True, limit, remaining, 0.0, (limit - remaining) * _MINUTE / limit)
 
     async def fetch(self, name: str, limit: int) -> Allowance:
-        """One permit, after a refill; those who wait at the same time share it."""
+        """Take one permit after a refill, which concurrent callers share."""
         while True:
             allowance = self.take(name, limit)
             if allowance is not None:
@@ -148,11 +148,11 @@ class SharedRates:
         return lease.refill
 
     async def _take_permits(self, lease: _Lease, name: str, limit: int) -> None:
-        """Take more permits from Redis for this process, or note until when it refuses or counts alone."""
+        """Take more permits from Redis for this process, or record until when it refuses or counts alone."""
         try:
             permits = await self._shared.permits(name, limit, lease_size(limit))
             now = self._clock()
-            if permits is None:  # Redis is away, or says what cannot be
+            if permits is None:  # Redis is away, or its answer is impossible
                 lease.alone_until = now + _ALONE_SECONDS
                 return
             granted, lease.remaining, wait = permits
@@ -169,7 +169,7 @@ class SharedRates:
 
 
 def lease_size(limit: int) -> int:
-    """How many permits are taken at once: about a second's worth.
+    """Return how many permits are taken at once: about a second's worth.
 
     >>> lease_size(30), lease_size(6000)
     (1, 100)
@@ -178,7 +178,7 @@ def lease_size(limit: int) -> int:
 
 
 def rate_headers(allowance: Allowance, api: str) -> list[Header]:
-    """The caller's limit and what is left of it, in the words of the API.
+    """Return the caller's limit and the remaining permits as headers of the API.
 
     >>> rate_headers(Allowance(True, 60, 59, 0.0, 1.0), "openai_chat")[1]
     (b'x-ratelimit-remaining-requests', b'59')

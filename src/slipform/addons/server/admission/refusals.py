@@ -13,7 +13,7 @@ _audit = logging.getLogger("slipform.audit")
 
 
 class Refused(RequestError):  # noqa: N818 — its kinds read as what they are
-    """A call that is not admitted, or not allowed to continue; it may be repeated after `retry_after` seconds."""
+    """A call that is not admitted, or is cancelled; it may be retried after `retry_after` seconds."""
 
     code = "refused"
 
@@ -34,25 +34,25 @@ class Refused(RequestError):  # noqa: N818 — its kinds read as what they are
 
 
 class KeyRefused(Refused):
-    """No API key, or none that is known here."""
+    """The request has no API key, or an unknown one."""
 
     code = "invalid_api_key"
     http_status = 401
 
 
 class WrongKey(KeyRefused):
-    """A key was presented that is not one of those here: a guess, perhaps."""
+    """The presented key does not exist here: possibly a guess."""
 
 
 class TooManyWrongKeys(Refused):
-    """One address has presented too many wrong keys; right ones are still let in."""
+    """The address has sent too many wrong keys; valid keys are still admitted."""
 
     code = "too_many_wrong_keys"
     http_status = 429
 
 
 class NotAllowed(Refused):
-    """The caller is known, and may not do this."""
+    """The caller is known, but not allowed to do this."""
 
     code = "not_allowed"
     http_status = 403
@@ -73,7 +73,7 @@ class TooManyRequests(Refused):
 
 
 class Busy(Refused):
-    """As many requests as allowed are in progress."""
+    """The maximum number of requests is in progress."""
 
     code = "overloaded"
     http_status = 503
@@ -87,7 +87,7 @@ class RequestTimeout(Refused):
 
 
 def error_headers(error: SlipformError) -> list[Header]:
-    """The headers that go with an error: when to come back, a vendor's wish included, and the caller's limits.
+    """Return the headers of an error: when to retry, also by the vendor's own header, and the caller's limits.
 
     >>> error_headers(Busy("Too many requests at once", retry_after=0.4))
     [(b'retry-after', b'1')]
@@ -97,13 +97,13 @@ def error_headers(error: SlipformError) -> list[Header]:
         headers.append((b"www-authenticate", b"Bearer"))
     wait = getattr(error, "retry_after", None)
     if wait is not None:
-        # Whole seconds are all that HTTP knows; too early would be refused again.
+        # HTTP has whole seconds only; rounding down would cause another refusal.
         headers.append((b"retry-after", str(max(1, math.ceil(wait))).encode()))
     return headers
 
 
 def log_refusal(error: SlipformError, *, address: str, request_id: str, path: str, name: str = "") -> None:
-    """A line of the audit log for a request that was refused because of its sender; nothing for other errors."""
+    """Write a line of the audit log for a request that was refused because of its sender; none for other errors."""
     if not isinstance(error, KeyRefused | NotAllowed | TooManyWrongKeys):
         return
     fields = {

@@ -1,4 +1,4 @@
-"""Record the keys that other machines revoked, and prove to them what was revoked here.
+"""Record the keys that other machines revoked, and authenticate the revocations made here.
 
 Machines tell each other through Redis, which is not believed: what it says may refuse a key, never let one in. A key
 that was switched off elsewhere is let in again only by a record that is signed with the key's own hash, which only
@@ -25,7 +25,7 @@ _FORM = re.compile(r"(removed|off|on) ([0-9]{1,15})(?: ([0-9a-f]{64}))?")
 
 
 class Revocation(NamedTuple):
-    """What was last done with a key: `removed` for good, or switched `off` or `on`, in which revision.
+    """The last change of a key: `removed`, or switched `off` or `on`, and its revision.
 
     >>> Revocation("off", 7).outranks(Revocation("on", 6))
     True
@@ -37,7 +37,7 @@ class Revocation(NamedTuple):
 
     @classmethod
     def parse(cls, text: object) -> Revocation | None:
-        """What a text says; None for whatever is not of this form."""
+        """Parse a revocation; None for a text of another form."""
         match = _FORM.fullmatch(_decoded(text))
         if match is None:
             return None
@@ -45,18 +45,18 @@ class Revocation(NamedTuple):
 
     @classmethod
     def signed(cls, kind: Literal["off", "on"], key_id: str, key_hash: str, revision: int) -> Revocation:
-        """A record that holders of the key's hash can authenticate."""
+        """Return a record that holders of the key's hash can authenticate."""
         return cls(kind, revision, _proof(kind, key_id, key_hash, revision))
 
     def is_proven(self, key_id: str, key_hash: str) -> bool:
-        """Whether it was signed with the key's hash."""
+        """Return whether it was signed with the key's hash."""
         return hmac.compare_digest(self.proof, _proof(self.kind, key_id, key_hash, self.revision))
 
     def __str__(self) -> str:
         return f"{self.kind} {self.revision} {self.proof}".rstrip()
 
     def outranks(self, other: Revocation | None) -> bool:
-        """Whether it counts instead of the other: removal is final, the later one wins, and of two the stricter."""
+        """Return whether it replaces the other: removal is final, then the later revision wins, then the stricter."""
         if other is None:
             return True
         mine, theirs = (((each.kind == "removed"), each.revision, each.kind == "off") for each in (self, other))
@@ -64,7 +64,7 @@ class Revocation(NamedTuple):
 
 
 class ReceivedRevocations:
-    """What other machines have done with the keys known here; outlives a restart where it can be written down."""
+    """The revocations of other machines for the keys known here; stored across restarts where possible."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -72,7 +72,7 @@ class ReceivedRevocations:
         self._is_kept = True
 
     def all(self) -> Mapping[str, Revocation]:
-        """All that was heard, by the keys' ids."""
+        """All received revocations, by the keys' ids."""
         return self._revocations
 
     def update(self, published: Mapping[str, object], hashes: Mapping[str, str]) -> list[str]:
@@ -92,7 +92,7 @@ class ReceivedRevocations:
         return changed
 
     def _keep(self) -> None:
-        """Write all down; the other workers do the same, each the whole of what it knows."""
+        """Write all revocations; the other workers do the same with theirs."""
         fresh = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         document = {key_id: str(each) for key_id, each in sorted(self._revocations.items())}
         try:
@@ -115,7 +115,7 @@ class ReceivedRevocations:
 
 
 def remembered_at(keys_file: Path, environment: Mapping[str, str]) -> Path:
-    """Where a server keeps what it has heard: in the folder that systemd gave it for its state, or beside the key file.
+    """Return the file for received revocations: in systemd's state folder, or beside the key file.
 
     >>> remembered_at(Path("/etc/slipform/keys.json"), {"STATE_DIRECTORY": "/var/lib/slipform"}).as_posix()
     '/var/lib/slipform/keys.json.revoked'
@@ -125,7 +125,7 @@ def remembered_at(keys_file: Path, environment: Mapping[str, str]) -> Path:
 
 
 def latest_revocations(records: Iterable[tuple[str, Revocation]]) -> dict[str, Revocation]:
-    """Return the revocation that counts for each key."""
+    """Return the current revocation of each key."""
     latest: dict[str, Revocation] = {}
     for key_id, each in records:
         if each.outranks(latest.get(key_id)):

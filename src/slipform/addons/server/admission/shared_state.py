@@ -25,22 +25,22 @@ SpendAct: TypeAlias = Literal["reserve", "renew", "restore", "read"]
 
 _log = logging.getLogger("slipform.server")
 _CALL_SECONDS = 2.0
-"""Well above what Redis takes: a process that answers hundreds of calls reads an answer late."""
+"""Much longer than Redis takes, because a process with hundreds of calls reads an answer late."""
 _BUSY_SECONDS = 0.05
-"""By how much a time limit rings late where this process is too busy."""
+"""Seconds by which a timeout fires late where this process is too busy."""
 _AWAY_SECONDS = 2.0
 _MAX_CONNECTIONS = 16
-"""Of one process. Further calls wait for one of them: one connection serves thousands of commands a second."""
+"""Connections of one process. Further calls wait for one: a connection serves thousands of commands a second."""
 _STEADY_SECONDS = 1.0
-"""For how long Redis has to answer again before an outage counts as over."""
+"""Seconds for which Redis has to answer again before an outage is over."""
 _CLOCKS_APART = 60.0
-"""How many seconds the clocks of two machines may differ."""
+"""The most seconds by which the clocks of two machines may differ."""
 _REFUSALS_APART = 60.0
-"""Seconds between two lines of the log about commands that Redis refuses."""
+"""Seconds between two log lines about commands that Redis refuses."""
 _MAX_DOWNGRADES = 2_000
 _LONGEST_KEY = 1_000
 _LONGEST_WAIT = 60_000
-"""Milliseconds until a bucket has a permit again: a minute's worth is what it holds."""
+"""Milliseconds until a bucket has a permit again: it contains a minute's permits."""
 
 _TAKE = """
 local clock = redis.call('TIME')
@@ -55,7 +55,7 @@ if given > 0 then
 end
 return {given, math.max(free, 0) - given, math.ceil(math.max(full + spacing - now - minute, 0) / 1000)}
 """
-# The same bucket as `LocalRates` has, by the clock of Redis, so that machines need not agree on the time.
+# The same bucket as in `LocalRates`, by the clock of Redis, so that machines need not agree on the time.
 
 _SPEND = """
 local clock = redis.call('TIME')
@@ -106,10 +106,10 @@ end
 if tonumber(ARGV[12]) > 0 then redis.call('EXPIRE', KEYS[1], ARGV[12]) end
 return {refused, spent_t, spent_c, held_t, held_c, live}
 """
-# A hash for each key and period: what each machine has spent (`t:`, `c:`), and what is held for each call (`h:`). Every
-# act tells all that this machine has spent, and the holds that are settled in that sum, which go in the same step. As
-# the sum only grows, and a reservation says all that its call holds, acts may come late, twice or not at all, and a
-# Redis that has lost something is put right.
+# A hash per key and period: the spending of each machine (`t:`, `c:`), and the reservation of each call (`h:`). Every
+# step sends all spending of this machine and the reservations settled in that sum, which are released with it.
+# As the sum only grows, and a reservation is a call's total, steps may arrive late, twice or not at all, and a Redis
+# that has lost data is corrected.
 
 
 _KEEP = """
@@ -137,8 +137,8 @@ end
 for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ARGV[2]) end
 return total
 """
-# The entries of one caller, their order and their bytes, so that the oldest can go; each takes 200 besides its data.
-# Nothing is stored, and the result is -1, where one entry is not what the caller has read.
+# The entries of one caller, their order and their bytes, so that the oldest can be removed; each takes 200 bytes more.
+# Nothing is stored, and the result is -1, where one entry differs from what the caller has read.
 _REMOVE = """
 local data, order, size = KEYS[1], KEYS[2], KEYS[3]
 for _, name in ipairs(ARGV) do
@@ -153,7 +153,7 @@ return 0
 
 
 class SharedState:
-    """A bounded number of connections, and whether Redis answers. No call is tried for long."""
+    """A bounded number of connections, and whether Redis answers. Calls are never retried for long."""
 
     def __init__(self, settings: RedisSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = _connected(settings.url)
@@ -162,13 +162,13 @@ class SharedState:
         self._failures: tuple[type[Exception], ...] = (redis.RedisError, OSError)
         self._timeouts: tuple[type[Exception], ...] = (redis.TimeoutError, TimeoutError)
         self._slots = asyncio.Semaphore(min(_MAX_CONNECTIONS, self._client.connection_pool.max_connections))
-        """The connections that are free: the library would refuse one more than it may open."""
+        """The free connections: the library would refuse one more than the maximum."""
         self._prefix = settings.prefix
         self._clock = clock
         self._away_until = 0.0
         self._away = False
         self._outage = False
-        """Whether the log has said that Redis is away, and not yet that it is back."""
+        """Whether the log has reported that Redis is away, and not yet that it is back."""
         self._back_at = 0.0
         self._closed = False
         self._refused_at = -_REFUSALS_APART
@@ -179,11 +179,11 @@ class SharedState:
 
     @property
     def down(self) -> bool:
-        """Whether Redis has just failed, so that asking it now is useless."""
+        """Whether Redis has just failed, so that another request is useless."""
         return self._away and self._clock() < self._away_until
 
     async def permits(self, name: str, limit: int, want: int) -> tuple[int, int, float] | None:
-        """Up to `want` permits of a bucket: how many were given, how many are left, seconds until there is one."""
+        """Take up to `want` permits of a bucket: return the numbers taken and left, and the seconds until the next."""
         keys = [f"{self._prefix}rate:{name}"]
         arguments = [limit, want]
         reply: object = await self._call_redis(lambda: self._take(keys=keys, args=arguments))
@@ -195,20 +195,20 @@ class SharedState:
         return granted, left, max(wait, 1) / 1000
 
     async def spend(self, act: SpendAct, place: str, arguments: Sequence[int | float | str]) -> list[int] | None:
-        """What the script of budgets says; None while Redis is away, or for what it cannot have said."""
+        """Run the budget script; return None while Redis is away, or for an impossible answer."""
         keys = [f"{self._prefix}spend:{place}"]
         reply: object = await self._call_redis(lambda: self._spend(keys=keys, args=[act, *arguments]))
         is_known = isinstance(reply, list) and len(reply) == 6 and all(isinstance(each, int) for each in reply)
         return cast("list[int]", reply) if is_known else None
 
     async def knows_spending_of(self, machine: str) -> bool | None:
-        """Whether Redis still has the published spending of this machine; None while it is away."""
+        """Return whether Redis still has the published spending of this machine; None while it is away."""
         place = f"{self._prefix}spend-machines"
         reply: object = await self._call_redis(lambda: self._client.hexists(place, machine))
         return None if reply is None else bool(reply)
 
     async def mark_spending_of(self, machine: str) -> None:
-        """Note that all spending of this machine is published."""
+        """Record in Redis that all spending of this machine is published."""
         await self._call_redis(lambda: self._client.hset(f"{self._prefix}spend-machines", machine, "1"))
 
     async def get(self, key: str, most: int) -> bytes | None:
@@ -220,12 +220,12 @@ class SharedState:
         return None
 
     async def put(self, key: str, value: bytes, seconds: float) -> None:
-        """Keep this for so long."""
+        """Store a value for some seconds."""
         lifetime = max(1, int(seconds * 1000))
         await self._call_redis(lambda: self._client.set(f"{self._prefix}answer:{key}", value, px=lifetime))
 
     def _entry_keys(self, place: tuple[str, str]) -> list[str]:
-        """The keys of the entries that a caller has under a name: their data, their order, their bytes."""
+        """Return the Redis keys of a caller's entries under a name: their data, their order, their bytes."""
         name, caller = place
         return [f"{self._prefix}{name}{kind}:{caller}" for kind in ("", ":order", ":bytes")]
 
@@ -252,7 +252,7 @@ class SharedState:
         await self._call_redis(lambda: self._remove(keys=keys, args=list(names)))
 
     async def entries(self, place: tuple[str, str], names: Sequence[str], most: int) -> dict[str, bytes]:
-        """What is kept of a caller's entries with these names, without any longer than `most` bytes."""
+        """Return a caller's entries with these names, without those longer than `most` bytes."""
         key = self._entry_keys(place)[0]
 
         async def read() -> list[bytes | None]:
@@ -282,7 +282,7 @@ class SharedState:
             except self._refusal as error:
                 if not _is_of_another_type(error):
                     raise
-                await self._client.delete(place)  # not ours; every machine tells again what it knows
+                await self._client.delete(place)  # not a record of ours; every machine publishes its own again
                 published = [None] * len(names)
             missing = _missing(revocations, dict(zip(names, published, strict=True)))
             if missing:
@@ -323,12 +323,12 @@ class SharedState:
         await self._client.aclose()
 
     async def _call_redis(self, act: Callable[[], Awaitable[T]]) -> T | None:
-        """What a command gives, once there is a connection for it; None while Redis is away."""
+        """Run a command on a connection; return its result, or None while Redis is away."""
         async with self._slots:
             if self.down:
                 return None
             began = self._clock()
-            if self._away:  # one call looks whether it is back, and the others need not wait for that
+            if self._away:  # one call checks whether Redis is back, and the others need not wait for it
                 self._away_until = began + _AWAY_SECONDS
             try:
                 result = await self._with_retry(act, began)
@@ -347,20 +347,20 @@ class SharedState:
         return await act()
 
     def _may_repeat(self, error: Exception, began: float) -> bool:
-        """Whether the failure may be none of Redis: a stale connection, or a process too busy to read the answer."""
+        """Return whether the failure may not be Redis's: a stale connection, or a process too busy to read."""
         if isinstance(error, self._refusal) or self._away or self._closed:
             return False
         return not isinstance(error, self._timeouts) or self._clock() - began > _CALL_SECONDS + _BUSY_SECONDS
 
     def _failed(self, error: Exception, began: float) -> None:
         now = self._clock()
-        if isinstance(error, self._refusal):  # it is there: what it keeps under this name is not ours, or it is full
+        if isinstance(error, self._refusal):  # Redis answers: another program uses this key, or the memory is full
             if now - self._refused_at >= _REFUSALS_APART:
                 self._refused_at = now
                 _log.warning("redis: command refused, this process goes on without it, error=%s", str(error)[:100])
             return
         if self._closed or began < self._back_at:
-            return  # its connection was closed under it, or it was asked before Redis came back
+            return  # the connection was closed while in use, or Redis is still starting
         if not self._outage:
             self._outage = True
             _log.warning("redis: not reachable, this process goes on alone, error=%s", type(error).__name__)
@@ -400,13 +400,13 @@ class SharedDowngrades:
 
 
 def shared_revision(settings: RedisSettings, key_id: str) -> int:
-    """The revision of the last record that other machines have of a key; 0 when there is none, or no Redis."""
+    """Return the revision of the last record that other machines have of a key; 0 where there is none, or no Redis."""
     redis = redis_library()
     client = _waiting_client(settings)
     try:
         revocation = Revocation.parse(client.hget(f"{settings.prefix}revocations", key_id))
     except (redis.RedisError, OSError):
-        return 0  # `tell_machines` will meet the same, and say so
+        return 0  # `tell_machines` will fail in the same way, and report it
     finally:
         client.close()
     return 0 if revocation is None else revocation.revision
@@ -440,7 +440,7 @@ def _waiting_client(settings: RedisSettings) -> Any:
 
 
 def _missing(revocations: Mapping[str, Revocation], published: Mapping[str, object]) -> dict[str, str]:
-    """The records that Redis does not have, or has an earlier one for."""
+    """Return the records that Redis does not have, or has in an earlier revision."""
     return {
         key_id: str(each) for key_id, each in revocations.items() if each.outranks(Revocation.parse(published[key_id]))
     }

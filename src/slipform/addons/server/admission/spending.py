@@ -1,4 +1,4 @@
-"""Keep keys within their budgets: reserve before each attempt, settle after the call.
+"""Enforce the budgets of keys: reserve before each attempt, settle after the call.
 
 What an attempt may cost is reserved before the vendor is asked, so that calls that run at the same time cannot spend
 the same money: a bound of its prompt's tokens (`prompt_size`), and the limit on its output that the vendor is sent
@@ -65,44 +65,44 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Rewrite: TypeAlias = Callable[[bytes], bytes]
-"""Changes the pieces of a stream on their way."""
+"""Changes the pieces of a stream."""
 _log = logging.getLogger("slipform.server")
 _BYTES_PER_TOKEN = 4
-"""Of text, as `guess_tokens` has it."""
+"""Bytes of text per token, as in `guess_tokens`."""
 _RENEW_SECONDS = 10.0
 _WAIT_SECONDS = 10.0
-"""How long a call waits for room that only others' reservations take."""
+"""Seconds that a call waits for room that only other calls' reservations take."""
 _POLL_SECONDS = 0.25
-"""How often it looks whether another process has released some."""
+"""Seconds between checks whether another process has released a reservation."""
 _MAX_NANOS = 10**17
-"""Of one call: sums of many still fit the ledger's integers."""
+"""The highest cost of one call: sums of many calls still fit the ledger's integers."""
 _KEEP_SECONDS = 2 * 86_400
-"""How long Redis keeps a period that is over."""
+"""Seconds that Redis stores a period after its end."""
 _LIMITS: Final = (None, "concurrent", "tokens", "cost")
 _AMOUNTS: Final = frozenset({"tokens", "cost"})
-"""Those of which a call may find more when others are over."""
+"""Limits that may have room again when other calls end."""
 
 
 @dataclass(eq=False, slots=True)
 class AttemptCharge:
-    """One call to a vendor: what was reserved for it, and what is known of its answer."""
+    """One call to a vendor: its reservation, and the usage of its answer."""
 
     model: str
     price: AnyPrice | None
     reserved: Usage = NO_USAGE
     reported: Usage = NO_USAGE
-    """What the vendor has counted so far."""
+    """The usage that the vendor has reported so far."""
     text_bytes: int = 0
-    """Of what the model has written, as far as it has arrived."""
+    """Bytes of the text that has arrived so far."""
     pieces: int = 0
-    """In which it arrived; each is a token at least."""
+    """Pieces of that text; each is at least one token."""
     is_complete: bool = False
-    """Whether the answer has come to its end."""
+    """Whether the answer is complete."""
     is_refused: bool = False
-    """Whether the vendor refused the request, or never got it."""
+    """Whether the vendor refused the request, or never received it."""
 
     def add_chunks(self, chunks: Sequence[CompletionChunk]) -> None:
-        """Count what these chunks of a stream hold."""
+        """Count the text and the usage of these chunks."""
         for chunk in chunks:
             arguments = [call.arguments for call in chunk.tool_calls if isinstance(call.arguments, str)]
             self.add_texts([chunk.text, chunk.reasoning, chunk.refusal, *arguments])
@@ -117,7 +117,7 @@ class AttemptCharge:
                 self.pieces += 1
 
     def report(self, usage: Usage) -> None:
-        """Note what the vendor reports; what it reported before stays known."""
+        """Add the vendor's reported usage to that reported before."""
         previous = self.reported
         total = count(usage.total)
         input_tokens = count(usage.input)
@@ -135,7 +135,7 @@ class AttemptCharge:
         )
 
     def charged(self) -> Usage:
-        """What it took: as the vendor told, else what was reserved; what is not complete, at least what has arrived.
+        """Return the usage to charge: the reported one, else the reservation; if incomplete, at least what arrived.
 
         A prompt without tokens, and a text without, are not counts.
         """
@@ -154,7 +154,7 @@ class AttemptCharge:
         )
 
     def nanos(self, usage: Usage) -> int | None:
-        """What so many tokens cost."""
+        """Return the cost of this usage in nanos; None without a price."""
         cost = cost_of(self.price, usage)
         if cost is None:
             return None
@@ -180,7 +180,7 @@ class _MeteredSink:
 
 
 class Spending:
-    """What all calls of one configuration spend: prices, the ledger, and what is shared through Redis."""
+    """The spending under one configuration: prices, the ledger, and the sums shared through Redis."""
 
     def __init__(
         self,
@@ -199,9 +199,9 @@ class Spending:
         self._machine = ""
         self._warned: set[tuple[str, str]] = set()
         self._holds: dict[str, tuple[Hold, KeyBudget]] = {}
-        """What is held for the calls in progress here."""
+        """The reservations of the calls in progress here."""
         self._queues: dict[str, _Queue] = {}
-        """The calls that wait for room, by their key."""
+        """The queues of calls that wait for room, by key."""
         self._publishing: set[asyncio.Task[None]] = set()
         self._renewed = 0.0
 
@@ -225,7 +225,7 @@ class Spending:
         return standing
 
     async def _wait_for_room(self, hold: Hold, budget: KeyBudget, model: str) -> tuple[Standing, str | None]:
-        """Reserve as soon as other calls of the key have released enough; the first that waits is the first served."""
+        """Reserve as soon as other calls of the key have released enough; calls are served in their order."""
         queue = self._queues.setdefault(hold.key, _Queue())
         queue.waiting += 1
         end = time.monotonic() + _WAIT_SECONDS
@@ -245,7 +245,7 @@ class Spending:
                 del self._queues[hold.key]
 
     async def standing(self, key: str, budget: KeyBudget) -> Standing:
-        """How a key stands now, over all machines where they share a Redis."""
+        """Return the current standing of a key, over all machines where they share a Redis."""
         now = self.clock()
         if self._shared is not None:
             reply = await self._query_redis("read", key, budget, "", bucket_of(budget.period, now))
@@ -255,7 +255,7 @@ class Spending:
         return await self._run(lambda db: books.standing(db, key, budget.period, now))
 
     def settle(self, hold: Hold | None, budget: KeyBudget | None, entry: CallEntry) -> None:
-        """Write down what a call has cost, and release what was held for it; nothing is waited for.
+        """Record the cost of a call and release its reservation, without waiting.
 
         An entry that cannot be written as it is counts as what was held.
         """
@@ -277,7 +277,7 @@ class Spending:
         self._announce_release(hold, budget)
 
     def release(self, hold: Hold, budget: KeyBudget) -> None:
-        """Release the reservation of a call of which nothing was sent, without waiting."""
+        """Release the reservation of a call that was never sent, without waiting."""
         if self.ledger is None:
             return
         shared_bucket = None if self._shared is None else bucket_of(budget.period, hold.at)
@@ -295,7 +295,7 @@ class Spending:
             task.add_done_callback(self._publishing.discard)
 
     async def refresh(self) -> None:
-        """Renew what is held for the calls in progress here, and tell a Redis that has lost it what was spent."""
+        """Renew the reservations here, and publish the spending again to a Redis that has lost it."""
         if self.ledger is None or (not self._holds and self._shared is None):
             return
         with contextlib.suppress(LedgerUnavailable):  # which is logged where the file is opened
@@ -322,7 +322,7 @@ class Spending:
                 await self._query_redis("renew", hold.key, budget, hold.id, bucket_of(budget.period, hold.at))
 
     async def close(self) -> None:
-        """Write what is left."""
+        """Write the pending entries, and close the ledger."""
         await asyncio.gather(*self._publishing, return_exceptions=True)
         if self.ledger is not None:
             await asyncio.to_thread(self.ledger.close)
@@ -345,7 +345,7 @@ class Spending:
         )
 
     async def _publish(self, key: str, budget: KeyBudget, at: float) -> None:
-        """Publish what a key has spent here to Redis; a failure is made good by the next call or refresh."""
+        """Publish the spending of a key to Redis; after a failure, the next call or refresh publishes it."""
         with contextlib.suppress(LedgerUnavailable):
             await self._query_redis("read", key, budget, "", bucket_of(budget.period, at))
 
@@ -393,7 +393,7 @@ class Spending:
             raise _unavailable(str(error)) from error
 
     def _warn(self, hold: Hold, budget: KeyBudget, stands: Standing, now: float) -> None:
-        """A line of the log when a soft limit is passed, once a period."""
+        """Log that a soft limit is exceeded, once per period."""
         mark = (hold.key, bucket_of(budget.period, now))
         if mark not in self._warned:
             self._warned = {each for each in self._warned if each[0] != hold.key} | {mark}
@@ -404,7 +404,7 @@ class Spending:
 
 
 class _Queue:
-    """The calls of a key that wait for room: one looks, the others stand behind it."""
+    """The calls of a key that wait for room: the first checks for room, the others queue behind it."""
 
     __slots__ = ("released", "turn", "waiting")
 
@@ -421,7 +421,7 @@ def _unavailable(reason: str) -> LedgerUnavailable:
 
 
 class CallSpending:
-    """One call: what is held for it, and what its attempts took."""
+    """One call: its reservation, and the charges of its attempts."""
 
     def __init__(self, spending: Spending, caller: Caller, record: CallRecord) -> None:
         self._spending = spending
@@ -432,11 +432,11 @@ class CallSpending:
 
     @property
     def assumed_output(self) -> int:
-        """What is reserved for an answer to a request without a limit."""
+        """The tokens that are reserved for an answer to a request without a limit."""
         return self._spending.assumed_output
 
     def check_prices(self, models: Sequence[str]) -> None:
-        """Raise `NoPrice` for the first of these models (`provider/model`) that has none and needs one."""
+        """Raise `NoPrice` for the first of these models (`provider/model`) that needs a price and has none."""
         budget = self._caller.budget
         if budget is None or not budget.is_of_money:
             return
@@ -451,7 +451,7 @@ class CallSpending:
     async def begin(
         self, model: str, body: bytes, output: OutputRequest, *, codec: str = "", media: Sequence[int] = ()
     ) -> AttemptCharge:
-        """Hold what one more attempt may cost, before these bytes are sent; raises where the budget has no room for it.
+        """Reserve the highest cost of another attempt before these bytes are sent; raises where the budget has no room.
 
         `output` is what they allow the model to write; `media` are the sizes of files among them.
         """
@@ -468,7 +468,7 @@ class CallSpending:
         return attempt
 
     async def _reserve(self, attempt: AttemptCharge, budget: KeyBudget) -> None:
-        """Hold what the attempts before have taken, and what this one may take."""
+        """Reserve the charges of the earlier attempts and the highest cost of this one."""
         first = self._hold is None
         hold = self._hold or Hold(secrets.token_hex(12), self._caller.id, self._caller.name, self._spending.clock())
         charges = [(each, each.charged()) for each in self._attempts]
@@ -479,7 +479,7 @@ class CallSpending:
         try:
             stands = await self._spending.reserve(hold, budget, attempt.model)
         except (asyncio.CancelledError, LedgerUnavailable):
-            if first:  # the caller has left, or no answer came: it may be reserved nevertheless
+            if first:  # the caller left, or no answer arrived: the reservation may exist nevertheless
                 self._spending.release(hold, budget)
             raise
         self._hold = hold
@@ -488,7 +488,7 @@ class CallSpending:
     async def begin_forwarded(
         self, model: str, api: str, body: bytes, *, codec: str, vendor_field: str | None
     ) -> bytes:
-        """`begin`, for a request that goes through; gives its bytes, with the limit held if the key can run out.
+        """Reserve for a forwarded request; return its bytes, with the reserved output limit where the key has limits.
 
         `vendor_field` is the field in which the vendor wants the limit, where the API has several.
         """
@@ -502,7 +502,7 @@ class CallSpending:
         return body
 
     async def begin_request(self, route: ModelRoute, request: ModelRequest) -> tuple[AttemptCharge, ModelRequest]:
-        """`begin`, for a request of the engine; returns it with the limit that is held, where the key can run out."""
+        """Reserve for a request of the engine; return it, with the reserved output limit where the key has limits."""
         model = route.router.full_name(request.model)
         if self._caller.budget is None:
             return await self.begin(model, b"", OutputRequest()), request
@@ -514,7 +514,7 @@ class CallSpending:
         return await self.begin(model, body, _output_of(request), codec=codec), request
 
     def meter_stream(self, api: str, rewrite: Rewrite | None) -> Rewrite | None:
-        """What passes on the pieces of the stream in progress, through `rewrite` if there is one, and counts them."""
+        """Return a function that rewrites the pieces of the current stream, by `rewrite` if given, and counts them."""
         if self._caller.budget is None:
             return rewrite
         attempt = self._attempts[-1]
@@ -530,7 +530,7 @@ class CallSpending:
         return feed
 
     def forwarded(self) -> None:
-        """The vendor's answer to the attempt in progress has been passed on, as far as it came."""
+        """Note that the answer to the current attempt has been forwarded, as far as it arrived."""
         record = self._record
         if record.status >= 400:
             self.refused()
@@ -539,19 +539,19 @@ class CallSpending:
             self._attempts[-1].is_complete = True
 
     def failed(self, error: BaseException) -> None:
-        """The attempt in progress has failed: it cost nothing where the vendor refused it, or it was never sent."""
+        """Note that the current attempt has failed: it is free where the vendor refused it, or never received it."""
         if isinstance(error, UpstreamError) and (
             error.status is not None or error.details.get("phase") in ("connect", "send")
         ):
             self.refused()
 
     def refused(self) -> None:
-        """The vendor answered the attempt in progress with an error; not after it has written something."""
+        """Note that the vendor answered the current attempt with an error, unless it has generated something."""
         if self._attempts and not self._attempts[-1].text_bytes:
             self._attempts[-1].is_refused = True
 
     def finish(self, error: SlipformError | None = None) -> None:
-        """The call is over: write down what it cost."""
+        """End the call, and record its cost."""
         record = self._record
         attempts = self._attempts
         if not attempts and not record.cached:
@@ -575,14 +575,14 @@ class CallSpending:
 
 
 def _output_of(request: ModelRequest) -> OutputRequest:
-    """What a request of the engine allows the model to write; the number of answers is among its vendor's fields."""
+    """Return the output limits of a request of the engine; the number of answers is in its vendor's fields."""
     answers = requested_output(request.extra_for or "openai-chat", request.extra).answers
     limit = request.max_tokens
     return OutputRequest(None if limit is None or limit <= 0 else min(limit, MAX_LIMIT), answers)
 
 
 def _encoded(provider: Provider, request: ModelRequest) -> tuple[bytes, str]:
-    """A request as its vendor gets it, and the vendor's codec."""
+    """Return a request as its vendor receives it, and the vendor's codec."""
     if isinstance(provider, HttpProvider):
         codec = provider.codec_for(request.model, request.response_format)
     else:
@@ -591,7 +591,7 @@ def _encoded(provider: Provider, request: ModelRequest) -> tuple[bytes, str]:
 
 
 def metered(route: ModelRoute, spending: CallSpending) -> AsyncModel:
-    """What sends a route's requests: each is held for before it is sent, and its answer is counted."""
+    """Return a model that reserves before each request of a route, and counts its answer."""
     from slipform.engine.drive import AsyncModel
 
     async def complete(request: ModelRequest) -> ModelResponse:
@@ -621,7 +621,7 @@ def metered(route: ModelRoute, spending: CallSpending) -> AsyncModel:
 
 
 def ledger_path(settings: Settings, environment: Mapping[str, str]) -> Path | None:
-    """Where the ledger is: where the settings say, else beside the key file, or in the folder systemd gave for state.
+    """Return the path of the ledger: configured, else beside the key file, else in systemd's state folder.
 
     >>> from slipform.config import read_settings
     >>> ledger_path(read_settings("server: {keys_file: keys.json}"), {}).as_posix()

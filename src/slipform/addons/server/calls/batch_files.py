@@ -35,13 +35,13 @@ _LINE_FIELDS: Final = frozenset({"custom_id", "method", "url", "body"})
 _REQUEST_FIELDS: Final = frozenset({"custom_id", "params"})
 _MOST_MODELS: Final = 100
 _LINE_ENDS: Final = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
-"""Characters that end a line for some readers, and may stand in JSON; and how JSON escapes them."""
+"""Characters that end a line for some parsers but may occur in JSON, and their escapes."""
 _FILE: Final = "file"
 _HINT: Final = "Use `slipform batch`, which enforces, or give the server `keys_file` and a ledger."
 
 
 class IncomingForm:
-    """A form with a file, read as it arrives. What was read before it is known where it goes waits on disk."""
+    """A form with a file, read as it arrives. Data that arrives before the target is known is stored on disk."""
 
     def __init__(
         self, boundary: bytes, pieces: AsyncIterator[bytes], max_bytes: int, declared: int | None = None
@@ -61,7 +61,7 @@ class IncomingForm:
         self._open: PartHead | None = None
 
     def close(self) -> None:
-        """Delete what waits on disk."""
+        """Delete the temporary files."""
         self._waiting.close()
         if self._made is not None:
             self._made.close()
@@ -75,7 +75,7 @@ class IncomingForm:
         return None
 
     async def upload(self) -> Upload:
-        """Return the form as it came, for a vendor that reads it at its own pace.
+        """Return the form unchanged, for a vendor that reads it at its own pace.
 
         A small one is read to its end first, so that nothing of it is sent before all of it is checked.
         """
@@ -84,14 +84,14 @@ class IncomingForm:
         return Upload(self._all(), self._declared)
 
     async def renamed(self, rename: LineRenamer) -> Upload:
-        """Return the form with every line of its file renamed, once all of it has arrived and every line is allowed."""
+        """Return the form with every line of its file renamed, once all of it has arrived and is allowed."""
         while piece := await self._next():
             self._waiting.write(piece)
         made, size = await asyncio.to_thread(self._rewrite, rename)
         return Upload(_from_file(made), size)
 
     async def _next(self) -> bytes:
-        """The next piece, read for its fields; empty at the end of the form."""
+        """Return the next piece, after parsing it; empty at the end of the form."""
         async for piece in self._pieces:
             self._size += len(piece)
             self._check_size(self._size)
@@ -104,7 +104,7 @@ class IncomingForm:
         return b""
 
     def _note(self, event: PartHead | bytes | PartEnd) -> None:
-        """Note a field of the form; raises `FormError` for a second one of a name, or another file."""
+        """Store a field of the form; raises `FormError` for a second one of the same name, or another file."""
         head = self._open
         if isinstance(event, PartHead):
             self._open = event
@@ -124,7 +124,7 @@ class IncomingForm:
                 self._check_field(head.name)
 
     def _check_field(self, name: str) -> None:
-        """Refuse a field that names a resource: no vendor's uploads have one, and it may come after the file."""
+        """Raise for a field that names a resource: no vendor's uploads have one, and it may follow the file."""
         field = TextField(name, self._fields[name])
         for reference in field.references:
             if reference.must_own:
@@ -144,7 +144,7 @@ class IncomingForm:
             yield piece
 
     def _rewrite(self, rename: LineRenamer) -> tuple[IO[bytes], int]:
-        """Write the form again with every line renamed; return the file and its size."""
+        """Encode the form again with every line renamed; return the file and its size."""
         self._waiting.seek(0)
         made = self._made = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 — `close` does
         reader = FormReader(self._boundary)
@@ -184,7 +184,7 @@ def _one_line(data: bytes) -> bytes:
 
 
 class ResolvedModel(NamedTuple):
-    """A model that a request names: its provider, under its name here, and the names of the model."""
+    """A model that a request names: its provider, the provider's configured name, and the names of the model."""
 
     name: str
     provider: HttpProvider
@@ -195,13 +195,13 @@ class ResolvedModel(NamedTuple):
 
 
 class LineRenamer:
-    """Checks the requests of one batch, and gives each the vendor's name of its model; all must be of one provider."""
+    """Checks the requests of one batch, and gives each the vendor's name of its model; all need the same provider."""
 
     def __init__(
         self, caller: Caller, resolve: Callable[[object], ResolvedModel], shapes: BatchShapes | None = None
     ) -> None:
         self.shapes = shapes
-        """What requests with a schema ask for; None where it cannot be kept."""
+        """The shapes of requests with a schema; None where they cannot be stored."""
         self._caller = caller
         self._resolve = resolve
         self._target: tuple[str, HttpProvider] | None = None
@@ -210,11 +210,11 @@ class LineRenamer:
         self.model = ""
         """The vendor's name of the first model."""
         self.references: set[Reference] = set()
-        """What the lines refer to."""
+        """The resources that the lines refer to."""
 
     @property
     def models(self) -> list[str]:
-        """The models that the requests name, as they were checked."""
+        """The models that the requests name, in the form that was checked."""
         return [each.checked for each in self._resolved_models.values() if each.checked]
 
     def target(self) -> tuple[str, HttpProvider]:
@@ -250,7 +250,7 @@ class LineRenamer:
         return {**request, "params": params}
 
     def _renamed(self, body: dict[str, Any], where: str, api: str, custom_id: object) -> dict[str, Any]:
-        """Return a line's request for the vendor; raises for what a batch, or this key, may not ask."""
+        """Return a line's request for the vendor; raises for a request that a batch, or this key, may not contain."""
         if api.startswith("openai-") and (foreign := read_foreign(api, body)) is not None:
             body = foreign.data
         is_shaped = bool(api) and asks_for_shape(api, body)
@@ -274,7 +274,7 @@ class LineRenamer:
     def _shaped(
         self, custom_id: object, api: str, body: dict[str, Any], resolved: ResolvedModel, where: str
     ) -> dict[str, Any]:
-        """Return the body of a request with a schema as the vendor gets it, and keep what it asks for."""
+        """Return the body of a request with a schema, encoded for the vendor, and store its shape."""
         assert self.shapes is not None  # noqa: S101 — the caller has looked
         name = f"{resolved.name}/{resolved.upstream}"
         try:
@@ -285,7 +285,7 @@ class LineRenamer:
         return shaped
 
     def _resolve_first(self, model: str | None, where: str) -> ResolvedModel:
-        """Resolve a model that no request before has named."""
+        """Resolve a model that no earlier request has named."""
         if len(self._resolved_models) >= _MOST_MODELS:
             raise RequestError(f"The batch names more than {_MOST_MODELS} models", where=where)
         resolved = self._resolve(model)

@@ -1,4 +1,4 @@
-"""Enforce the schemas of a batch's requests when its results are fetched.
+"""Enforce the schemas of a batch's requests when its results are downloaded.
 
 The vendor answers a batch hours after its requests came through here. So each request with a schema is encoded for the
 vendor when it comes, what it asks for is kept beside the file's owner, and each answer is repaired, patched and
@@ -28,12 +28,12 @@ from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 
 _CONVERSATION: Mapping[str, Any] = {"messages": [], "input": "", "system": None, "instructions": None}
-"""The fields of a request that its answer is not compared with, and what stands for them."""
+"""Replacements for fields of a request that do not matter for validation."""
 _HINT = "Use `slipform batch --via batch`, which enforces and asks again."
 
 
 class ShapedRequest(msgspec.Struct, frozen=True):
-    """What a request asks for, without its conversation."""
+    """The shape of a request: its fields without the conversation."""
 
     api: str
     model: str
@@ -43,15 +43,15 @@ class ShapedRequest(msgspec.Struct, frozen=True):
 
 
 class BatchShapes(msgspec.Struct):
-    """The requests of a batch that have a schema."""
+    """The shapes of the requests of a batch that have a schema."""
 
     frames: dict[str, ShapedRequest] = msgspec.field(default_factory=dict)
-    """What they ask for, by a hash of it: most batches have one."""
+    """The shapes by their hashes: the requests of most batches share one."""
     lines: dict[str, str] = msgspec.field(default_factory=dict)
-    """The hash of each request, by the id that the caller gave it."""
+    """The hash of each request's shape, by the id that the caller gave it."""
 
     def add(self, custom_id: object, api: str, body: Mapping[str, Any], model: str, provider: HttpProvider) -> Any:
-        """Keep what a request asks for; return its body as the vendor gets it. `model` is the name as it is here."""
+        """Store the shape of a request; return its body, encoded for the vendor. `model` is `provider/model`."""
         if provider.api != api:
             raise NotServedError(f"The provider of {model!r} speaks another API", hint=_HINT)
         if not isinstance(custom_id, str) or not custom_id:
@@ -71,12 +71,12 @@ class BatchShapes(msgspec.Struct):
         return orjson.loads(provider.prepare_batched(request, downgrades).encoded.body)
 
     def to_json(self) -> str:
-        """Return all of it as text."""
+        """Return all shapes as JSON."""
         return _encoder.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> BatchShapes:
-        """Read what `to_json` wrote."""
+        """Parse the result of `to_json`."""
         return _decoder.decode(text)
 
 
@@ -86,12 +86,12 @@ _decoder = msgspec.json.Decoder(BatchShapes)
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What answers to requests of one frame are validated with."""
+    """The plan for validating answers to requests of one shape."""
 
     api: ServedApi
     served: ServedRequest
     request: ModelRequest
-    """With the vendor's own name of the model."""
+    """The request with the vendor's name of the model."""
     plan: Plan
     provider: HttpProvider
     downgrades: frozenset[str]
@@ -126,7 +126,7 @@ class EnforcedResults:
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the whole lines so far; without data, the last one."""
+        """Return the complete lines so far; for empty data, the last one."""
         if not data:
             rest = self._rest
             self._rest = b""
@@ -138,7 +138,7 @@ class EnforcedResults:
         try:
             result = self._api.read_result(line)
         except UNREADABLE:
-            return b""  # what cannot be read cannot be validated
+            return b""  # a line that cannot be parsed cannot be validated
         digest = self._shapes.lines.get(result.id)
         if digest is None or not result.answer:
             return line

@@ -38,14 +38,14 @@ from slipform.schema import OutputStrategy, is_large
 
 _log = logging.getLogger("slipform.server")
 _VERSION = 4
-"""Of what is kept and how a question is told from another; a new number makes the old answers unknown."""
+"""The version of stored entries and of keys; a new number invalidates all old entries."""
 _CLOCKS_APART = 60.0
-"""How many seconds the clocks of two machines may differ."""
+"""The most seconds by which the clocks of two machines may differ."""
 _Tokens: TypeAlias = Annotated[int, Field(ge=0)] | None
 
 
 class _Answer(BaseModel):
-    """An answer as it is kept, and by whom it was given; `until` is when it is too old, in seconds since 1970."""
+    """A cached answer and its model; `until` is when it expires, in seconds since the epoch."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -54,7 +54,7 @@ class _Answer(BaseModel):
     calls: list[tuple[str, str, str]]
     reasoning: str
     turn: str
-    """What stands between and beside text and calls, as `signed_turns` writes it; empty where nothing does."""
+    """The signed parts beside text and calls, as encoded by `signed_turns`; empty where there are none."""
     finish: FinishReason
     usage: tuple[_Tokens, _Tokens, _Tokens, _Tokens, _Tokens]
     model: str | None
@@ -77,7 +77,7 @@ class _Answer(BaseModel):
 
 
 class AnswerCache:
-    """Answers enforced requests that were answered before. Only valid answers are kept, and for each key its own.
+    """Answers enforced requests that were answered before. Only valid answers are cached, separately for each key.
 
     Identical requests that come while one is being answered wait for it, instead of asking the model as well. With
     `cache.shared` all keys share what is kept; then a hit tells a caller that the same was asked before.
@@ -114,7 +114,7 @@ class AnswerCache:
         work: Callable[[], Awaitable[None]],
         send: Send,
     ) -> None:
-        """Answer from what is kept, or let `work` answer and keep that.
+        """Write the cached answer, or let `work` write one and cache that.
 
         `caller` is the id of the caller's key. `control` is the request's `cache-control`: `no-cache` asks afresh,
         `no-store` also keeps nothing.
@@ -124,7 +124,8 @@ class AnswerCache:
             not call.record.enforced
             or b"no-store" in control
             or (call.served.stream and call.stream_mode == "reject")
-            or call.switches.evidence is not None  # it comes with the model's tokens, which are not kept
+            or call.switches.evidence
+            is not None  # evidence needs the model's token probabilities, which are not cached
         )
         key = None
         if not skipped:
@@ -141,11 +142,11 @@ class AnswerCache:
         await self._run_and_share(key, call, work)
 
     async def close(self) -> None:
-        """Wait for what is still being written to Redis."""
+        """Wait for pending writes to Redis."""
         await asyncio.gather(*self._writing, return_exceptions=True)
 
     async def _lookup(self, key: str, call: Inbound, model: str) -> _Answer | None:
-        """Return a cached answer: from memory, from the same call that is running now, or from the shared cache."""
+        """Return a cached answer: from memory, from an identical call in progress, or from the shared cache."""
         cached = self._local_entry(key)
         if cached is None and (running := self._running.get(key)) is not None:
             await asyncio.wait((running,))
@@ -168,7 +169,7 @@ class AnswerCache:
         return None
 
     def _validated_entry(self, data: bytes, request: ModelRequest) -> _Answer | None:
-        """An answer that Redis has, if it could be one of ours and fits the request as it stands."""
+        """Return an answer from Redis, if it has our format and is valid for the request."""
         try:
             answer = _Answer.model_validate_json(data)
         except ValidationError:
@@ -207,7 +208,7 @@ class AnswerCache:
                 del self._running[key]
 
     def _key(self, call: Inbound, models: Sequence[str], caller: str) -> str | None:
-        """What makes two requests the same question of the same caller; None for one that cannot be written down."""
+        """Return the key that identical requests of a caller share; None for a request that cannot be encoded."""
         names = [self._router.full_name(model) for model in models]
         defaults = self._router.default_fields(call.models)
         request = call.served.request.replace(model="", metadata={})
@@ -224,14 +225,14 @@ def _size(data: bytes) -> int:
 
 
 def _worth_keeping(call: Inbound, until: float) -> _Answer | None:
-    """The answer as it is kept; None for one that was let through although it is not valid."""
+    """Return the cache entry of an answer; None for one that is not valid."""
     record = call.record
     answer = record.answer
     report = record.report
     if answer is None or report is None or not report.attempts or report.attempts[-1].outcome != "ok":
         return None
     if sum(isinstance(part, Text) for part in answer.parts) > 1:
-        return None  # what was said about each of them would be lost
+        return None  # the vendor's data about each of several texts would be lost
     usage = answer.usage
     return _Answer(
         until=until,

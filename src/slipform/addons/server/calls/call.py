@@ -1,4 +1,4 @@
-"""Carry one call through the server: what is known of it, its error, and its end."""
+"""Carry one call through the server: its state, its error, and its end."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from slipform.errors import LocalModelError, SlipformError, UnknownModelError
 
 _log = logging.getLogger("slipform.server")
 _CLIENT_DISCONNECTED = 499
-"""The status, in logs and metrics, of a call whose client did not wait for the answer."""
+"""The status, in logs and metrics, of a call whose client disconnected before the answer."""
 
 
 class Call(msgspec.Struct):
     """One call from its first byte to its last."""
 
     api: ServedApi
-    """In whose shape errors are written."""
+    """The API in whose format errors are written."""
     scope: Scope
     headers: dict[bytes, bytes]
     receive: Receive
     cycle: RequestCycle | None
-    """Set where the server is ours."""
+    """Set for slipform's own HTTP server."""
     located: Located | None
     """Its row of the endpoint table, if it has one."""
     deployment: Deployment
@@ -48,10 +48,10 @@ class Call(msgspec.Struct):
     """Its id in the console."""
     out: RecordingSend
     authenticated_caller: Caller | None = None
-    """Who calls, where the console has found that out already."""
+    """Set where the console has authenticated the caller already."""
     caller: Caller = ANYBODY
     admission: Admission | None = None
-    """Set once it is admitted."""
+    """Set once the call is admitted."""
     body: bytes = b""
 
     @property
@@ -73,16 +73,16 @@ class Call(msgspec.Struct):
 
     @property
     def origin(self) -> str:
-        """The address by which the client reached this server, for addresses in answers."""
+        """The URL by which the client reached this server, for URLs in answers."""
         return f"{self.scope.get('scheme', 'http')}://{self.headers.get(b'host', b'').decode('latin-1')}"
 
     def body_read(self) -> None:
-        """The request is here: from now on only the time limit for the whole of it counts."""
+        """Note that the request has arrived: only the time limit of the whole request remains."""
         if self.admission is not None:
             self.admission.body_read()
 
     async def refuse(self, error: SlipformError) -> None:
-        """Write an error, without names of models that the caller may not know; drop what its traceback holds."""
+        """Write an error, without names of models that the caller may not know; release its traceback."""
         public_error = error
         caller = self.caller
         if isinstance(error, UnknownModelError):
@@ -98,8 +98,8 @@ class Call(msgspec.Struct):
         record = self.record
         record.fail(error)
         if isinstance(error, LocalModelError):
-            _log.warning("%s", error)  # with the place of the file, which callers are not told
-        if self.out.complete or self.out.head_sent:  # an answer that has begun is left visibly unfinished
+            _log.warning("%s", error)  # contains the path of the file, which callers must not see
+        if self.out.complete or self.out.head_sent:  # an answer that has begun is left visibly incomplete
             return
         shown = None
         if record.report_asked and record.report is not None:
@@ -126,7 +126,7 @@ class Call(msgspec.Struct):
 
 
 def _forget_frames(error: BaseException | None) -> None:
-    """Drop the tracebacks of an error and of those behind it, when it has been told.
+    """Release the tracebacks of an error and of its causes, after it has been reported.
 
     Their frames hold the request, its body and the error itself: a cycle, which would keep all of that until the
     garbage collector comes, and that is seldom here.

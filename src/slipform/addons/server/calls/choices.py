@@ -1,4 +1,4 @@
-"""Request several answers (`n`, `candidateCount`) where each is enforced or the vendor gives one at a time."""
+"""Request several answers (`n`, `candidateCount`) where each is enforced, or the vendor returns one at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COUNTS = ("candidateCount", "candidate_count")
 
 
 class RequestedAnswers(NamedTuple):
-    """How many answers a request asks for, the same request for one of them, and the field that says so."""
+    """The number of answers that a request asks for, the request for one of them, and the field with the number."""
 
     number: int
     single: ModelRequest
@@ -29,7 +29,7 @@ class RequestedAnswers(NamedTuple):
 
 
 def requested_answers(request: ModelRequest) -> RequestedAnswers:
-    """Return how many answers a request asks for; raises `RequestError` for what is not a number of answers.
+    """Return how many answers a request asks for; raises `RequestError` for an invalid number.
 
     >>> requested_answers(ModelRequest("m", (), extra={"n": 3}, extra_for="openai-chat")).number
     3
@@ -71,12 +71,12 @@ def check_count(answers: RequestedAnswers, most_calls: int) -> None:
 
 
 def gives_several(provider: Provider, request: ModelRequest) -> bool:
-    """Whether a vendor itself gives as many answers as a request without validation asks for."""
+    """Return whether the vendor itself returns as many answers as a request without validation asks for."""
     return isinstance(provider, HttpProvider) and provider.api == request.extra_for
 
 
 async def gathered(ask: Callable[[], Awaitable[T]], count: int, *, together: bool) -> list[T]:
-    """Await so many answers, all at once or one after the other; the first error ends all of them."""
+    """Await a number of answers, concurrently or in sequence; the first error cancels the others."""
     if not together:
         return [await ask() for _ in range(count)]
     tasks = [asyncio.ensure_future(ask()) for _ in range(count)]
@@ -88,7 +88,7 @@ async def gathered(ask: Callable[[], Awaitable[T]], count: int, *, together: boo
 
 
 def merged(responses: Sequence[ModelResponse]) -> ModelResponse:
-    """Return the answers as the choices of one, with the usage of all of them."""
+    """Return the answers as the choices of one response, with the usage of all of them."""
     first, *others = responses
     usage = sum([response.usage for response in others], first.usage)
     return first.replace(others=tuple(others), usage=usage)

@@ -1,7 +1,7 @@
-"""Answer the calls of the endpoint table that are forwarded or counted: one forwarder reads all rows.
+"""Answer the forwarded and counted calls of the endpoint table.
 
-For every row: the model is named, checked against the key's patterns and renamed in its place; the provider is found;
-the path is built from the row; ids in the path belong to the key that asks; what the answer names belongs to it too.
+For every row: the model is checked against the key's patterns and renamed; the provider is found; the path is built
+from the row; ids in the path must belong to the caller's key, and ids in the answer are recorded as belonging to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slipform.addons.server.admission.output_limits import OutputRequest, reques
 from slipform.addons.server.admission.refusals import NotAllowed
 from slipform.addons.server.admission.spending import CallSpending, Rewrite, Spending
 from slipform.addons.server.calls.batch_shapes import BatchShapes, EnforcedResults
-from slipform.addons.server.calls.endpoint_targets import ASKS_A_MODEL, Target, TargetReader
+from slipform.addons.server.calls.endpoint_targets import BILLED_MODEL_PLACES, Target, TargetReader
 from slipform.addons.server.calls.endpoints import EndpointRow, NotServedError, upstream_path
 from slipform.addons.server.calls.forward import AnswerChanges, ForwardedCall, pass_through
 from slipform.addons.server.calls.parsed_body import write_body
@@ -56,20 +56,20 @@ if TYPE_CHECKING:
 
 _MAX_KNOWN: Final = 256
 _MAX_PAGES: Final = 50
-"""Pages of a vendor's list that are looked through for the caller's own resources."""
+"""The most pages of a vendor's list that are searched for the caller's own resources."""
 _IMAGE_TOKENS: Final = 8_000
-"""Reserved for each image that is made; OpenAI's largest takes 6,240."""
-_DRAWS: Final = {"/images/": "images", ":predict": "gemini-predict"}
-"""Parts of the paths whose answers are images, and the fields that say how many."""
+"""Tokens that are reserved for each generated image; OpenAI's largest takes 6,240."""
+_IMAGE_PATHS: Final = {"/images/": "images", ":predict": "gemini-predict"}
+"""Parts of the paths whose answers are images, and the kind of their requests' output fields."""
 _CURSORS: Final = ("after", "after_id", "before", "before_id")
-_GOES_ALONG: Final = (b"anthropic-beta", b"anthropic-version", b"openai-beta", b"accept")
+_FORWARDED_HEADERS: Final = (b"anthropic-beta", b"anthropic-version", b"openai-beta", b"accept")
 
 
 _RESULT_FILES = ("output_file_id", "error_file_id")
 
 
 class EndpointForwarder:
-    """Answers rows, for one configuration."""
+    """Answers the calls of the endpoint table, for one configuration."""
 
     def __init__(
         self,
@@ -92,13 +92,13 @@ class EndpointForwarder:
         self._routes: dict[tuple[str, str, str, bool], Route] = {}
 
     async def answer(self, call: Call, spending: Spending | None = None) -> None:
-        """Write the whole response; errors before its first byte are raised. What a model costs is held and settled."""
+        """Write the whole response, and charge the model's cost; errors before the first byte are raised."""
         row = call.row
         if not row.sent:
             call.body_read()
         if row.creates == "batch" and (budget := call.caller.budget) is not None and budget.is_limited:
             raise NotAllowed(
-                f"The API key {call.caller.name!r} has a budget, and nobody would count here what a batch costs",
+                f"The API key {call.caller.name!r} has a budget, and the cost of a batch cannot be counted here",
                 hint="Use `slipform batch`, or a key without a budget.",
                 key=call.caller.id,
             )
@@ -114,7 +114,7 @@ class EndpointForwarder:
                     await self._count(call, target, data)
                 return
             target = await self._reader.target(call, segments, cleanup)
-            if spending is None or row.model not in ASKS_A_MODEL:
+            if spending is None or row.model not in BILLED_MODEL_PLACES:
                 await self._forward(call, target, segments)
             else:
                 await self._forward_metered(call, target, segments, spending)
@@ -122,27 +122,27 @@ class EndpointForwarder:
     async def _forward_metered(
         self, call: Call, target: Target, segments: Mapping[str, str], spending: Spending
     ) -> None:
-        """Forward a call while what it may cost is held, and settle what it has cost."""
+        """Reserve the highest possible cost of a call, forward it, and settle the actual cost."""
         is_large = len(target.text) >= LARGE_BYTES
         count_answers = partial(_with_answer_count, call, target)
         target = await asyncio.to_thread(count_answers) if is_large else count_answers()
-        spent = CallSpending(spending, call.caller, call.record)
+        call_spending = CallSpending(spending, call.caller, call.record)
         name = f"{target.name}/{target.model or 'default'}"
         codec = target.provider.api
-        await spent.begin(name, target.text, _output(call.row, target), codec=codec, media=target.media)
+        await call_spending.begin(name, target.text, _output(call.row, target), codec=codec, media=target.media)
         failure: SlipformError | None = None
         try:
-            await self._forward(call, target, segments, spent)
-            spent.forwarded()
+            await self._forward(call, target, segments, call_spending)
+            call_spending.forwarded()
         except SlipformError as error:
-            spent.failed(error)
+            call_spending.failed(error)
             failure = error
             raise
         finally:
-            spent.finish(failure)
+            call_spending.finish(failure)
 
     async def _answer_stored(self, call: Call) -> bool:
-        """Answer a request for what slipform itself stores; return False for any other."""
+        """Answer a request for a resource that slipform stores; return False for any other request."""
         row = call.row
         store = self._responses(call.caller.id)
         has_provider = self._reader.named_provider(call) is not None or bool(self._reader.capable_providers(row))
@@ -161,7 +161,7 @@ class EndpointForwarder:
         call: Call,
         target: Target,
         segments: Mapping[str, str],
-        spent: CallSpending | None = None,
+        call_spending: CallSpending | None = None,
     ) -> None:
         row = call.row
         record = call.record
@@ -179,8 +179,8 @@ class EndpointForwarder:
         calls = CallCount(self._max_calls)
         change = partial(self._changed, call, target) if _has_ids(row) else None
         rewrite = await self._rewrite(call, target, segments)
-        if spent is not None and target.streamed and row.usage and not _draws(row):
-            rewrite = spent.meter_stream(row.usage, rewrite)
+        if call_spending is not None and target.streamed and row.usage and not _generates_images(row):
+            rewrite = call_spending.meter_stream(row.usage, rewrite)
         result = await pass_through(forwarded, calls, call.out, record, AnswerChanges(_error_event, change, rewrite))
         record.status = result.status
         record.outcome = result.outcome
@@ -189,7 +189,7 @@ class EndpointForwarder:
             await self._store.remove(target.name, segments[row.resources[-1]])
 
     async def _rewrite(self, call: Call, target: Target, segments: Mapping[str, str]) -> Rewrite | None:
-        """Return what changes the pieces of an answer that is passed on, if anything does."""
+        """Return the function that rewrites the pieces of a forwarded answer; None where nothing changes."""
         row = call.row
         if row.answered == "bytes" and row.resources and self._store is not None:
             return await self._enforced_results(target.name, segments[row.resources[-1]], row.family)
@@ -198,12 +198,12 @@ class EndpointForwarder:
         return None
 
     async def _enforced_results(self, provider: str, identity: str, family: str) -> Rewrite | None:
-        """Return what enforces the results of a batch whose requests had schemas; None for any other file."""
+        """Return the function that enforces the results of a batch whose requests had schemas; None for other files."""
         shapes = None if self._store is None else await self._store.batch_shapes(provider, identity)
         if shapes is None or family not in BATCH_APIS:
             return None
-        read = await asyncio.to_thread(BatchShapes.from_json, shapes)
-        return EnforcedResults(read, BATCH_APIS[family], self._router, self._options).feed
+        batch_shapes = await asyncio.to_thread(BatchShapes.from_json, shapes)
+        return EnforcedResults(batch_shapes, BATCH_APIS[family], self._router, self._options).feed
 
     async def _count(self, call: Call, target: Target, data: dict[str, Any]) -> None:
         """Count the tokens of a request for a provider that speaks another API."""
@@ -213,13 +213,9 @@ class EndpointForwarder:
         calls = CallCount(self._max_calls)
         counted = await count_tokens(call.row.family, data, target.model, target.provider, calls)
         record.status = 200
-        how = b"estimated" if counted.is_estimate else b"counted"
-        headers = [*record.headers(), (b"x-slipform-token-count", how)]
+        method = b"estimated" if counted.is_estimate else b"counted"
+        headers = [*record.headers(), (b"x-slipform-token-count", method)]
         await _send_json(call.out, 200, dumps(counted.answer(call.row.family)), headers)
-
-    # Who is asked, and with what.
-
-    # What goes out.
 
     def _route(self, call: Call, target: Target, segments: Mapping[str, str], query: Mapping[str, str]) -> Route:
         row = call.row
@@ -246,15 +242,15 @@ class EndpointForwarder:
         return route
 
     def _request_headers(self, call: Call, target: Target) -> Mapping[str, str]:
-        headers = {name.decode(): call.headers[name].decode("latin-1") for name in _GOES_ALONG if name in call.headers}
+        headers = {
+            name.decode(): call.headers[name].decode("latin-1") for name in _FORWARDED_HEADERS if name in call.headers
+        }
         if target.content_type is not None:
             headers["content-type"] = target.content_type
         return headers
 
-    # Whose the resources are.
-
     async def _own_segments(self, call: Call) -> Mapping[str, str]:
-        """The ids of the path as the vendor knows them, and the provider that keeps them where that is known."""
+        """Return the vendor's ids of the resources in the path, and their provider where it is known."""
         row = call.row
         segments = call.place.segments
         kind = row.owner_kind()
@@ -273,7 +269,7 @@ class EndpointForwarder:
         return {**segments, kind: identity, **({"provider": provider} if provider else {})}
 
     async def _check_cursors(self, call: Call, provider: str) -> None:
-        """Check the resources by which a page of a list begins or ends; a list inside a resource has items."""
+        """Check that the caller owns the resources that the query uses as cursors."""
         row = call.row
         kind = row.lists or ("item" if row.resources else "")
         named = [(name, call.query[name]) for name in _CURSORS if name in row.query and call.query.get(name)]
@@ -281,18 +277,18 @@ class EndpointForwarder:
         await self._reader.ownership(call, provider).check(references)
 
     async def _changed(self, call: Call, target: Target, status: int, data: bytes) -> bytes:
-        """An answer with its addresses leading here and its ids marked, once it is known whose they are."""
+        """Record the owner of the ids in an answer, and return it with URLs of this server and marked ids."""
         try:
             answer = orjson.loads(data)
         except orjson.JSONDecodeError:
             return data
         if status >= 300 or not isinstance(answer, dict):
             return data
-        await self._remember(call, target, answer)
+        await self._record_owner(call, target, answer)
         return dumps(_rewrite_addresses(await self._with_caller_ids(call, answer), call, target.name))
 
     async def _with_caller_ids(self, call: Call, answer: dict[str, Any]) -> dict[str, Any]:
-        """A response that the vendor keeps, with the ids under which the caller saw it."""
+        """Return a response that the vendor stores, with the ids under which the caller saw it."""
         names = ("id", "previous_response_id")
         ids = [answer[name] for name in names if isinstance(answer.get(name), str)]
         if "response" not in (call.row.creates, call.row.owner_kind()) or not ids:
@@ -300,14 +296,14 @@ class EndpointForwarder:
         caller_ids = await self._replaced_ids(call.caller.id).caller_ids(ids)
         return {**answer, **{name: caller_ids[answer[name]] for name in names if answer.get(name) in caller_ids}}
 
-    async def _remember(self, call: Call, target: Target, answer: Mapping[str, Any]) -> None:
+    async def _record_owner(self, call: Call, target: Target, answer: Mapping[str, Any]) -> None:
         row = call.row
         store = self._store
         key = call.caller.id
         if store is None:
             return
         identity = answer.get("id")
-        await self._remember_shapes(store, target, answer)  # before the results are known to be the key's
+        await self._store_shapes(store, target, answer)  # before the result files belong to the key
         if row.creates and isinstance(identity, str):
             await store.add(target.name, row.creates, [identity], key)
             if target.batch_models is not None:
@@ -320,8 +316,8 @@ class EndpointForwarder:
             await store.add(target.name, kind, [each for each in ids if isinstance(each, str)], key)
         store.note_created(target.name, answer, key)
 
-    async def _remember_shapes(self, store: ResourceStore, target: Target, answer: Mapping[str, Any]) -> None:
-        """Remember what the requests of a file, or of a batch, ask for, and which files have its results."""
+    async def _store_shapes(self, store: ResourceStore, target: Target, answer: Mapping[str, Any]) -> None:
+        """Store the shapes that the requests of a file or batch ask for, by the ids of the file, batch and results."""
         identity = answer.get("id")
         if not isinstance(identity, str):
             return
@@ -333,7 +329,7 @@ class EndpointForwarder:
             await store.copy_batch_shapes(target.name, [source, identity], [identity, *results])
 
     async def _list(self, call: Call, target: Target, segments: Mapping[str, str]) -> None:
-        """A list of the caller's own: the vendor's pages are read on until one is full."""
+        """Write a page of the caller's own resources, reading the vendor's pages until it is full."""
         row = call.row
         record = call.record
         query = dict(call.query)
@@ -359,7 +355,7 @@ class EndpointForwarder:
             entries = [each for each in answer.get("data") or () if isinstance(each, dict)]
             own += await self._owned(call, target, entries)
             for each in own:
-                await self._remember(call, target, each)
+                await self._record_owner(call, target, each)
             has_more = answer.get("has_more") is True and bool(entries)
             if not has_more or len(own) > limit:
                 break
@@ -375,19 +371,19 @@ class EndpointForwarder:
     async def _owned(self, call: Call, target: Target, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return those of a page that belong to the caller."""
         ids = [str(each.get("id")) for each in entries]
-        mine = set(ids)
+        own = set(ids)
         if self._store is not None:
-            mine = set(await self._store.owned(target.name, call.row.lists, call.caller.id, ids))
-        return [each for each in entries if each.get("id") in mine]
+            own = set(await self._store.owned(target.name, call.row.lists, call.caller.id, ids))
+        return [each for each in entries if each.get("id") in own]
 
 
 def _with_answer_count(call: Call, target: Target) -> Target:
-    """A call with the number of answers that its JSON asks for; a key that can run out sends no other field for it."""
+    """Return a target with the number of requested answers; a key with limits must state it in one field only."""
     row = call.row
     body = target.body
     if call.caller.budget is None or not row.writes or row.sent != "json" or not isinstance(body, bytes) or not body:
         return target
-    kind = next((kind for path, kind in _DRAWS.items() if path in row.path), "")
+    kind = next((kind for path, kind in _IMAGE_PATHS.items() if path in row.path), "")
     data = read_body(body)
     if call.caller.is_limited:
         data = with_one_limit(kind, data)
@@ -396,15 +392,15 @@ def _with_answer_count(call: Call, target: Target) -> Target:
 
 
 def _output(row: EndpointRow, target: Target) -> OutputRequest:
-    """Return what a call may make the model write; the request has no field for a limit."""
+    """Return the output that a call may generate; its request has no field for a limit."""
     if not row.writes:
         return OutputRequest(0)
-    return OutputRequest(_IMAGE_TOKENS if _draws(row) else None, target.answers)
+    return OutputRequest(_IMAGE_TOKENS if _generates_images(row) else None, target.answers)
 
 
-def _draws(row: EndpointRow) -> bool:
-    """Whether the answer is images."""
-    return any(path in row.path for path in _DRAWS)
+def _generates_images(row: EndpointRow) -> bool:
+    """Return whether the answer contains generated images."""
+    return any(path in row.path for path in _IMAGE_PATHS)
 
 
 def _has_ids(row: EndpointRow) -> bool:
@@ -412,13 +408,13 @@ def _has_ids(row: EndpointRow) -> bool:
 
 
 def _rewrite_addresses(answer: dict[str, Any], call: Call, provider: str) -> dict[str, Any]:
-    """Return an answer whose addresses lead to this server, with the provider in the ids of its responses."""
+    """Return an answer with URLs of this server, and with the provider in the ids of its responses."""
     entries = answer.get("data")
     if isinstance(entries, list):
-        made = [_rewrite_addresses(each, call, provider) if isinstance(each, dict) else each for each in entries]
-        answer = {**answer, "data": made}
+        rewritten = [_rewrite_addresses(each, call, provider) if isinstance(each, dict) else each for each in entries]
+        answer = {**answer, "data": rewritten}
     if isinstance(answer.get("results_url"), str) and isinstance(answer.get("id"), str):
-        # The SDK would take the caller's key to the vendor's address.
+        # With the vendor's URL, the SDK would send the caller's key to the vendor.
         answer = {**answer, "results_url": f"{call.origin}/v1/messages/batches/{answer['id']}/results"}
     if "response" in (call.row.creates, call.row.owner_kind()) and str(answer.get("object", "")).startswith("response"):
         for field in ("id", "previous_response_id"):

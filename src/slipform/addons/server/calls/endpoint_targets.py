@@ -1,4 +1,4 @@
-"""Read what calls of the endpoint table ask for: the provider, the model, and the bytes that are sent to it."""
+"""Resolve the provider, the model and the forwarded body of calls of the endpoint table."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
     from slipform.addons.server.calls.call import Call
 
 
-ASKS_A_MODEL: Final = frozenset({"body", "part", "path"})
-"""Where the request of a row names its model whose call costs something: those of batches cost later, files nothing."""
+BILLED_MODEL_PLACES: Final = frozenset({"body", "part", "path"})
+"""The model places of rows whose calls cost something at once: batches cost later, files nothing."""
 _NOT_MODELS: Final = frozenset({"input_audio_transcription", "training_file", "file"})
 _INNER: Final = frozenset({"generatecontentrequest", "requests"})
 _BATCH_FIELDS: Final = frozenset({"input_file_id", "endpoint", "completion_window", "metadata", "output_expires_after"})
-"""All that OpenAI's API has; another server could find the requests themselves in a further one."""
+"""All fields of OpenAI's API; another server could read requests from a further one."""
 _NO_FIELD: Final = Field("", must_own=False)
 _SHOWN: Final = 60
 
 
 class Target(NamedTuple):
-    """Where a call goes: the provider under its name here, the vendor's name of the model, and what is sent."""
+    """The destination of a call: the provider and its configured name, the vendor's name of the model, and the body."""
 
     name: str
     provider: HttpProvider
@@ -67,20 +67,20 @@ class Target(NamedTuple):
     media: tuple[int, ...] = ()
     """The sizes of the files in a form."""
     answers: int = 1
-    """How many a request asks for, where it is known."""
+    """The number of requested answers, where it is known."""
     batch_models: tuple[str, ...] | None = None
-    """The models that the lines of a batch's file name, each of them checked; None for any other request."""
+    """The models in the lines of a batch's file, all of them checked; None for any other request."""
     batch_shapes: BatchShapes | None = None
-    """What the requests of a batch that have a schema ask for."""
+    """The shapes of a batch's requests with a schema."""
 
     @property
     def text(self) -> bytes:
-        """What is sent, unless it is a file."""
+        """The body as bytes; empty for a file."""
         return self.body if isinstance(self.body, bytes) else b""
 
 
 class TargetReader:
-    """Reads the requests of rows, for one configuration."""
+    """Reads the requests of the endpoint table, for one configuration."""
 
     def __init__(self, router: Router, settings: Settings, store: ResourceStore | None) -> None:
         self._router = router
@@ -88,7 +88,7 @@ class TargetReader:
         self._store = store
 
     async def target(self, call: Call, segments: Mapping[str, str], cleanup: contextlib.ExitStack) -> Target:
-        """Return where a call of any row goes, and what is sent; `cleanup` closes the file that it may be."""
+        """Return the target of a call of any row; `cleanup` closes the uploaded file, if there is one."""
         row = call.row
         if row.sent == "file":
             return await self._upload(call, cleanup)
@@ -112,12 +112,12 @@ class TargetReader:
         return Target(name, self._provider(name, row), "", body, streamed)
 
     async def _keeper(self, call: Call, references: Sequence[Reference]) -> str | None:
-        """Return the provider that keeps what a request refers to, such as a batch's file; None where it is unknown."""
+        """Return the provider that stores the resources of a request, such as a file; None where it is unknown."""
         if self._store is None or self.named_provider(call) is not None:
             return None
         owners = await self._store.owners({(each.kind, each.identity) for each in references if each.must_own})
-        able = set(self.capable_providers(call.row))
-        keepers = {name for pairs in owners.values() for name, key in pairs if key == call.caller.id} & able
+        capable = set(self.capable_providers(call.row))
+        keepers = {name for pairs in owners.values() for name, key in pairs if key == call.caller.id} & capable
         return keepers.pop() if len(keepers) == 1 else None
 
     async def _check_batch(self, call: Call, provider: str, data: Mapping[str, Any]) -> None:
@@ -139,7 +139,7 @@ class TargetReader:
         caller.check(models, self._router)
 
     async def read_json(self, call: Call) -> tuple[Target, dict[str, Any]]:
-        """Return where a call with JSON goes, and its data."""
+        """Return the target of a call with a JSON body, and its data."""
         row = call.row
         data, body, references = await self.parse(call, await self.body(call))
         in_path = row.model == "path"
@@ -156,7 +156,7 @@ class TargetReader:
         return Target(resolved.name, resolved.provider, resolved.upstream, body, streamed), data
 
     async def _read_parts(self, call: Call) -> Target:
-        """A form, written again with the vendor's name of the model."""
+        """Read a form, and encode it again with the vendor's name of the model."""
         body = await self.body(call)
         boundary = boundary_of(call.headers.get(b"content-type", b""))
         is_large = len(body) > LARGE_BYTES
@@ -178,7 +178,7 @@ class TargetReader:
         return target._replace(answers=_answer_count(parts))
 
     def _check_part(self, call: Call, part: FormPart, field: TextField | None) -> None:
-        """Refuse a part of a form that a server could read as the model's name or as an id, and that is not checked."""
+        """Raise for an unchecked part of a form that a server could read as the model's name or as an id."""
         name = part.head.name
         steps = name_steps(name)
         if folded(steps[0]) == "model" and name != "model":
@@ -188,7 +188,7 @@ class TargetReader:
         self._check_fields(call, {steps[0]: ""} if field is None else field.data)
 
     async def _read_requests(self, call: Call) -> Target:
-        """Anthropic's batches: every request in them names its model; all must be of one provider."""
+        """Read a batch of Anthropic's API: every request names its model; all models must have the same provider."""
         data, _, references = await self.parse(call, await self.body(call))
         requests = data.get("requests")
         if not isinstance(requests, list) or not requests:
@@ -196,10 +196,12 @@ class TargetReader:
         if call.caller.models is not None:
             check_only(data, ("requests",))
         rename = self._line_renamer(call)
-        made = [rename.request(each, f"requests[{at}]", "anthropic") for at, each in enumerate(requests)]
+        renamed_requests = [
+            rename.request(each, f"requests[{index}]", "anthropic") for index, each in enumerate(requests)
+        ]
         name, provider = rename.target()
         await self.ownership(call, name).check(references)
-        body = write_body({**data, "requests": made})
+        body = write_body({**data, "requests": renamed_requests})
         return Target(name, provider, rename.model, body, batch_shapes=rename.shapes)
 
     def _line_renamer(self, call: Call) -> batch_files.LineRenamer:
@@ -207,7 +209,7 @@ class TargetReader:
         return batch_files.LineRenamer(call.caller, partial(self._resolved, call), shapes)
 
     async def _upload(self, call: Call, cleanup: contextlib.ExitStack) -> Target:
-        """A file, passed on while it arrives; the lines of a batch's are checked and renamed first."""
+        """Forward a file while it arrives; the lines of a batch's file are checked and renamed first."""
         if b"content-encoding" in call.headers:
             raise RequestError(
                 "A compressed file cannot be forwarded", where="content-encoding", hint="Send it uncompressed."
@@ -215,9 +217,9 @@ class TargetReader:
         server = self._settings.server
         boundary = boundary_of(call.headers.get(b"content-type", b""))
         pieces = _pieces(call, server.body_seconds)
-        form = batch_files.IncomingForm(boundary, pieces, server.max_file_bytes, _declared(call.headers))
+        form = batch_files.IncomingForm(boundary, pieces, server.max_file_bytes, _content_length(call.headers))
         cleanup.callback(form.close)
-        call.body_read()  # each piece has a time limit of its own
+        call.body_read()  # each piece has a separate time limit
         kind = form_type(boundary)
         if call.row.family == "openai" and await form.field("purpose") == "batch":
             rename = self._line_renamer(call)
@@ -232,11 +234,11 @@ class TargetReader:
         return Target(name, self._provider(name, call.row), "", await form.upload(), content_type=kind)
 
     def ownership(self, call: Call, provider: str) -> Ownership:
-        """Return what checks the ids of a call to this provider."""
+        """Return the ownership check for the ids of a call to this provider."""
         return Ownership(self._store, call.caller.id, [provider], response_stores_of([provider], self._router))
 
     async def parse(self, call: Call, body: bytes) -> ParsedBody:
-        """Return the data of a body, and what it refers to."""
+        """Return the data of a body, and the resources that it refers to."""
         has_keys = self._store is not None or call.caller.models is not None
         keeps_state = tuple(call.row.upstream or ()) == (RESPONSES,)
         return await parse_body_async(body, BodyChecks(call.row.model == "body", has_keys, keeps_state))
@@ -255,7 +257,7 @@ class TargetReader:
         if call.caller.models is None:
             return
         # Some bodies repeat the model of the path; `_with_inner_names` compares it.
-        check_fields(data, names_model=call.row.model in ASKS_A_MODEL)
+        check_fields(data, names_model=call.row.model in BILLED_MODEL_PLACES)
         for inner in _inner_requests(data) if call.row.model == "path" else ():
             check_fields(inner, names_model=True)
         for name in _NOT_MODELS & data.keys() if call.row.sent == "json" else ():
@@ -292,27 +294,27 @@ class TargetReader:
         return named.decode("latin-1")
 
     def _provider_name(self, call: Call) -> str:
-        """The provider of a call that names no model: the one it names, else the only one there is."""
+        """Return the provider of a call without a model: the named one, else the only capable one."""
         row = call.row
         named = self.named_provider(call)
-        able = self.capable_providers(row)
+        capable = self.capable_providers(row)
         if named is None:
-            if len({self._address(name) for name in able}) > 1:
+            if len({self._address(name) for name in capable}) > 1:
                 raise RequestError(
-                    f"Several providers have {row.title.lower()}: {', '.join(able)}",
-                    hint=f"Name one: `x-slipform-provider: {able[0]}`, or the path /p/{able[0]}{row.path}.",
+                    f"Several providers have {row.title.lower()}: {', '.join(capable)}",
+                    hint=f"Name one: `x-slipform-provider: {capable[0]}`, or the path /p/{capable[0]}{row.path}.",
                 )
-            if not able and row.owner_kind() == "response":
-                raise ResponseNotStoredError("No provider here keeps responses", where="response")
-            if not able:
+            if not capable and row.owner_kind() == "response":
+                raise ResponseNotStoredError("No provider here stores responses", where="response")
+            if not capable:
                 raise NotServedError(f"No provider here has {row.title.lower()}", hint="Configure one that has.")
-            named = able[0]
+            named = capable[0]
         if named not in self._router.providers or not _may_use_provider(call.caller, named, self._router):
             raise RequestError(f"Unknown provider {excerpt_of(named)}", where="x-slipform-provider")
         return named
 
     def capable_providers(self, row: EndpointRow) -> list[str]:
-        """Return the names of the providers that have what the row is about."""
+        """Return the names of the providers that support the row's endpoint."""
         codecs = row.upstream or {}
         providers = self._router.providers.items()
         return [name for name, each in providers if isinstance(each, HttpProvider) and each.api in codecs]
@@ -328,10 +330,10 @@ class TargetReader:
         if row.kind == "counted" and provider is not None:
             return provider  # type: ignore[return-value]  # any can be counted for; see token_counts
         if not isinstance(provider, HttpProvider) or provider.api not in (row.upstream or {}):
-            able = ", ".join(self.capable_providers(row))
+            capable = ", ".join(self.capable_providers(row))
             raise NotServedError(
                 f"The provider {name!r} has no {row.title.lower()}",
-                hint=f"Ask one that has: {able}." if able else "No provider that is configured here has.",
+                hint=f"Ask one that has: {capable}." if capable else "No provider that is configured here has.",
             )
         return provider
 
@@ -349,26 +351,26 @@ def _whole(part: FormPart) -> int:
 
 
 def _form_fields(body: bytes, boundary: bytes) -> list[tuple[FormPart, TextField | None]]:
-    """The parts of a form, the texts among them read as data, and as bytes in which nothing else can be read."""
-    read: list[tuple[FormPart, TextField | None]] = []
+    """Return the parts of a form with their text fields, encoded unambiguously; files have no text field."""
+    fields: list[tuple[FormPart, TextField | None]] = []
     for part in read_form(body, boundary):
         if part.head.is_file:
-            read.append((part, None))
+            fields.append((part, None))
         else:
             field = TextField(part.head.name, part.content)
-            read.append((FormPart(part.head, field.content), field))
-    return read
+            fields.append((FormPart(part.head, field.content), field))
+    return fields
 
 
 def _inner_requests(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The requests inside a body of Gemini's, which may repeat the model of the path."""
+    """Yield the requests inside a body of Gemini's API, which may repeat the model of the path."""
     for name, value in data.items():
         if folded(name) in _INNER:
             yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict))
 
 
 def _with_inner_names(data: dict[str, Any], body: bytes, model: str, upstream: str) -> bytes:
-    """A body of Gemini's with the vendor's name wherever it repeats the model of the path; another one is refused."""
+    """Return a body of Gemini's API with the vendor's name for the path's model; raises for another model."""
     is_changed = False
     for each in (data, *_inner_requests(data)):
         for name in [name for name, value in each.items() if folded(name) == "model" and value is not None]:
@@ -387,7 +389,7 @@ def _is_streamed(data: Mapping[str, Any]) -> bool:
 
 
 def _may_use_provider(caller: Caller, provider: str, router: Router) -> bool:
-    """Whether a key with model patterns may use what a provider keeps: one of them must be for that provider."""
+    """Return whether a key may use a provider's resources: one of its model patterns must be for that provider."""
     if caller.models is None:
         return True
     named = (pattern.partition("/")[0] for pattern in caller.models)
@@ -397,7 +399,7 @@ def _may_use_provider(caller: Caller, provider: str, router: Router) -> bool:
     return any(router.full_name(name).partition("/")[0] == provider for name in aliases)
 
 
-def _declared(headers: Mapping[bytes, bytes]) -> int | None:
+def _content_length(headers: Mapping[bytes, bytes]) -> int | None:
     length = headers.get(b"content-length", b"")
     if length.isdigit() and len(length) < 20:
         return int(length)
@@ -405,7 +407,7 @@ def _declared(headers: Mapping[bytes, bytes]) -> int | None:
 
 
 async def _pieces(call: Call, seconds: float) -> AsyncIterator[bytes]:
-    """The pieces of a request's body; each must arrive within so many seconds."""
+    """Yield the pieces of a request's body; each must arrive within `seconds`."""
     more = True
     while more:
         try:

@@ -1,7 +1,7 @@
-"""List every endpoint that slipform answers or refuses by name, and find the one that a request asks for.
+"""List every endpoint that slipform serves or refuses by name, and find the one that a request addresses.
 
 One table for all vendors' APIs: the router, the forwarder, `/openapi.json` and docs/endpoints.md read it. A path is
-never passed on: what goes to a provider is built from a row's template and the checked, quoted segments of the path.
+never forwarded: the provider's path is built from a row's template and the checked, quoted segments of the request's.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from urllib.parse import quote
 from slipform.errors import RequestError
 
 Family: TypeAlias = Literal["openai", "anthropic", "gemini", "ollama", "cohere"]
-"""Whose clients call a path: five SDKs share some."""
+"""The vendor whose clients call a path; SDKs of several vendors share some paths."""
 EndpointKind: TypeAlias = Literal["enforced", "forwarded", "counted", "served", "refused"]
 ModelPlace: TypeAlias = Literal["", "body", "part", "path", "lines", "requests"]
-"""Where a request names its model: a field, a part of a form, the path, each line of a file, each of its requests."""
+"""Where a request names its model: a field, a form part, the path, each line of a file, or each request of a batch."""
 Sent: TypeAlias = Literal["", "json", "form", "file"]
-"""What a request's body is: nothing, JSON, a form that is read whole, a form whose file is passed on in pieces."""
+"""The body of a request: none, JSON, a form that is read whole, or a form whose file is forwarded in pieces."""
 Answered: TypeAlias = Literal["json", "events", "bytes"]
-"""What an answer is: JSON, JSON or a stream as the request asks, or bytes that are passed on in pieces."""
+"""The body of an answer: JSON, JSON or a stream as requested, or bytes that are forwarded in pieces."""
 
 _ID: Final = r"(?!\.\.?(?:/|\Z))[A-Za-z0-9._:~-]{1,256}"
 _OPENAI_CODECS: Final = ("openai-chat", "openai-responses")
@@ -32,47 +32,47 @@ _PAGED: Final = frozenset({"limit", "after", "order"})
 
 @dataclass(frozen=True, slots=True)
 class EndpointRow:
-    """One method and path, and what becomes of it."""
+    """One method and path, and how requests to it are answered."""
 
     method: str
     """`*` for any."""
     path: str
-    """A template; `{file}` is the id of a resource of that kind. One that ends in `*` stands for all below it."""
+    """A template: `{file}` is the id of a resource of that kind, and `*` at the end matches any rest."""
     family: Family
     kind: EndpointKind
     title: str
     api: str = ""
-    """For `enforced`: the served API that reads it."""
+    """For `enforced`: the served API that decodes it."""
     model: ModelPlace = ""
     model_required: bool = True
     upstream: Mapping[str, str] | None = None
-    """The path at a provider, by its codec; the codecs that are missing have no such endpoint."""
+    """The path at a provider, by codec; codecs without an entry have no such endpoint."""
     sent: Sent = ""
     body_optional: bool = False
-    """Whether a request may come without the body that is sent."""
+    """Whether a request may omit the body."""
     answered: Answered = "json"
     query: frozenset[str] = frozenset()
-    """The parameters that go along."""
+    """The query parameters that are forwarded."""
     creates: str = ""
     """The kind of resource whose id is in the answer."""
     lists: str = ""
     """The kind of resource that the answer lists."""
     cursor: str = "after"
-    """The parameter that names the last resource of the page before."""
+    """The query parameter that names the last resource of the previous page."""
     yields: Mapping[str, str] | None = None
-    """Fields of the answer that name further resources, by an id or by a list of objects, and of which kind."""
+    """Fields of the answer that contain ids of further resources, or lists of objects with ids; and their kinds."""
     usage: str = ""
-    """The API in whose form the answer tells of tokens."""
+    """The API whose format the token counts of the answer have."""
     writes: bool = True
-    """Whether a model writes tokens; for embeddings and the like it only reads."""
+    """Whether a model generates output; for embeddings and the like it does not."""
     status: int = 200
-    """For `refused`."""
+    """For `refused`: the HTTP status."""
     instead: str = ""
-    """For `refused`: why, and the nearest thing that works."""
+    """For `refused`: the reason, and the closest alternative."""
 
     @property
     def name(self) -> str:
-        """The row in logs and metrics.
+        """The name of the row in logs and metrics.
 
         >>> find_row("GET", "/v1/files/file-1").name
         'files/{file}'
@@ -81,26 +81,26 @@ class EndpointRow:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The kinds of resources that the path names."""
+        """The kinds of resources in the path."""
         return _resources_in(self.path)
 
     def owner_kind(self) -> str:
-        """The kind of resource by which the caller must own what the path names: its first; empty for none."""
+        """Return the kind of the first resource in the path, which the caller must own; empty for none."""
         return self.resources[0] if self.resources else ""
 
 
 @lru_cache(maxsize=256)
 def _resources_in(path: str) -> tuple[str, ...]:
-    """The kinds of resources that a row's path names; asked several times for every call."""
+    """Return the kinds of resources in a path; cached, because it is used several times per call."""
     return tuple(name for name in re.findall(r"{(\w+)}", path) if name != "model")
 
 
 class Located(NamedTuple):
-    """A row, and what its request's path says: ids by kind, the model, the provider of a mount."""
+    """A row, and the parts of the request's path: ids by kind, the model, the provider of a mount."""
 
     row: EndpointRow
     path: str
-    """As the API's own clients write it: without mount, deployment and the like."""
+    """The path as the API's own clients write it: without mount or deployment."""
     segments: Mapping[str, str]
     model: str | None = None
     provider: str | None = None
@@ -114,7 +114,7 @@ class NotServedError(RequestError):
 
 
 class NeverServedError(RequestError):
-    """An endpoint that manages a vendor's account or machine: no caller of a proxy may have it."""
+    """An endpoint that manages a vendor's account or machine, which callers of a proxy must not reach."""
 
     code = "never_served"
     http_status = 403
@@ -168,7 +168,7 @@ def _openai(
     upstream: Mapping[str, str] | None = None,
     kind: EndpointKind = "forwarded",
 ) -> EndpointRow:
-    """A row of OpenAI's API; its providers have the version in their base URL."""
+    """Return a row of OpenAI's API; the base URLs of its providers contain the version."""
     paths = {codec: path.removeprefix("/v1") for codec in codecs} | dict(upstream or {})
     return EndpointRow(
         method, path, "openai", kind, title, model=model, model_required=required, upstream=paths, sent=sent,
@@ -304,7 +304,7 @@ ROWS: Final[tuple[EndpointRow, ...]] = (
     _enforced("/api/generate", "ollama", "ollama-generate", "Ollama's generate"),
     _served("GET", "/api/tags", "ollama", "The models, as Ollama lists them"),
     _served("POST", "/api/show", "ollama", "One model, as Ollama shows it"),
-    _served("GET", "/api/ps", "ollama", "The models that are loaded: none is told"),
+    _served("GET", "/api/ps", "ollama", "The loaded models: always an empty list"),
     _served("GET", "/api/version", "ollama", "A version of Ollama's API"),
     *[EndpointRow("POST", path, "ollama", "forwarded", "Ollama's embeddings", model="body", sent="json",
                   upstream={"ollama": path}, usage="ollama", writes=False)
@@ -356,13 +356,13 @@ ROWS: Final[tuple[EndpointRow, ...]] = (
 
 
 def _pattern(template: str) -> re.Pattern[str]:
-    """The template as a pattern: a model's name may have slashes, an id may not."""
-    below = template.endswith("*")
+    """Compile a template: the name of a model may contain slashes, an id may not."""
+    is_prefix = template.endswith("*")
     parts = re.split(r"{(\w+)}", template.removesuffix("*"))
     fragments = [re.escape(part) for part in parts[::2]]
-    for at, name in enumerate(parts[1::2]):
-        fragments[at] += f"(?P<{name}>{'.+' if name == 'model' else _ID})"
-    return re.compile("".join(fragments) + (".*" if below else ""), re.DOTALL)
+    for index, name in enumerate(parts[1::2]):
+        fragments[index] += f"(?P<{name}>{'.+' if name == 'model' else _ID})"
+    return re.compile("".join(fragments) + (".*" if is_prefix else ""), re.DOTALL)
 
 
 _EXACT: Final[dict[str, list[EndpointRow]]] = {}
@@ -372,13 +372,13 @@ for _row in ROWS:
         _PATTERNS.append((_pattern(_row.path), _row))
     else:
         _EXACT.setdefault(_row.path, []).append(_row)
-_ALONE: Final[dict[tuple[str, str], Located]] = {
+_UNAMBIGUOUS: Final[dict[tuple[str, str], Located]] = {
     (row.method, path): Located(row, path, {})
     for path, rows in _EXACT.items()
     for row in rows
     if len([each for each in rows if each.method in (row.method, "*")]) == 1
 }
-"""Rows with a method and path of their own: most requests are for one of them."""
+"""Rows without path parameters that are the only one for their method and path; most requests are for these."""
 _ROOTS: Final = ("/v1/", "/v1beta/", "/v2/", "/api/", "/upload/")
 _DEPLOYMENT: Final = re.compile(
     r"/openai/deployments/(?P<model>.+?)(?P<rest>/(?:chat/)?completions|/embeddings|/audio/\w+|/images/\w+)", re.DOTALL
@@ -387,7 +387,7 @@ _MOUNT: Final = re.compile(r"/p/(?P<provider>[^/]{1,64})(?P<rest>/.+)", re.DOTAL
 
 
 def family_of(headers: Mapping[bytes, bytes]) -> Family:
-    """Whose client sends these headers, where several share a path.
+    """Return the vendor whose client sends these headers, for paths that several share.
 
     >>> family_of({b"anthropic-version": b"2023-06-01"})
     'anthropic'
@@ -406,10 +406,10 @@ def find_row(method: str, path: str, family: Family = "openai") -> EndpointRow |
 
 
 def locate(method: str, path: str, headers: Mapping[bytes, bytes]) -> Located | None:
-    """Return the row that a request asks for; None where there is none.
+    """Return the row that a request addresses; None where there is none.
 
-    Paths may be mounted under `/p/PROVIDER`, lack their `/v1` or Gemini's `models/`, or be Azure's, whose deployment is
-    the model.
+    Paths may be mounted under `/p/PROVIDER`, may lack `/v1` or Gemini's `models/`, or may be Azure's, where the
+    deployment is the model.
 
     >>> locate("POST", "/openai/deployments/up/m/chat/completions", {}).model
     'up/m'
@@ -417,7 +417,7 @@ def locate(method: str, path: str, headers: Mapping[bytes, bytes]) -> Located | 
     family = family_of(headers)
     provider = None
     model = None
-    if family != "gemini" and (alone := _ALONE.get((method, path))) is not None:
+    if family != "gemini" and (alone := _UNAMBIGUOUS.get((method, path))) is not None:
         return alone
     if (mounted := _MOUNT.fullmatch(path)) is not None:
         provider = mounted["provider"]
@@ -427,7 +427,7 @@ def locate(method: str, path: str, headers: Mapping[bytes, bytes]) -> Located | 
         path = f"/v1{deployed['rest']}"
     elif path.startswith("/openai/"):
         path = path.removeprefix("/openai")
-    if family == "gemini" and path.startswith("/v1/"):  # its SDK uses v1 and of v1beta
+    if family == "gemini" and path.startswith("/v1/"):  # its SDK uses both v1 and v1beta
         path = f"/v1beta/{path[4:]}"
     elif path.startswith("/v1/models/") and ":" in path:
         matched = _match(method, f"/v1beta/{path[4:]}", "gemini")
@@ -457,7 +457,7 @@ def _match(method: str, path: str, family: Family) -> tuple[EndpointRow, Mapping
 
 
 def methods_at(path: str, headers: Mapping[bytes, bytes]) -> list[str]:
-    """Return the methods that are served at a path, for the caller that used another."""
+    """Return the methods that are served at a path, for the error of a request with another."""
     candidates = (locate(method, path, headers) for method in ("GET", "POST", "DELETE"))
     return [each.row.method for each in candidates if each is not None and each.row.method != "*"]
 

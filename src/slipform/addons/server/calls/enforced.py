@@ -1,4 +1,4 @@
-"""Answer calls through the engine, whole or streamed, each from the first of its models that can."""
+"""Answer calls through the engine, whole or streamed, with the first of the requested models that succeeds."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def answer(
     send: RecordingSend,
     spending: CallSpending | None = None,
 ) -> None:
-    """Write the answer of the first of these models that can give one.
+    """Write the answer of the first of these models that succeeds.
 
     An error before the first byte is raised; a later one is written into the stream.
     """
@@ -94,7 +94,7 @@ async def answer(
         await work
 
     def may_ask_next() -> bool:
-        """After the first byte only an enforced stream can change models: its answer continues what was sent."""
+        """Return whether the model may change: after the first byte, only enforced streams can be continued."""
         is_enforced_stream = stream is not None and record.enforced
         return not record.status or is_enforced_stream
 
@@ -103,7 +103,7 @@ async def answer(
     except Exception as error:
         incomplete = _incomplete_answer(call, error, options)
         if stream is not None and stream.has_begun and isinstance(error, RefusalError):
-            incomplete = None  # half an answer has been released, which a refusal does not end
+            incomplete = None  # a refusal cannot complete the part of an answer that has been released
         if incomplete is not None:
             await _write_incomplete(call, incomplete, send, stream)
         elif stream is not None and stream.writer.started:
@@ -118,13 +118,13 @@ async def answer(
 
 
 def _add_attempts(record: CallRecord, before: Report) -> None:
-    """Let logs and metrics count what models spent before; the caller's report has the cost of the answer itself."""
+    """Add the attempts of failed models to the record; the caller's report has only those of the answering model."""
     if before.attempts or before.fallback_errors:
         record.set_report(joined(before, record.report))
 
 
 async def answer_bound(call: Inbound, bound: BoundCall, options: Options, send: RecordingSend) -> None:
-    """Write the validated answer of the one model that a frame is bound to: `answer` without its decisions."""
+    """Write the validated answer of the model that a frame is bound to: `answer` for calls with nothing to decide."""
     request = call.served.request
     call.record.calls = request.calls
     _record_route(call.record, bound.route, 0)
@@ -139,7 +139,7 @@ async def answer_bound(call: Inbound, bound: BoundCall, options: Options, send: 
 
 
 def _stream_of(call: Inbound, send: RecordingSend) -> _Stream | None:
-    """The stream to write, where the caller wants one; raises where this server does not stream such answers."""
+    """Return the stream to write, if the caller requests one; raises where the mode is `reject`."""
     if not call.served.stream:
         return None
     if call.record.enforced and call.stream_mode == "reject":
@@ -158,13 +158,13 @@ def _record_route(record: CallRecord, route: ModelRoute, fallbacks: int) -> None
 
 
 def _may_have_calls(request: ModelRequest) -> bool:
-    """Whether an earlier answer of the conversation may hold calls of tools, which vendors sign."""
+    """Return whether an earlier answer of the conversation may contain tool calls, which vendors sign."""
     messages = request.messages
     return not isinstance(messages, PlainTurns) and "assistant" in [message.role for message in messages]
 
 
 def _options(call: Inbound, options: Options) -> Options:
-    """The server's options, with what the request itself asks for."""
+    """Return the server's options, overridden by those of the request."""
     options = override(options, {"budget.attempts": call.switches.max_attempts, "evidence": call.switches.evidence})
     if call.adopted is not None:
         return override(options, {"on_failure": "raw", "schema_shown": True})
@@ -178,7 +178,7 @@ async def forward(
     send: RecordingSend,
     spending: CallSpending | None = None,
 ) -> None:
-    """Write the vendor's answer to a call that goes through as it is, but for the limit of a key that can run out."""
+    """Write the vendor's answer to a forwarded call; for a key with a budget, the body gets an output limit."""
     if spending is not None and isinstance(forwarded.body, bytes):
         provider = forwarded.provider
         model = forwarded.route.model
@@ -210,7 +210,7 @@ async def forward(
 def _forward_response(
     call: Inbound, forwarded: ForwardedCall, options: Options, send: RecordingSend, spending: CallSpending | None
 ) -> Coroutine[Any, Any, ForwardResult]:
-    """Send a call on and its answer back, with what is changed in it."""
+    """Return the coroutine that forwards a call and its answer, with the ids rewritten and the stream metered."""
     calls = CallCount(options.budget.calls)
     if spending is None and call.id_markers is None and not call.served.stream:
         return pass_through(forwarded, calls, send, call.record)
@@ -229,7 +229,7 @@ async def _rewrite_ids(id_markers: AnswerMarks, _status: int, data: bytes) -> by
 
 
 async def _trace_unenforced(call: Inbound, work: Awaitable[None]) -> None:
-    """Await a call whose answer is not validated, under a span of its own."""
+    """Await a call whose answer is not validated, in a separate span."""
     record = call.record
     span = tracing.start_call(call.served.request, record.provider, record.upstream_model)
     try:
@@ -256,21 +256,21 @@ async def _whole(
     if (price := route.price(options.prices)) is not None:
         cost = record.add_cost(price, response.usage)
         response = response.replace(usage=response.usage.replace(cost=cost))
-    await _keep_and_write(call, response, send)
+    await _store_and_write(call, response, send)
 
 
 def _write_outcome(call: Inbound, outcome: Outcome, send: RecordingSend) -> Coroutine[Any, Any, None]:
     """Record the outcome of an enforced call, and write its answer."""
     response, extra = _record_outcome(call, outcome)
     if response.tool_calls:
-        return _keep_and_write(call, response, send, extra)
+        return _store_and_write(call, response, send, extra)
     return _write_whole(call, response, send, extra)
 
 
-async def _keep_and_write(
+async def _store_and_write(
     call: Inbound, response: ModelResponse, send: RecordingSend, extra: Mapping[str, Any] | None = None
 ) -> None:
-    """Write a whole answer, of which what the vendor signed is kept for the next turn."""
+    """Write a whole answer, and store the parts that the vendor signed for the next turn."""
     if call.turns is not None and response.tool_calls:
         await call.turns.keep(response)
     await _write_whole(call, response, send, extra)
@@ -286,7 +286,7 @@ class _Choice(NamedTuple):
 async def _choice(
     call: Inbound, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options
 ) -> _Choice:
-    """Await one of several answers; one that was refused or truncated counts where callers get those."""
+    """Await one of several answers; a refused or truncated one counts where callers receive such answers."""
     if not call.record.enforced:
         return _Choice(await _complete(request, model))
     try:
@@ -304,7 +304,7 @@ async def _choice(
 async def _write_choices(
     call: Inbound, choices: Sequence[_Choice], send: RecordingSend, stream: _Stream | None
 ) -> None:
-    """Write several answers as the choices of one."""
+    """Write several answers as the choices of one response."""
     record = call.record
     response = merged([choice.response for choice in choices])
     reports = [choice.report for choice in choices if choice.report is not None]
@@ -328,7 +328,7 @@ async def _write_choices(
 
 
 def _incomplete_answer(call: Inbound, error: Exception, options: Options) -> ModelResponse | None:
-    """Record an answer that was refused or truncated, where the caller gets it as the vendor ended it."""
+    """Record and return a refused or truncated answer, where callers receive such answers; None for other errors."""
     if options.on_incomplete != "respond" or not isinstance(error, SlipformError):
         return None
     response = incomplete_answer(error, call.api.name)
@@ -340,7 +340,7 @@ def _incomplete_answer(call: Inbound, error: Exception, options: Options) -> Mod
 async def _write_incomplete(
     call: Inbound, response: ModelResponse, send: RecordingSend, stream: _Stream | None
 ) -> None:
-    """Write an answer that was refused or truncated, after what the stream already contains."""
+    """Write a refused or truncated answer, in a stream after the part that was already sent."""
     if stream is None:
         await _write_whole(call, response, send)
     else:
@@ -383,10 +383,10 @@ class _Stream:
         )
         self._opened = OpenStream(self.writer)
         self._answer: ModelResponse | None = None
-        """The answer that the vendor stores, once it is known."""
+        """The answer that the vendor stores; None until it is complete."""
 
     async def write(self, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options) -> None:
-        """Write what this model answers, after what those before it have written."""
+        """Write the answer of this model, after anything that failed models have already written."""
         call = self._call
         writer = self.writer
         writer.price = route.price(options.prices)
@@ -405,17 +405,17 @@ class _Stream:
         if call.turns is not None and isinstance(sink, TurnFolder):
             await call.turns.keep(sink.answer())
         if self._answer is not None:
-            await self._keep_ids(self._answer)
+            await self._store_ids(self._answer)
         await writer.finish()
 
     @property
     def has_begun(self) -> bool:
-        """Whether some of the answer has been released."""
+        """Whether part of the answer has been released."""
         reader = self._opened.reader
         return self.writer.started or (reader is not None and reader.has_shown)
 
     async def end(self, response: ModelResponse) -> None:
-        """Write an answer that was refused or truncated; of one that has begun, its end."""
+        """Write a refused or truncated answer, or only its end where the stream has begun."""
         record = self._call.record
         if record.report_asked and record.report is not None:
             self.writer.add({FIELD: record.report.to_dict()})
@@ -423,7 +423,7 @@ class _Stream:
         await self.writer.finish()
 
     async def fail(self, error: Exception) -> None:
-        """End the stream, which has begun, with this error."""
+        """End a stream that has begun with this error."""
         if not isinstance(error, SlipformError):
             _log.error("unexpected error in a stream", exc_info=error)
             error = SlipformError("An unexpected error inside slipform")
@@ -444,8 +444,8 @@ class _Stream:
             self.writer.add(extra)
         return response
 
-    async def _keep_ids(self, response: ModelResponse) -> None:
-        """Remember under which ids the vendor keeps the answer, where the caller has seen others."""
+    async def _store_ids(self, response: ModelResponse) -> None:
+        """Store the vendor's ids of the answer where the caller saw other ids in the stream."""
         reader = self._opened.reader
         id_markers = self._call.id_markers
         turns = self._call.turns
@@ -460,7 +460,7 @@ class _Stream:
     def _pieces(
         self, request: ModelRequest, route: ModelRoute, model: AsyncModel, options: Options, sink: ChunkSink
     ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
-        """What has to be waited for; the writer is given the rest as it arrives."""
+        """Yield the chunks and the outcome that are not pushed to the sink directly."""
         call = self._call
         source = model.stream or route.batches_async
         if not call.record.enforced:
@@ -473,7 +473,7 @@ class _Stream:
 
 
 def _needs_whole(call: Inbound) -> bool:
-    """Whether a stream can begin only when its answer is there: only a whole JSON string says what its text is."""
+    """Return whether a stream can begin only when the answer is complete, because a JSON string becomes text."""
     return call.record.enforced and call.served.options.get("bare_text") is True
 
 
@@ -488,7 +488,7 @@ def _with_adopted_strategy(request: ModelRequest, route: ModelRoute) -> ModelReq
 
 
 def _answer_of(call: Inbound, outcome: Outcome) -> ModelResponse:
-    """Return the answer of a call; one of words that the caller listed is those words, not a JSON string."""
+    """Return the answer of a call; for a list of allowed texts, the plain text and not a JSON string."""
     answer = outcome.answer
     if call.served.options.get("bare_text") and isinstance(outcome.value, str):
         return answer.replace(text=outcome.value, parts=())

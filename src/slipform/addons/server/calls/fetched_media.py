@@ -27,9 +27,9 @@ _BYTES_ONLY: Final = {
     "openai-chat": frozenset({"file"}),
     "cohere": frozenset({"file"}),
 }
-"""The kinds of media of which the vendors of a codec take the bytes alone."""
+"""The kinds of media that the vendors of a codec accept only as bytes."""
 _VENDORS_OWN: Final = ("generativelanguage.googleapis.com", "youtube.com", "youtu.be")
-"""Hosts whose addresses Gemini reads itself."""
+"""Hosts whose URLs Gemini reads itself."""
 _TYPES: Final = {
     "image": ("image/png", "image/jpeg", "image/gif", "image/webp"),
     "file": ("application/pdf", "application/json", "text/"),
@@ -46,7 +46,7 @@ class UnfetchableError(RequestError):
 
 
 class MediaFetcher:
-    """Fetches what requests name, within the limits of its settings."""
+    """Downloads the media of requests, within the limits of its settings."""
 
     def __init__(self, settings: FetchSettings, transport: HttpTransport | None = None) -> None:
         self._settings = settings
@@ -55,7 +55,7 @@ class MediaFetcher:
         )
 
     async def inlined(self, request: ModelRequest, codecs: Collection[str]) -> ModelRequest:
-        """Return the request with the bytes of what the vendors of these codecs take no addresses of.
+        """Return the request with the bytes of media whose URLs the vendors of these codecs do not accept.
 
         Raises `UnfetchableError` for what cannot be fetched, and `TooLargeError` for more than is allowed.
         """
@@ -118,7 +118,7 @@ _SEND: Final = "Send the bytes themselves."
 def _not_fetched(url: str, fault: TransportFault) -> RequestError:
     if fault.reason == "too_large":
         return TooLargeError(f"{_shown(url)} is larger than may be fetched", where="messages", hint=_SEND)
-    # Whether a port is open, or which certificate is there, is nothing that a caller should learn.
+    # A caller must not learn whether a port is open, or which certificate is used there.
     return UnfetchableError(f"{_shown(url)} cannot be fetched", where="messages", hint=_SEND)
 
 
@@ -140,7 +140,7 @@ def _check_address(url: str) -> None:
 
 
 async def _read(answer: AsyncByteStream, media: Media, url: str, most: int) -> Media:
-    """The answer's bytes and type; raises for another type than the part should have, or more bytes than are left."""
+    """Return the bytes and type of a response; raises for a type other than the part's, or too many bytes."""
     if answer.status != 200:
         raise UnfetchableError(
             f"{_shown(url)} cannot be fetched: it answers with {answer.status}", where="messages", hint=_SEND
@@ -171,7 +171,7 @@ def _media_in(request: ModelRequest) -> Iterator[Media]:
 
 
 def _needs_bytes(media: Media, kinds: Collection[str]) -> bool:
-    """Whether a medium has to be fetched: a web address, unless it is on the vendor's own servers."""
+    """Return whether a medium has to be downloaded: it has a web URL that is not on the vendor's own servers."""
     url = media.url
     if url is None or media.data is not None or media.kind not in kinds or media.kind not in _TYPES:
         return False

@@ -1,4 +1,4 @@
-"""Forward calls as bytes."""
+"""Forward calls and answers as bytes, without decoding them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from slipform.providers.network.transport import Upload
 from slipform.providers.retry import requested_wait
 from slipform.providers.router import Router
 
-_MOST_KEPT = 64 * 1024
+_MAX_RETAINED = 64 * 1024
 
 
 def find_usage(look: Callable[[], Usage | None], size: int) -> Usage | Callable[[], Usage | None] | None:
-    """What looks for tokens, or what it finds where too much would have to be kept until then."""
-    return look if size <= _MOST_KEPT else look()
+    """Return `look` itself, or its result where it would retain too many bytes until it is called."""
+    return look if size <= _MAX_RETAINED else look()
 
 
 def _with_cost(api: str, cost: Callable[[Usage], float | None], piece: bytes, tail: UsageTail) -> bytes:
-    """A piece of a stream, with what the tokens cost that it tells of; one whose usage is split stays unchanged."""
+    """Return a piece of a stream with the cost beside its final usage; unchanged if that is split or missing."""
     at = usage_offset(api, piece)
     if at < 0 or _LAST_USAGE.get(api, b"") not in piece:
         return piece
@@ -50,7 +50,7 @@ def _with_cost(api: str, cost: Callable[[Usage], float | None], piece: bytes, ta
 
 
 _LAST_USAGE = {"anthropic": b'"message_delta"'}
-"""What an event has whose usage is the last, where others come before it."""
+"""Text of the event with the final usage, for APIs where earlier events have usage too."""
 
 
 Annotate: TypeAlias = Callable[[bytes, UsageTail], bytes]
@@ -58,12 +58,20 @@ Annotate: TypeAlias = Callable[[bytes, UsageTail], bytes]
 
 
 class ByteRelay:
-    """Takes pieces where they arrive and writes them at once; the task is woken only for what has to be waited for."""
+    """Writes pieces at once as they arrive; wakes its task only where writing has to be awaited."""
 
     __slots__ = (
-        "_annotate", "_between_events", "_is_finished", "_length", "_push", "_rewrite", "_send", "_sent", "_waiting",
+        "_annotate",
+        "_between_events",
+        "_is_finished",
+        "_length",
+        "_push",
+        "_rewrite",
+        "_send",
+        "_sent",
+        "_waiting",
         "tail",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,
@@ -76,7 +84,7 @@ class ByteRelay:
         self._annotate = annotate if length is None else None
         self._push = send.push if isinstance(send, RecordingSend) else None
         self._length = length
-        """How long the answer is, where that was said."""
+        """The length of the answer, where it is known."""
         self._rewrite = rewrite
         self._sent = 0
         self._between_events = True
@@ -87,7 +95,7 @@ class ByteRelay:
         """The last pieces."""
 
     def __call__(self, data: bytes) -> bool:
-        """The next piece, none at the end; whether more can be taken now."""
+        """Take the next piece, empty at the end; return whether more can be taken now."""
         if not data:
             self._is_finished = True
             if self._rewrite is not None:
@@ -106,7 +114,7 @@ class ByteRelay:
         return False
 
     async def run(self, answer: Forwarded, first: bytes, fail: Callable[[SlipformError], bytes] | None) -> str:
-        """Hand on all that comes after `first`; "ok", or an error's code. `fail` is for answers that are events."""
+        """Forward `first` and all later pieces; return "ok" or an error's code. `fail` encodes an error as an event."""
         self(first)
         try:
             while True:
@@ -121,7 +129,7 @@ class ByteRelay:
         except UpstreamError as error:
             if fail is not None and self._between_events:
                 await self._body(fail(error), more=False)
-            # Elsewhere what broke off stays unfinished for the caller too: the server closes the connection.
+            # Otherwise the answer stays incomplete for the caller too: the server closes the connection.
             return error.code
         if self._sent != self._length:
             await self._body(b"", more=False)
@@ -133,10 +141,10 @@ class ByteRelay:
 
 _NAME = b'"model"'
 _MODEL = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
-_ASKED_HEADERS = frozenset({b"anthropic-beta", b"anthropic-version", b"openai-beta"})
-"""What a caller may say to the vendor besides the body. Their credentials are for slipform, not for the vendor."""
-_NOTHING_SAID: Mapping[str, str] = MappingProxyType({})
-_KEPT_HEADERS = frozenset(
+_REQUEST_HEADERS = frozenset({b"anthropic-beta", b"anthropic-version", b"openai-beta"})
+"""Headers that are forwarded to the vendor. The caller's credentials are for slipform, not for the vendor."""
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_RESPONSE_HEADERS = frozenset(
     {
         "retry-after",
         "retry-after-ms",
@@ -147,7 +155,7 @@ _KEPT_HEADERS = frozenset(
         "content-disposition",
     }
 )
-_KEPT_BEGINNINGS = ("x-ratelimit-", "anthropic-ratelimit-")
+_RESPONSE_PREFIXES = ("x-ratelimit-", "anthropic-ratelimit-")
 _NO_BUFFERING = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 """Headers of streams: no proxy between may buffer them."""
 _ERROR_BODY = 1 << 20
@@ -155,24 +163,24 @@ _MAX_ROUTES = 256
 
 
 _PATHS = {"openai-completions": "/completions", "ollama-generate": "/api/generate"}
-"""Where the vendors of `SPOKEN_BY` have these APIs."""
+"""The paths of these APIs at the vendors of `SPOKEN_BY`."""
 
 
 class ForwardedCall(msgspec.Struct, frozen=True):
-    """A call that goes through: in which API, to whom, what is sent, and which of the caller's headers go along."""
+    """A forwarded call: its provider, route, body and headers."""
 
     api: str
-    """The one in whose form the answer tells of tokens; empty where it tells of none."""
+    """The API whose format the answer's usage has; empty where it has none."""
     provider: HttpProvider
     route: Route
     body: bytes | Upload
     headers: Mapping[str, str]
     price: AnyPrice | None = None
-    """What its tokens cost, where that is known."""
+    """The price of its tokens, where it is known."""
 
 
 class ForwardTarget(NamedTuple):
-    """Where the calls for one model go that go through, and what their tokens cost."""
+    """The provider, route and price of one model's forwarded calls."""
 
     provider: HttpProvider
     route: Route
@@ -180,9 +188,9 @@ class ForwardTarget(NamedTuple):
 
 
 class ForwardResult(msgspec.Struct, frozen=True):
-    """How it went: the status, "ok" or the code of the error, and the tokens that the answer tells of.
+    """The result of a forwarded call: the status, "ok" or the code of an error, and the usage.
 
-    They are looked for on demand: in batches that is faster, and no caller waits for it.
+    The usage is searched on demand: that is faster in batches, and no caller waits for it.
     """
 
     status: int
@@ -191,7 +199,7 @@ class ForwardResult(msgspec.Struct, frozen=True):
 
 
 class ForwardRoutes:
-    """Which calls go through, and where to; for each model it is computed once.
+    """Decides which calls are forwarded, and where to; computed once per model.
 
     >>> ForwardRoutes(Router({}), {}).find("openai-chat", {"model": 1}, b"", path="", headers={}) is None
     True
@@ -212,7 +220,7 @@ class ForwardRoutes:
         headers: Mapping[bytes, bytes],
         is_named_plainly: bool = False,
     ) -> tuple[ServedRequest, ForwardedCall] | None:
-        """A call without a shape as one that goes through; None where several models or another API's provider answer.
+        """Return a call without a shape as a forwarded call; None for several models, or a provider of another API.
 
         `body` is what `data` was read from; where they differ `data` counts. `is_named_plainly`: see inbound.py.
         """
@@ -233,7 +241,7 @@ class ForwardRoutes:
         return _model_and_stream(model, streamed), forwarded
 
     def resolve(self, api: str, model: str, *, streamed: bool) -> ForwardTarget | None:
-        """Who answers, and where their bodies go, when that is one provider that speaks this API."""
+        """Return the target of a model's calls; None unless one provider that speaks this API answers."""
         key = (api, model, streamed)
         if key in self._targets:
             return self._targets[key]
@@ -255,23 +263,23 @@ class ForwardRoutes:
 
 @lru_cache(maxsize=256)
 def _model_and_stream(model: str, streamed: bool) -> ServedRequest:
-    """All that is said of such a request: who is asked, and how."""
+    """Return a request that has only the model and whether it is streamed."""
     return ServedRequest(ModelRequest(model, ()), stream=streamed)
 
 
 def vendor_headers(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
-    """Return what a caller says to the vendor besides the body."""
-    if _ASKED_HEADERS.isdisjoint(headers):
-        return _NOTHING_SAID
-    names = sorted(_ASKED_HEADERS.intersection(headers))
+    """Return the caller's headers that are forwarded to the vendor."""
+    if _REQUEST_HEADERS.isdisjoint(headers):
+        return _NO_HEADERS
+    names = sorted(_REQUEST_HEADERS.intersection(headers))
     return {name.decode(): headers[name].decode("latin-1") for name in names}
 
 
 def renamed(body: bytes, data: Mapping[str, Any], upstream: str, *, plainly: bool) -> bytes:
-    """Return the body with the upstream's name for the model; for a `data` without a model it is added.
+    """Return the body with the vendor's name of the model, which is added where `data` has none.
 
-    Byte for byte the same otherwise where that can be had. `body` is what `data` was read from, and names the model
-    at most once; `plainly`: in plain letters, see `is_named_plainly`.
+    The other bytes stay unchanged where possible. `data` was parsed from `body`, which names the model at most once;
+    `plainly`: without escapes, see `is_named_plainly`.
 
     >>> renamed(b'{"model": "fast"}', {"model": "fast"}, "m", plainly=True), renamed(b"{}", {}, "m", plainly=False)
     (b'{"model": "m"}', b'{"model":"m"}')
@@ -290,9 +298,10 @@ def renamed(body: bytes, data: Mapping[str, Any], upstream: str, *, plainly: boo
 
 @lru_cache(maxsize=512)
 def _spellings(model: str, upstream: str) -> tuple[tuple[bytes, bytes], ...]:
-    """How most clients write the model, and the same with the upstream's name for it."""
-    names = _quoted(model), _quoted(upstream)
-    return tuple([(_NAME + between + names[0], _NAME + between + names[1]) for between in (b":", b": ")])
+    """Return the field `model` as most clients write it, and the same with the vendor's name."""
+    current = _quoted(model)
+    renamed_to = _quoted(upstream)
+    return tuple([(_NAME + colon + current, _NAME + colon + renamed_to) for colon in (b":", b": ")])
 
 
 @lru_cache(maxsize=512)
@@ -301,18 +310,18 @@ def _quoted(name: str) -> bytes:
 
 
 Change: TypeAlias = Callable[[int, bytes], Awaitable[bytes]]
-"""What is done to the body of a whole answer, given its status."""
+"""Changes the body of a whole answer, given its status."""
 
 
 class AnswerChanges(msgspec.Struct, frozen=True):
-    """What is changed in an answer that is passed on."""
+    """The changes to a forwarded answer."""
 
     fail: Callable[[SlipformError], bytes] | None = None
-    """Encodes an error in the middle of a stream."""
+    """Encodes an error in the middle of a stream; None where the answer is not a stream of events."""
     change: Change | None = None
-    """For whole answers."""
+    """Changes a whole answer."""
     rewrite: Callable[[bytes], bytes] | None = None
-    """For the pieces of a stream, with nothing at its end."""
+    """Changes the pieces of a stream; called with an empty piece at the end."""
 
 
 UNCHANGED = AnswerChanges()
@@ -321,7 +330,7 @@ UNCHANGED = AnswerChanges()
 async def pass_through(
     call: ForwardedCall, calls: CallCount, send: Send, record: CallRecord, changes: AnswerChanges = UNCHANGED
 ) -> ForwardResult:
-    """Send the call on and its answer back; what that takes is counted in `calls`.
+    """Forward the call and its answer, counting calls in `calls`.
 
     An error before the answer's first byte is raised.
     """
@@ -364,7 +373,7 @@ async def pass_through(
 async def _pass_whole(
     call: ForwardedCall, answer: Forwarded, send: Send, record: CallRecord, changes: AnswerChanges
 ) -> ForwardResult:
-    """Send a whole answer on; it is read to its end before its status, so that none is sent that breaks on the way."""
+    """Forward a whole answer; it is read completely before its status is sent, so that no incomplete one is sent."""
     status = answer.status
     data = answer.take_whole() or await answer.read_whole()
     if changes.change is not None:
@@ -406,7 +415,7 @@ def _forwarded_headers(response_headers: Mapping[str, str]) -> list[Header]:
 @lru_cache(maxsize=64)
 def _forwarded_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return which of a vendor's headers the caller gets to see, beside the type."""
-    return tuple([name for name in names if name in _KEPT_HEADERS or name.startswith(_KEPT_BEGINNINGS)])
+    return tuple([name for name in names if name in _RESPONSE_HEADERS or name.startswith(_RESPONSE_PREFIXES)])
 
 
 async def _send_error_response(answer: Forwarded, status: int, send: Send, head: list[Header]) -> None:

@@ -1,4 +1,4 @@
-"""Keep what was read of all fields of a call but its conversation, for the next call that has the same fields."""
+"""Cache the decoded fields of a call without its conversation, for later calls with the same fields."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _RAW_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _MESSAGES: Final = b'"messages"'
 _ZERO: Final = msgspec.Raw(b"0")
 _TAIL: Final = 64
-_ALIKE: Final = 8
-"""Bodies that begin and end alike; with more of them, the next are parsed."""
+_MAX_ALIKE: Final = 8
+"""The most frames of bodies that begin and end alike; further bodies are parsed."""
 _FRAME_BYTES: Final = 2_000
 _TIMES_TEXT: Final = 20
-"""Bytes that a frame keeps alive, at least, and for each byte of its fields: with it stay the validators of its tools
-and their schemas as vendors take them. Measured: ten for each byte."""
+"""The bytes that a frame retains per byte of its fields, with the validators and lowered schemas of its tools.
+Measured: ten."""
 
 
 class ForwardTemplate(NamedTuple):
-    """Where calls that go through unchanged are sent, and their body around its conversation."""
+    """The route of forwarded calls, and the bytes of their body around the conversation."""
 
     provider: HttpProvider
     route: Route
@@ -45,27 +45,27 @@ class ForwardTemplate(NamedTuple):
     after: bytes
 
     def call(self, api: str, split: SplitBody, headers: Mapping[bytes, bytes]) -> ForwardedCall:
-        """Return such a call, in its caller's bytes but for the model."""
+        """Return the forwarded call: the caller's bytes, with the model replaced."""
         body = b"%b%b%b" % (self.before, split.text, self.after)
         return ForwardedCall(api, self.provider, self.route, body, vendor_headers(headers), self.price)
 
 
 class BoundCall(NamedTuple):
-    """Who answers the calls of a frame, where that is one model and nothing else is to be decided for each of them."""
+    """The model that answers the calls of a frame, where nothing else has to be decided for each call."""
 
     route: ModelRoute
     model: AsyncModel
     request: ModelRequest
-    """To that model, without a conversation."""
+    """The request to that model, without a conversation."""
     most_calls: int
 
     def with_turns(self, messages: PlainTurns) -> ModelRequest:
-        """The request with this conversation, and with the count of its calls."""
+        """Return the request with this conversation, and with a new count of calls."""
         return msgspec.structs.replace(self.request, messages=messages, calls=CallCount(self.most_calls))
 
 
 class CallFrame(msgspec.Struct, frozen=True):
-    """What was read of all fields of a call but its conversation."""
+    """The decoded fields of a call without its conversation."""
 
     served: ServedRequest
     stream_mode: StreamMode
@@ -73,12 +73,12 @@ class CallFrame(msgspec.Struct, frozen=True):
     schema: str
     models: tuple[str, ...]
     forward: ForwardTemplate | None = None
-    """Set where such calls go through unchanged."""
+    """Set where such calls are forwarded unchanged."""
     bound: BoundCall | None = None
-    """Set where such calls, with a conversation of nothing but words, need no more decisions."""
+    """Set where such calls, if their conversation is plain text, need no further decisions."""
 
     def with_turns(self, messages: PlainTurns) -> ServedRequest:
-        """Return the request with this conversation: the one to send, where that is decided."""
+        """Return the request with this conversation: to the bound model, where there is one."""
         served = self.served
         bound = self.bound
         request = served.request.replace(messages=messages) if bound is None else bound.with_turns(messages)
@@ -86,22 +86,22 @@ class CallFrame(msgspec.Struct, frozen=True):
 
 
 FrameKey: TypeAlias = Hashable
-"""The API, the path where it names the model, and the fields as JSON: rewritten, or in their caller's bytes."""
+"""The API, the path where it names the model, and the fields as JSON."""
 Frames: TypeAlias = BoundedCache[FrameKey, CallFrame]
 
 
 def new_frames() -> Frames:
-    """The frames of calls under one configuration, on which they depend."""
+    """Return an empty cache of frames, for one configuration."""
     return Frames("frames", entries=256, max_bytes=16_000_000)
 
 
 def keep_frame(frames: Frames, key: FrameKey, text_bytes: int, frame: CallFrame) -> None:
-    """Keep a frame whose fields take so many bytes as JSON."""
+    """Store a frame whose fields take `text_bytes` bytes as JSON."""
     frames.put(key, frame, _FRAME_BYTES + _TIMES_TEXT * text_bytes)
 
 
 class SplitFields(NamedTuple):
-    """The fields of a call, apart: the key of its frame, its size as JSON, and the fields of the conversation."""
+    """The key of a call's frame, the size of its fields as JSON, and the fields of the conversation."""
 
     key: FrameKey
     text_bytes: int
@@ -122,7 +122,7 @@ def split_fields(api: ServedApi, data: Mapping[str, Any], path: str) -> SplitFie
 
 
 class SplitBody(msgspec.Struct, frozen=True):
-    """A body that is not parsed: its conversation of nothing but words, as it is written, and what surrounds that."""
+    """An unparsed body: its conversation of plain text, decoded and as bytes, and the bytes around it."""
 
     before: bytes
     after: bytes
@@ -131,14 +131,14 @@ class SplitBody(msgspec.Struct, frozen=True):
 
     @property
     def has_unique_keys(self) -> bool:
-        """Whether no turn has a key twice, or one that is spelled with escapes."""
+        """Whether no turn has a duplicate key, or a key with escapes."""
         turns = len(self.messages.turns)
         text = self.text
         return text.count(b'"role"') == turns and text.count(b'"content"') == turns and is_unescaped(text)
 
 
 def split_body(api: ServedApi, body: bytes) -> SplitBody | None:
-    """Split a body by parsing its conversation alone; None where that is more than words, or is not found at once."""
+    """Split a body by decoding only its conversation; None where that is not plain text, or not found at once."""
     if api.plain_turns is None or len(body) >= LARGE_BYTES or not is_named_plainly(body):
         return None
     try:
@@ -147,10 +147,10 @@ def split_body(api: ServedApi, body: bytes) -> SplitBody | None:
         start = _conversation_start(body)
         before = body[:start]
         after = body[start + len(text) :]
-        # What is found may be the same text in another field.
+        # The first match may be the same text in another field.
         is_conversation = _RAW_FIELDS.decode(b"%b0%b" % (before, after))["messages"] == _ZERO
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, RecursionError):
-        return None  # the parser says what is wrong
+        return None  # the full parser reports the error
     return SplitBody(before, after, messages, text) if messages.turns and is_conversation else None
 
 
@@ -159,7 +159,7 @@ def _conversation_start(body: bytes) -> int:
 
 
 def around_conversation(body: bytes, text: bytes) -> tuple[bytes, bytes] | None:
-    """Return what is before and after a conversation in its body; None where it is not found at once.
+    """Return the bytes before and after a conversation in its body; None where it is not found at once.
 
     >>> around_conversation(b'{"messages":[1],"b":2}', b"[1]")
     (b'{"messages":', b',"b":2}')
@@ -171,11 +171,11 @@ def around_conversation(body: bytes, text: bytes) -> tuple[bytes, bytes] | None:
 
 
 class KnownBodies:
-    """Finds the frame of a body that is not parsed, by the bytes around its conversation.
+    """Finds the frame of an unparsed body by the bytes around its conversation.
 
-    They are those of an earlier body, which was parsed and checked: what is between them is the value of the same
-    field, and nothing else, if it is one JSON value. Callers whose keys are limited to certain models have entries of
-    their own, whose fields were checked for that.
+    The bytes are those of an earlier body, which was parsed and checked: if the text between them is one JSON value, it
+    is the value of the same field. Callers whose keys are limited to certain models have separate entries, whose fields
+    were checked for that.
     """
 
     __slots__ = ("entries",)
@@ -184,10 +184,10 @@ class KnownBodies:
         self.entries = BoundedCache[Hashable, tuple[tuple[bytes, CallFrame], ...]](
             "bodies", entries=256, max_bytes=16_000_000
         )
-        """By what is before the conversation and by the last bytes of what is after it, if that is long enough."""
+        """By the bytes before the conversation, and the last bytes after it if there are enough."""
 
     def find(self, api: ServedApi, body: bytes, *, limits_models: bool) -> tuple[CallFrame, SplitBody] | None:
-        """Return the frame of a body, and its conversation; None where it is not known."""
+        """Return the frame of a body, and its conversation; None where there is none."""
         start = _conversation_start(body)
         if start < 0 or api.plain_turns is None or len(body) >= LARGE_BYTES:
             return None
@@ -201,15 +201,15 @@ class KnownBodies:
             try:
                 messages = api.plain_turns(text)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                continue  # its own end begins earlier, or the parser says what is wrong
+                continue  # the conversation ends earlier, or the full parser reports the error
             return (frame, SplitBody(before, after, messages, text)) if messages.turns else None
         return None
 
     def keep(self, api: ServedApi, split: SplitBody, frame: CallFrame, *, limits_models: bool) -> None:
-        """Keep the frame of a body for the next one with the same bytes around its conversation."""
+        """Store the frame of a body for later bodies with the same bytes around the conversation."""
         after = split.after
         key = (api.name, limits_models, split.before, after[-_TAIL:] if len(after) >= _TAIL else b"")
         others = [each for each in self.entries.get(key) or () if each[0] != after]
-        entry = ((after, frame), *others[: _ALIKE - 1])
+        entry = ((after, frame), *others[: _MAX_ALIKE - 1])
         size = sum([_FRAME_BYTES + _TIMES_TEXT * (len(split.before) + len(each)) for each, _ in entry])
         self.entries.put(key, entry, size)

@@ -64,7 +64,7 @@ def refuse_unsupported(api: str, data: Mapping[str, Any], models: Sequence[str],
 
 
 def state_fields(data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the places in a Responses request that need a vendor that stores responses."""
+    """Yield the fields of a Responses request that need a vendor that stores responses."""
     for name in STATE:
         if data.get(name) is not None:
             yield name
@@ -78,7 +78,7 @@ def state_fields(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _client_search(data: Mapping[str, Any]) -> str | None:
-    """The place of a search of tools that the client runs: a vendor without it could not ask for one."""
+    """Return the field of a tool search that the client runs: a vendor without it could not request one."""
     tools = data.get("tools")
     for at, tool in enumerate(tools if isinstance(tools, list) else ()):
         if isinstance(tool, Mapping) and tool.get("type") == "tool_search" and tool.get("execution") == "client":
@@ -100,7 +100,7 @@ def provider_names(models: Sequence[str], router: Router) -> set[str]:
 
 
 def response_stores_of(providers: Collection[str], router: Router) -> list[str]:
-    """Return those of the providers that speak the Responses API, and so keep responses and items."""
+    """Return the providers that speak the Responses API, which stores responses and items."""
     named_providers = ((name, router.providers.get(name)) for name in providers)
     return [name for name, each in named_providers if isinstance(each, HttpProvider) and each.api == RESPONSES]
 

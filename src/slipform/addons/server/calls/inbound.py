@@ -1,6 +1,6 @@
-"""Parse the bytes of a call: the models it names, its switches, its request, or that it is forwarded unchanged.
+"""Parse the bytes of a call: its models, its switches, and its request or the decision to forward it unchanged.
 
-The names of models come first (`model_names`): they are checked before one is looked up, cached, counted or logged.
+The names of models come first (`model_names`): they are checked before any is looked up, cached, counted or logged.
 """
 
 from __future__ import annotations
@@ -75,37 +75,37 @@ _OPENAI = frozenset({"openai-chat", "openai-responses", "openai-completions"})
 
 
 class Inbound(msgspec.Struct, frozen=True):
-    """A call on its way: in which API it came, what was decoded, and what is known of it."""
+    """A decoded call: its API, its request, its record, and how it is answered."""
 
     api: ServedApi
     served: ServedRequest
     record: CallRecord
     models: tuple[str, ...]
-    """Those it names, as its caller wrote them: one, or several to be asked one after the other."""
+    """The models that the request names, in the caller's spelling: one, or several to try in turn."""
     switches: RequestSwitches = NOTHING
     stream_mode: StreamMode = "auto"
-    """As it was asked for, else as the configuration says."""
+    """The mode that the request names, else the configured one."""
     warnings: tuple[ModelWarning, ...] = ()
-    """What was lost or understood otherwise while it was read."""
+    """Fields that were dropped or reinterpreted when the request was decoded."""
     forwarded: ForwardedCall | None = None
-    """Set when the call goes through untouched; `served` then holds no more than the model's name."""
+    """Set when the call is forwarded unchanged; `served` then has only the name of the model."""
     id_markers: AnswerMarks | None = None
-    """Set when a provider that keeps something answers: what marks its ids, and remembers whose they are."""
+    """Set when the provider stores part of the answer: marks the ids, and records their owner."""
     adopted: Adopted | None = None
-    """Set when the schema was found in the prompt; its caller did not ask for more than the text."""
+    """Set when the schema was found in the prompt, so that the caller expects plain text."""
     turns: CallerTurns | None = None
-    """Where what vendors signed in the caller's turns is kept."""
+    """The store of the parts that vendors signed in the caller's turns."""
     stored: StoredCall | None = None
-    """Set when slipform stores the answer for later requests, as its vendor does not."""
+    """Set when slipform stores the answer for later requests, because the vendor does not."""
     bound: BoundCall | None = None
-    """Set when one model answers, and nothing else is to be decided; `served` then has the request to send to it."""
+    """Set when one model answers and nothing else is undecided; `served` then has the request to send to it."""
 
 
 class CallContext(msgspec.Struct, frozen=True):
-    """What a call is read against: who calls, by which path and headers, and the configuration that answers."""
+    """The context of a call: the caller, the path and headers, and the configuration in use."""
 
     path: str
-    """As the API's own clients write it."""
+    """The path as the API's own clients write it."""
     headers: Mapping[bytes, bytes]
     caller: Caller
     gate: CallRouter
@@ -113,13 +113,13 @@ class CallContext(msgspec.Struct, frozen=True):
     responses: ResponseStore | None = None
     """The caller's stored responses; None where slipform stores none."""
     model: str | None = None
-    """The model that the path names in an API whose body does (Azure's deployments); it counts."""
+    """The model in the path of an API that names it in the body (Azure's deployments); the path takes precedence."""
     provider: str | None = None
-    """The provider that the path or a header names; the model is one of its own."""
+    """The provider that the path or a header names; the model belongs to it."""
 
 
 class NamedSchemas:
-    """The schemas that a request may name, and those that belong to an alias."""
+    """The schemas that a request may name, and the schemas of aliases."""
 
     def __init__(self, settings: Settings) -> None:
         self._registry = Registry.load(settings.schemas)
@@ -140,7 +140,7 @@ class NamedSchemas:
         return {name: schema.document for name, schema in self._registry.schemas.items()}
 
     def find(self, switches: RequestSwitches, models: tuple[str, ...]) -> ResponseFormat | None:
-        """The schema that the request names, else that of the alias it asks; raises `RequestError` for a wrong name."""
+        """Return the schema that the request names, else that of its alias; raises `RequestError` for unknown names."""
         name = switches.schema
         if name is None and self._by_alias and models:
             name = self._by_alias.get(models[0])
@@ -158,7 +158,7 @@ def read_known(
     caller: Caller,
     gate: CallRouter,
 ) -> Inbound | None:
-    """Read a call whose fields, but for its conversation, are those of an earlier one that its caller may make."""
+    """Read a call that differs from an earlier one only in its conversation; None for any other call."""
     if caller.budget is not None and caller.is_limited:
         return None
     match = gate.known_bodies.find(api, body, limits_models=caller.models is not None)
@@ -190,9 +190,9 @@ def read_known(
 
 
 async def read_call(api: ServedApi, body: bytes, record: CallRecord, context: CallContext) -> Inbound:
-    """The call, checked; a large one is read, and large schemas are looked at, off the event loop.
+    """Decode and check a call; large bodies and schemas are read off the event loop.
 
-    Nothing is looked up or kept for a name before it is known that the caller may use it.
+    1
     """
     is_plain = not (context.model or context.provider or has_switches(context.headers))
     if is_plain:
@@ -207,20 +207,20 @@ async def read_call(api: ServedApi, body: bytes, record: CallRecord, context: Ca
 async def _read_parsed(
     api: ServedApi, body: bytes, record: CallRecord, context: CallContext, split: SplitBody | None
 ) -> Inbound:
-    """The call, parsed; the next one with the same fields begins with its frame, which `split` is kept for too."""
+    """Parse and decode a call; store its frame for later calls that differ only in the conversation (`split`)."""
     caller = context.caller
     router = context.gate.router
-    large = len(body) >= LARGE_BYTES
+    is_large = len(body) >= LARGE_BYTES
     has_keys = context.gate.store is not None or caller.models is not None
     checks = BodyChecks(api.name != "gemini", has_keys, api.name == RESPONSES)  # Gemini names the model in the path
     data, body, references = await parse_body_async(body, checks)
     if context.model is not None or context.provider is not None:
         data, body, path = _with_model(api.name, data, body, context)
         context = msgspec.structs.replace(context, path=path)
-    if caller.is_limited:  # what is sent is rewritten: every reader sees the limit that is reserved
+    if caller.is_limited:  # the body is rewritten, so that every reader sees the limit that is reserved
         check_depth(data, body)
         data = with_one_limit(api.name, data)
-        body = await asyncio.to_thread(dumps, data) if large else dumps(data)
+        body = await asyncio.to_thread(dumps, data) if is_large else dumps(data)
     models = requested_models(api.name, data, context.path)
     if models:
         record.model = models[0]
@@ -249,7 +249,7 @@ async def _read_owned(
     context: CallContext,
     split: SplitBody | None,
 ) -> Inbound:
-    """Read a call once its caller owns what it refers to."""
+    """Check that the caller owns the resources of the request, and decode it."""
     data, body, references = parsed
     if references:
         await _ownership(models, context).check(references)
@@ -260,18 +260,7 @@ async def _read_owned(
         if split is not None and (frame := _forward_frame(call, split, context)) is not None:
             context.gate.known_bodies.keep(api, split, frame, limits_models=context.caller.models is not None)
         return call
-    fields = split_fields(api, data, context.path)
-    frame = context.gate.frames.get(fields.key)
-    if frame is not None:
-        check_depth(data, body)
-        messages = () if api.turns is None else api.turns(fields.turns)
-        call = _with_turns(api, frame, messages, record, context)
-    else:
-        call = await _read_anew(api, parsed, record, models, switches, context)
-        if api.name not in _OPENAI or read_foreign(api.name, data) is None:
-            frame = _reusable_frame(fields.turns, call, context)
-        if frame is not None:
-            keep_frame(context.gate.frames, fields.key, fields.text_bytes, frame)
+    call, frame = await _read_with_frame(api, parsed, record, models, context)
     if frame is not None and split is not None and split.messages == call.served.request.messages:
         context.gate.known_bodies.keep(api, split, frame, limits_models=context.caller.models is not None)
         if frame.bound is not None:
@@ -279,8 +268,27 @@ async def _read_owned(
     return call
 
 
+async def _read_with_frame(
+    api: ServedApi, parsed: ParsedBody, record: CallRecord, models: tuple[str, ...], context: CallContext
+) -> tuple[Inbound, CallFrame | None]:
+    """Decode a call with the stored frame of its fields; decode all of it and store its frame where there is none."""
+    data = parsed.data
+    fields = split_fields(api, data, context.path)
+    frame = context.gate.frames.get(fields.key)
+    if frame is not None:
+        check_depth(data, parsed.body)
+        messages = () if api.turns is None else api.turns(fields.turns)
+        return _with_turns(api, frame, messages, record, context), frame
+    call = await _read_anew(api, parsed, record, models, NOTHING, context)
+    if api.name not in _OPENAI or read_foreign(api.name, data) is None:
+        frame = _reusable_frame(fields.turns, call, context)
+    if frame is not None:
+        keep_frame(context.gate.frames, fields.key, fields.text_bytes, frame)
+    return call, frame
+
+
 async def _with_vendor_ids(parsed: ParsedBody, turns: CallerTurns) -> ParsedBody:
-    """The request with the ids that its vendor keeps, where the caller saw others in a stream."""
+    """Return the request with the vendor's ids in place of those that the caller saw in a stream."""
     data, _, references = parsed
     ids = named_ids(data)
     vendor_ids = await turns.replaced_ids.vendor_ids(ids) if ids else {}
@@ -292,7 +300,7 @@ async def _with_vendor_ids(parsed: ParsedBody, turns: CallerTurns) -> ParsedBody
 
 
 class _ServedState(NamedTuple):
-    """What marks the ids of an answer and remembers whose they are, and what the answer says of the state."""
+    """The marks of the ids in an answer, and the fields of the answer that describe stored state."""
 
     id_markers: AnswerMarks | None = None
     options: Mapping[str, Any] = {}
@@ -302,7 +310,7 @@ _NO_STATE = _ServedState()
 
 
 class _CallFields(NamedTuple):
-    """The fields of a call that is read again, without slipform's own and with those of other servers translated."""
+    """The fields of a call without slipform's own, with those of other servers translated."""
 
     api: ServedApi
     data: Mapping[str, Any]
@@ -354,7 +362,7 @@ async def _read_anew(
 
 
 def _is_shaped(fields: _CallFields, settings: Settings) -> bool:
-    """Whether the answer has a schema, which the fields of the request show."""
+    """Return whether the answer must have a shape, as far as the fields of the request say."""
     data = fields.data
     if fields.schema is not None or settings.output.require_json or asks_for_shape(fields.api.name, data):
         return True
@@ -372,7 +380,7 @@ def _stream_mode(fields: _CallFields, settings: Settings) -> StreamMode:
 
 
 async def _forwarded(fields: _CallFields, record: CallRecord, context: CallContext) -> Inbound | None:
-    """The call, where it goes to its vendor as it is; None where its answer is to be read."""
+    """Return the call if it can be forwarded unchanged; None if its answer must be decoded."""
     api, data, body, models, switches, _, state, _ = fields
     settings = context.gate.settings
     is_shaped = _is_shaped(fields, settings)
@@ -384,13 +392,12 @@ async def _forwarded(fields: _CallFields, record: CallRecord, context: CallConte
         decoded = await _decoded(api, data, body, context.path, models)
         if find_schema(decoded.request, mode) is not None:
             return None
-    plain = is_named_plainly(body)
-    through = context.gate.forward_routes.find(
-        api.name, data, body, path=context.path, headers=context.headers, is_named_plainly=plain
+    match = context.gate.forward_routes.find(
+        api.name, data, body, path=context.path, headers=context.headers, is_named_plainly=is_named_plainly(body)
     )
-    if through is None:
+    if match is None:
         return None
-    served, forwarded = through
+    served, forwarded = match
     record.provider = forwarded.provider.name
     record.upstream_model = forwarded.route.model
     stream_mode = _stream_mode(fields, settings)
@@ -398,7 +405,7 @@ async def _forwarded(fields: _CallFields, record: CallRecord, context: CallConte
 
 
 async def _enforced(fields: _CallFields, record: CallRecord, context: CallContext) -> Inbound:
-    """The call whose answer is read, and mostly validated."""
+    """Return a call whose answer is decoded and, in most cases, validated."""
     api, data, body, models, switches, foreign, state, schema = fields
     settings = context.gate.settings
     served = await _decoded(api, data, body, context.path, models, schema)
@@ -418,13 +425,21 @@ async def _enforced(fields: _CallFields, record: CallRecord, context: CallContex
         record.schema = served.request.response_format.json_schema.name
     stream_mode = _stream_mode(fields, settings)
     return Inbound(
-        api, served, record, models, switches, stream_mode, fields.warnings, adopted=adopted,
-        id_markers=state.id_markers, turns=context.turns,
-    )  # fmt: skip
+        api,
+        served,
+        record,
+        models,
+        switches,
+        stream_mode,
+        fields.warnings,
+        adopted=adopted,
+        id_markers=state.id_markers,
+        turns=context.turns,
+    )
 
 
 def _may_have_frame(api: ServedApi, data: Mapping[str, Any], context: CallContext) -> bool:
-    """Whether a call has a shape, and no state at a vendor."""
+    """Return whether a call has a shape or tools, and refers to nothing that a vendor stores."""
     if api.turns is None or FIELD in data or not (asks_for_shape(api.name, data) or data.get("tools")):
         return False
     if context.gate.store is not None and _creates(api.name, data):
@@ -433,15 +448,15 @@ def _may_have_frame(api: ServedApi, data: Mapping[str, Any], context: CallContex
 
 
 def _loads_tools(data: Mapping[str, Any]) -> bool:
-    """Whether the conversation of a Responses request holds tools, so that its other fields do not say them all."""
+    """Return whether items of a Responses request load tools, so that `tools` does not list all of them."""
     items = data.get("input")
     return isinstance(items, list) and any(type(item) is dict and item.get("type") == LOADING_ITEM for item in items)
 
 
 def _reusable_frame(turns: Mapping[str, Any], call: Inbound, context: CallContext) -> CallFrame | None:
-    """Return what was read of the call's other fields, for later calls with the same fields and another conversation.
+    """Return the decoded fields of a call without its conversation, for later calls that differ only in that.
 
-    None where the conversation and the other fields depend on each other, so that they cannot be read apart.
+    None where the conversation and the other fields depend on each other, so that they cannot be decoded separately.
     """
     read_turns = call.api.turns
     request = call.served.request
@@ -458,7 +473,7 @@ def _reusable_frame(turns: Mapping[str, Any], call: Inbound, context: CallContex
 
 
 def _forward_frame(call: Inbound, split: SplitBody, context: CallContext) -> CallFrame | None:
-    """Return the frame of a call that goes through unchanged; None where not its fields alone decide that."""
+    """Return the frame of a forwarded call; None where more than its fields decides that it is forwarded."""
     forwarded = call.forwarded
     if forwarded is None or not isinstance(forwarded.body, bytes) or call.id_markers is not None:
         return None
@@ -479,7 +494,7 @@ def _with_turns(
     record: CallRecord,
     context: CallContext,
 ) -> Inbound:
-    """A call whose fields are known, with its own conversation."""
+    """Return the call of a frame, with this conversation."""
     if not messages:
         raise _no_messages()
     before = frame.served
@@ -494,19 +509,19 @@ def _with_turns(
 
 
 def _no_messages() -> RequestError:
-    """The error for a call without a conversation."""
+    """Return the error for a call without a conversation."""
     return RequestError("The request has no messages", where="messages", hint="Send at least one.")
 
 
 def _check_evidence(switches: RequestSwitches, *, is_shaped: bool) -> None:
     if switches.evidence is not None and not is_shaped:
         raise RequestError(
-            "There is evidence for the values of JSON only", where=f"{FIELD}.evidence", hint="Send a schema with it."
+            "Evidence exists only for JSON values", where=f"{FIELD}.evidence", hint="Send a schema with it."
         )
 
 
 def _as_json(served: ServedRequest) -> ServedRequest:
-    """Return the request in JSON mode, with that in its prompt, unless it has a response format."""
+    """Return the request in JSON mode, which the prompt states too, unless it has a response format."""
     request = served.request
     if request.response_format is not None or request.json_mode:
         return served
@@ -546,7 +561,7 @@ def _resolve_state(
 
 
 def _creates(api: str, data: Mapping[str, Any]) -> bool:
-    """Whether the answer may name something new that the vendor keeps, and that a later request can name."""
+    """Return whether the vendor may store part of the answer under an id that a later request can name."""
     if api == "openai-chat":
         return data.get("audio") is not None
     if api != "anthropic":
@@ -557,16 +572,14 @@ def _creates(api: str, data: Mapping[str, Any]) -> bool:
 
 
 def _with_model(api: str, data: dict[str, Any], body: bytes, context: CallContext) -> tuple[dict[str, Any], bytes, str]:
-    """The call with the model that its path names, or with its provider's name before the model's."""
+    """Return the data, body and path with the model from the path, or with the provider's name before the model."""
     model = context.model or data.get("model")
     path = context.path
     if api == "gemini":
         head, _, rest = path.partition("/models/")
-        return (
-            data,
-            body,
-            path if rest.startswith(f"{context.provider}/") else f"{head}/models/{context.provider}/{rest}",
-        )
+        if not rest.startswith(f"{context.provider}/"):
+            path = f"{head}/models/{context.provider}/{rest}"
+        return data, body, path
     if not isinstance(model, str):
         return data, body, path
     if context.provider is not None and not model.startswith(f"{context.provider}/"):
@@ -588,7 +601,7 @@ def _switched(served: ServedRequest, switches: RequestSwitches, foreign: Foreign
 
 
 def _hides_usage(api: ServedApi, data: Mapping[str, Any]) -> bool:
-    """Whether a streamed answer would not tell its tokens: OpenAI's chat API does only on demand."""
+    """Return whether a streamed answer would lack its tokens: OpenAI's chat API sends them only on request."""
     if api.name != "openai-chat" or data.get("stream") is not True:
         return False
     options = data.get("stream_options")
@@ -603,7 +616,7 @@ async def _decoded(
     models: tuple[str, ...],
     named: ResponseFormat | None = None,
 ) -> ServedRequest:
-    if models and isinstance(data.get("model"), list):  # no vendor's API has it: its reader gets the first
+    if models and isinstance(data.get("model"), list):  # slipform's own form: decoders expect one name
         data = {**data, "model": models[0]}
     if len(body) >= LARGE_BYTES:
         return await asyncio.to_thread(_decode, api, data, body, path, named)
@@ -632,7 +645,7 @@ def _decode(
 
 
 def _adopt(served: ServedRequest, mode: AdoptionMode, limits: ServerSettings) -> tuple[ServedRequest, Adopted | None]:
-    """The request with the schema that a library wrote into its prompt, if it did and the schema is within limits."""
+    """Return the request with the schema in its prompt as the response format, if there is one within the limits."""
     if mode == "off" or (mode == "json_mode" and not served.request.json_mode):
         return served, None
     adopted = find_schema(served.request, mode)
@@ -647,12 +660,12 @@ def _adopt(served: ServedRequest, mode: AdoptionMode, limits: ServerSettings) ->
 
 
 def _check_schemas(request: ModelRequest, limits: ServerSettings) -> None:
-    """Refuse a request (413) whose schemas together are over the limits; nothing has been made of them yet."""
+    """Raise (413) for a request whose schemas together exceed the limits, before any of them is compiled."""
     response_format = request.response_format
     is_light = not request.tools and (response_format is None or response_format.json_schema.is_light)
     if is_light and min(limits.max_schema_bytes, limits.max_schema_nodes) >= LIGHT_BYTES:
         return
-    schemas = {f"tools[{at}]": tool.parameters for at, tool in enumerate(request.tools)}
+    schemas = {f"tools[{index}]": tool.parameters for index, tool in enumerate(request.tools)}
     if request.response_format is not None:
         schemas["response_format"] = request.response_format.json_schema.schema
     if schemas:

@@ -1,4 +1,4 @@
-"""Turn a refused, filtered or truncated answer into a response in the API's own form, rather than an error."""
+"""Turn a refused, filtered or truncated answer into a response in the API's own form, instead of an error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slipform.ir import CompletionChunk, ModelResponse
 from slipform.ir.parts import with_content
 
 _REFUSES_IN_FIELD = frozenset({"openai-chat", "openai-responses", "gemini"})
-"""APIs in which a refusal has a field of its own, beside the text."""
+"""APIs that have a separate field for a refusal."""
 
 
 def incomplete_answer(error: SlipformError, api: str) -> ModelResponse | None:
@@ -33,7 +33,7 @@ def incomplete_answer(error: SlipformError, api: str) -> ModelResponse | None:
 
 
 def closing_chunk(response: ModelResponse) -> CompletionChunk:
-    """Return the end of such an answer, for a stream that has sent some of it."""
+    """Return the end of such an answer, for a stream that has already sent part of it."""
     return CompletionChunk(
         refusal=response.refusal or "",
         finish=response.finish,
@@ -44,7 +44,7 @@ def closing_chunk(response: ModelResponse) -> CompletionChunk:
 
 
 def _encode_refusal(response: ModelResponse, api: str) -> ModelResponse:
-    """Return a refusal with its words and nothing else: a part of an answer is not one. A filter has no words."""
+    """Return a refusal with its text and nothing else, as part of an answer is not a refusal. Filters have no text."""
     is_prose = response.text.lstrip()[:1] not in ("", "{", "[", "}", "]")
     text = response.text if is_prose and response.refusal is None else ""
     parts = with_content(response.parts, "", ()) if response.parts else ()

@@ -1,6 +1,6 @@
 """Read the models that a request names, and check them against its key before anything stores the names.
 
-This comes first of all that looks at a call: before a name is looked up, cached, counted or logged.
+This precedes everything else: no name is looked up, cached, counted or logged before it is checked.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _CHOOSES_A_MODEL: Final[Mapping[str, str]] = {
 In lower case and without `_` and `-`: servers written in Go read a field in any case.
 """
 _HOLDS_FIELDS = frozenset({"extrabody", "generationconfig"})
-"""Objects whose fields count as if they stood outside: gateways unpack the first, Gemini reads the second."""
+"""Objects whose fields count as fields of the request: gateways unpack the first, Gemini reads the second."""
 
 
 def folded(name: str) -> str:
@@ -78,9 +78,9 @@ def folded(name: str) -> str:
 
 
 def requested_models(api: str, data: Mapping[str, Any], path: str) -> tuple[str, ...]:
-    """The models that a call names, as its caller wrote them, each name checked; several are a list to fall back on.
+    """Return the models that a call names, each name checked; further ones are fallbacks.
 
-    Empty where `model` is none of that, which the API's own reader has the words for.
+    Empty where `model` is neither a text nor a list of texts, which the API's decoder reports.
 
     >>> requested_models("openai-chat", {"model": ["fast", "local"]}, "/v1/chat/completions")
     ('fast', 'local')
@@ -98,7 +98,7 @@ def requested_models(api: str, data: Mapping[str, Any], path: str) -> tuple[str,
 
 
 def is_named_plainly(body: bytes) -> bool:
-    """Whether `"model"`, in these very letters, stands once in a body: if it has that field, this is it.
+    """Return whether `"model"` occurs exactly once in a body, and nothing else can be the field `model`.
 
     >>> is_named_plainly(b'{"model": "a"}'), is_named_plainly(b'{"model": "a", "metadata": {"model": "b"}}')
     (True, False)
@@ -107,16 +107,16 @@ def is_named_plainly(body: bytes) -> bool:
 
 
 def is_unescaped(body: bytes) -> bool:
-    """Whether no name in a body is spelled with escapes for the letters that most names have."""
+    """Return whether a body has no escapes of lower-case letters, which could spell the name of a field."""
     return body.find(_ESCAPED) < 0
 
 
 def check_named_once(body: bytes) -> None:
-    """Raise when a body has the field `model` twice: its readers do not agree on which of them counts."""
+    """Raise when a body has the field `model` twice, because servers disagree on which of them counts."""
     if is_named_plainly(body):
         return
     try:
-        # Numbers stay text: they are not used, and those of many digits take long to read.
+        # Numbers are left as text: they are not used, and numbers of many digits take long to parse.
         fields = json.loads(body, object_pairs_hook=list, parse_int=str, parse_float=str)
     except RecursionError:
         raise RequestError("The request is nested too deeply", hint="Name the model once, in plain letters.") from None
@@ -162,15 +162,15 @@ def _model_choice(plain: str, value: Any) -> str | None:
 
 
 def _check_tools(tools: Sequence[Any], where: str) -> None:
-    """Refuse tools that the vendor runs with a model of their own: Anthropic's advisor, OpenAI's images."""
-    for at, tool in enumerate(tools):
-        for field, chosen in tool.items() if isinstance(tool, Mapping) else ():
-            if chosen is not None and folded(field) == "model":
-                raise _not_allowed(f"{where}[{at}].{field}", "the model of a tool that the vendor runs")
+    """Raise for tools that the vendor runs with another model: Anthropic's advisor, OpenAI's images."""
+    for index, tool in enumerate(tools):
+        for field, value in tool.items() if isinstance(tool, Mapping) else ():
+            if value is not None and folded(field) == "model":
+                raise _not_allowed(f"{where}[{index}].{field}", "the model of a tool that the vendor runs")
 
 
 def check_only(data: Mapping[str, Any], fields: Collection[str]) -> None:
-    """Raise `NotAllowed` for a field beside these, where another server could find further requests in one.
+    """Raise `NotAllowed` for any field other than these, in which another server could find further requests.
 
     >>> check_only({"custom_id": "1", "body": {}}, {"custom_id", "body"})
     """
@@ -179,10 +179,9 @@ def check_only(data: Mapping[str, Any], fields: Collection[str]) -> None:
 
 
 def _is_text(prompt: Any) -> bool:
-    """Whether a prompt is the text, or the texts or tokens, that a model is to continue; a stored one is an object."""
-    return not isinstance(prompt, Mapping) and not (
-        isinstance(prompt, list) and any(isinstance(each, Mapping) for each in prompt)
-    )
+    """Return whether a prompt is text or tokens to continue; OpenAI's stored prompts are objects."""
+    parts = prompt if isinstance(prompt, list) else [prompt]
+    return not any(isinstance(each, Mapping) for each in parts)
 
 
 def _not_allowed(field: str, why: str) -> NotAllowed:

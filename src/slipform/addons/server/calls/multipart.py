@@ -1,9 +1,9 @@
-"""Read forms (`multipart/form-data`) piece by piece, and write them again from what was read.
+"""Parse forms (`multipart/form-data`) piece by piece, and encode them again from the parsed parts.
 
-A vendor must not read a form otherwise than it was checked here. So a form is refused unless every reader finds the
-same parts in it: its boundary stands nowhere but in delimiters, nothing stands before the first or after the last, and
-the headers of a part have one spelling each. Most forms are rewritten from their parts besides; files that are
-passed on while they arrive go as they came. The `content-type` that goes along is always written from the boundary.
+A vendor must not read a form differently from how it was checked here. So a form is refused unless every parser finds
+the same parts in it: its boundary occurs only in delimiters, nothing precedes the first or follows the last, and each
+header of a part has one spelling. Most forms are also rewritten from their parts; only files that are forwarded while
+they arrive are not. The forwarded `content-type` is always written from the boundary.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DESCRIBING_HEADERS: Final = frozenset({b"content-disposition", b"content-type"}
 _PART_HEADERS: Final = _DESCRIBING_HEADERS | {b"content-transfer-encoding", b"content-length"}
 _NAME_STEPS: Final = re.compile(r"[0-9A-Za-z_-]+")
 _PLAIN_TEXTS: Final = frozenset({"prompt"})
-"""Fields whose text is for the model, whatever it looks like."""
+"""Fields whose text is for the model, even if it looks like JSON."""
 
 
 class PartHead(NamedTuple):
@@ -44,7 +44,7 @@ class PartHead(NamedTuple):
     is_file: bool
     lines: bytes
     length: int | None = None
-    """What its `content-length` says."""
+    """The value of its `content-length`."""
 
 
 class PartEnd(NamedTuple):
@@ -60,7 +60,7 @@ class FormError(RequestError):
 def boundary_of(content_type: bytes) -> bytes:
     """Return the boundary that a `content-type` names; raises `FormError` without one, or with anything beside it.
 
-    Spring's client says `charset=UTF-8` there, which is what every text is read as.
+    Spring's client sends `charset=UTF-8` there, the charset in which every text is read.
 
     >>> boundary_of(b'multipart/form-data; boundary="abc"')
     b'abc'
@@ -94,7 +94,7 @@ def form_type(boundary: bytes) -> str:
 
 
 def _parameters(text: bytes) -> dict[bytes, bytes] | None:
-    """The parameters of a header's value; None where they could be read in two ways."""
+    """Return the parameters of a header's value; None where they could be read in two ways."""
     parameters: dict[bytes, bytes] = {}
     at = 0
     while at < len(text):
@@ -141,7 +141,7 @@ class FormReader:
         return events
 
     def _step(self, events: list[PartHead | bytes | PartEnd]) -> bool:
-        """Read up to the next thing that is whole; return False when more bytes are needed."""
+        """Read the next delimiter, head or content; return False when more bytes are needed."""
         if self._state == "headers":
             return self._read_head(events)
         if self._state == "delimiter":
@@ -204,7 +204,7 @@ class FormReader:
         rest = self._buffer[at + 4 :]
         if len(rest) < len(self._boundary):
             return False
-        if rest.startswith(self._boundary):  # readers do not agree on whose line end the one before it is
+        if rest.startswith(self._boundary):  # parsers disagree on which of the two the line end belongs to
             raise FormError("A part of the form has no content, not even an empty one")
         self._parts += 1
         if self._parts > _MAX_PARTS:
@@ -253,7 +253,7 @@ def _head(lines: bytes) -> PartHead:
 
 
 def _check_content(headers: Mapping[bytes, bytes], *, is_file: bool) -> None:
-    """Refuse headers by which a reader would decode a part, or look for parts inside it."""
+    """Raise for headers that make a parser decode a part, or look for parts inside it."""
     kind = headers.get(b"content-type", b"text/plain")
     if kind.lower().startswith(b"multipart/") or (not is_file and _TEXT_TYPE.fullmatch(kind) is None):
         raise FormError("The `content-type` of a part cannot be read", hint="Send text fields as UTF-8.")
@@ -327,9 +327,9 @@ def with_text(parts: Sequence[FormPart], name: str, text: str) -> list[FormPart]
     >>> [part.content for part in with_text([], "model", "m")]
     [b'm']
     """
-    made = FormPart(PartHead(name, False, b'content-disposition: form-data; name="%b"' % name.encode()), text.encode())
-    others = [made if part.head.name == name else part for part in parts]
-    return others if made in others else [made, *others]
+    field = FormPart(PartHead(name, False, b'content-disposition: form-data; name="%b"' % name.encode()), text.encode())
+    replaced = [field if part.head.name == name else part for part in parts]
+    return replaced if field in replaced else [field, *replaced]
 
 
 def name_steps(name: str) -> list[str]:
@@ -342,7 +342,7 @@ def name_steps(name: str) -> list[str]:
 
 
 class TextField:
-    """A text field as the data that a server may read it as.
+    """A text field, and the data that a server may parse it into.
 
     `a[b]` is a field of an object, and a text that is a JSON object or array is that value. Raises `FormError` for a
     field that is not UTF-8, and `RequestError` for one that is nested too deeply.
@@ -353,16 +353,16 @@ class TextField:
 
     def __init__(self, name: str, content: bytes) -> None:
         *outer, self._last = name_steps(name)
-        self._holder = {self._last: _field_value(name, content)}
-        self.data: dict[str, Any] = self._holder
+        self._innermost = {self._last: _field_value(name, content)}
+        self.data: dict[str, Any] = self._innermost
         for step in reversed(outer):
             self.data = {step: self.data}
         self.references = find_references(self.data)
-        self.content = self._written(content)
-        """The field as bytes in which every reader finds what `data` holds."""
+        self.content = self._encoded(content)
+        """The field's bytes, encoded so that every parser reads the same as `data`."""
 
-    def _written(self, content: bytes) -> bytes:
-        value = self._holder[self._last]
+    def _encoded(self, content: bytes) -> bytes:
+        value = self._innermost[self._last]
         if isinstance(value, str):
             return value.encode()
         is_changed = any(each.marked for each in self.references)

@@ -44,7 +44,7 @@ from slipform.errors import RequestError, SlipformError, UnknownModelError
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """One request that reaches no provider."""
+    """One request for a page, which reaches no provider."""
 
     state: WorkerState
     method: str
@@ -57,41 +57,41 @@ class PageRequest:
 
     @property
     def path(self) -> str:
-        """The path as the client wrote it."""
+        """The path in the request."""
         path: str = self.scope["path"]
         return path
 
     @property
     def query(self) -> bytes:
-        """The query as the client wrote it."""
+        """The query string in the request."""
         query: bytes = self.scope.get("query_string", b"")
         return query
 
     @property
     def deployment(self) -> Deployment:
-        """The configuration that serves."""
+        """The configuration in use."""
         return self.state.deployments.current
 
     @property
     def guard(self) -> AdmissionControl:
-        """What says who may see what."""
+        """The admission control of the configuration in use."""
         return self.deployment.gate.guard
 
     async def caller(self) -> Caller:
-        """Return the caller, whose key counts; raises for a host that is not this server's, and for a wrong key."""
+        """Return the caller by its key; raises for a host name of another server, and for a wrong key."""
         self.guard.check_host(self.headers, local_host(self.scope))
         return await self.guard.authenticate(self.headers, self.query, client_address(self.scope))
 
     async def shows(self, page: str) -> bool:
-        """Whether the caller may see all of a page; raises for a wrong key, not for none."""
+        """Return whether the caller may see all of a page; raises for a wrong key, but not for none."""
         if self.state.worker is not None and self.scope.get("server") is None:
-            return True  # another worker asks, on a socket that only they can reach
+            return True  # another worker, on a socket that only workers can reach
         if not self.guard.is_own_host(self.headers, local_host(self.scope)):
             return False
         return await self.guard.operator_sees(page, self.headers, self.query, client_address(self.scope))
 
     async def check_operator(self, page: str) -> None:
-        """Raise unless the caller may see a page that is for operators."""
+        """Raise unless the caller may see this operators' page."""
         if await self.shows(page):
             return
         self.guard.check_host(self.headers, local_host(self.scope))
@@ -104,7 +104,7 @@ class PageRequest:
 
 
 async def serve_page(request: PageRequest) -> None:
-    """Answer a request for a page; errors are written in the shape of the API whose clients ask there."""
+    """Serve a page; errors have the format of the API whose clients use this path."""
     path = request.path
     headers = request.headers
     try:
@@ -123,7 +123,7 @@ async def serve_page(request: PageRequest) -> None:
 
 
 async def _page(request: PageRequest) -> None:
-    """Answer a request that is not a model call."""
+    """Serve a request that is not a model call."""
     path = request.path
     row = None if request.located is None else request.located.row
     if request.headers.get(b"upgrade", b"").lower() == b"websocket":
@@ -190,7 +190,7 @@ async def _docs(request: PageRequest) -> None:
 
 
 async def _root(request: PageRequest) -> None:
-    """Lead a browser to the console, and show all other clients what is here."""
+    """Redirect a browser to the console, and show the server's front page to all other clients."""
     headers = request.headers
     has_console = request.state.console.is_on
     if b"text/html" in headers.get(b"accept", b"") and has_console:
@@ -201,7 +201,7 @@ async def _root(request: PageRequest) -> None:
 
 
 async def _spend(request: PageRequest) -> None:
-    """What the caller's own key has spent."""
+    """Return the spending of the caller's own key."""
     caller = await request.caller()
     spending = request.deployment.gate.spending
     if spending is None:

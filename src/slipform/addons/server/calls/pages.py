@@ -1,4 +1,4 @@
-"""Build the pages beside the calls: health, version, model lists, and the OpenAPI document, also as HTML."""
+"""Build the pages: health, version, model lists, and the OpenAPI document, also as HTML."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PAGES = frozenset({*LIVE, *READY, "/", "/version", "/metrics", "/openapi.json", 
 
 
 class WrongMethodError(RequestError):
-    """There is something at that path, but not for that method."""
+    """The path exists, but does not support the method."""
 
     code = "method_not_allowed"
     http_status = 405
 
 
 def front(user_agent: bytes, *, has_console: bool = False) -> tuple[bytes, bytes]:
-    """What stands at `/`, and its content type: clients check whether the server is up, Ollama's for its own words.
+    """Return the page at `/` and its content type: clients check it for a running server, or for Ollama's text.
 
     >>> front(b"ollama-python/0.6.3")[0]
     b'Ollama is running'
@@ -48,7 +48,7 @@ def front(user_agent: bytes, *, has_console: bool = False) -> tuple[bytes, bytes
 
 
 def health() -> dict[str, Any]:
-    """Whether the process lives.
+    """Return that the process is alive.
 
     >>> health()
     {'status': 'ok'}
@@ -59,7 +59,7 @@ def health() -> dict[str, Any]:
 def readiness(
     waiting_for: str | None, generation: int | None, *, reload_refused: bool = False
 ) -> tuple[int, dict[str, Any]]:
-    """Whether requests should be sent here; for operators, who are given a generation, also why not.
+    """Return whether the server is ready for requests; for operators, who pass a generation, also why not.
 
     They are told that the last reload was refused too. Why it was, which names files and settings, is only in the log.
 
@@ -76,7 +76,7 @@ def readiness(
 
 
 def spend(name: str, budget: KeyBudget, standing: Standing, now: float) -> dict[str, Any]:
-    """What a key has spent in its period, what is held for its calls in progress, and its limits."""
+    """Return the spending of a key in its period, the amounts reserved for calls in progress, and its limits."""
     end = period_end(budget.period, now)
     limits = {
         "cost": budget.max_cost,
@@ -98,7 +98,7 @@ def spend(name: str, budget: KeyBudget, standing: Standing, now: float) -> dict[
 
 
 def version(*, detailed: bool = True) -> dict[str, Any]:
-    """Which slipform this is, and for operators on what it runs and whether it is compiled."""
+    """Return the version of slipform; for operators, also the platform and whether it is compiled."""
     fields = {"name": "slipform", "version": __version__}
     if detailed:
         return {**fields, "python": platform.python_version(), "build": str(build_in_use())}
@@ -106,35 +106,35 @@ def version(*, detailed: bool = True) -> dict[str, Any]:
 
 
 def model_list(names: Sequence[str], created: int) -> dict[str, Any]:
-    """The models by name, as OpenAI's API lists them."""
+    """List the models by name, in the format of OpenAI's API."""
     return {"object": "list", "data": [model_entry(name, created) for name in names]}
 
 
 def model_entry(name: str, created: int) -> dict[str, Any]:
-    """One model, as OpenAI's API shows it."""
+    """Describe one model in the format of OpenAI's API."""
     return {"id": name, "object": "model", "created": created, "owned_by": "slipform"}
 
 
 def anthropic_models(names: Sequence[str], created: int) -> dict[str, Any]:
-    """The models by name, as Anthropic's API lists them: all on one page."""
+    """List the models by name, in the format of Anthropic's API, on one page."""
     entries = [anthropic_model(name, created) for name in names]
     first, last = (entries[0]["id"], entries[-1]["id"]) if entries else (None, None)
     return {"data": entries, "has_more": False, "first_id": first, "last_id": last}
 
 
 def anthropic_model(name: str, created: int) -> dict[str, Any]:
-    """One model, as Anthropic's API shows it."""
+    """Describe one model in the format of Anthropic's API."""
     when = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"type": "model", "id": name, "display_name": name, "created_at": when}
 
 
 def gemini_models(names: Sequence[str], created: int) -> dict[str, Any]:
-    """The models by name, as Gemini's API lists them: all on one page."""
+    """List the models by name, in the format of Gemini's API, on one page."""
     return {"models": [gemini_model(name, created) for name in names]}
 
 
 def gemini_model(name: str, created: int) -> dict[str, Any]:
-    """One model, as Gemini's API shows it."""
+    """Describe one model in the format of Gemini's API."""
     del created
     return {
         "name": f"models/{name}",
@@ -146,11 +146,11 @@ def gemini_model(name: str, created: int) -> dict[str, Any]:
 
 
 OLLAMA_VERSION = "0.12.0"
-"""The version of Ollama whose API is served: its clients ask for one."""
+"""The version of Ollama whose API is served: its clients request one."""
 
 
 def ollama_models(names: Sequence[str], created: int) -> dict[str, Any]:
-    """The models by name, as Ollama's API lists them."""
+    """List the models by name, in the format of Ollama's API."""
     when = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     details = {
         "format": "",
@@ -168,7 +168,7 @@ def ollama_models(names: Sequence[str], created: int) -> dict[str, Any]:
 
 
 def ollama_model(name: str, created: int) -> dict[str, Any]:
-    """One model, as Ollama's API shows it."""
+    """Describe one model in the format of Ollama's API."""
     entry = ollama_models([name], created)["models"][0]
     fields = {"modelfile": f"FROM {name}", "parameters": "", "template": "", "model_info": {}}
     return {
@@ -184,13 +184,13 @@ JsonObject: TypeAlias = dict[str, Any]
 
 @cache
 def openapi_document() -> JsonObject:
-    """The document, as OpenAPI 3.1: openapi.yaml, and the version.
+    """Return the OpenAPI 3.1 document: openapi.yaml with the version and the endpoints of the table.
 
     >>> openapi_document()["openapi"]
     '3.1.0'
     """
     text = resources.files("slipform.addons.server").joinpath("openapi.yaml").read_text("utf-8")
-    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader  # the one in C takes an eighth of the time
+    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader  # the C loader takes an eighth of the time
     document: JsonObject = yaml.load(text, loader)  # noqa: S506 — both are safe
     paths: dict[str, JsonObject] = {path: dict(methods) for path, methods in document["paths"].items()}
     for row in ROWS:
@@ -203,7 +203,7 @@ _ERRORS = {"anthropic": "AnthropicError", "gemini": "GeminiError", "ollama": "Ol
 
 
 def _row_operation(row: EndpointRow) -> JsonObject:
-    """An endpoint that is not described in the document's own text: what it takes and answers is the vendor's."""
+    """Return the description of an endpoint that openapi.yaml lacks: the vendor defines its request and answer."""
     names = re.findall(r"{(\w+)}", row.path.replace("*", "{rest}"))
     error = {"schema": {"$ref": f"#/components/schemas/{_ERRORS.get(row.family, 'OpenAIError')}"}}
     responses: JsonObject = {"default": {"description": "An error.", "content": {"application/json": error}}}
@@ -225,7 +225,7 @@ _PLACES = {"body": "body", "part": "form", "path": "path", "lines": "lines of a 
 
 
 def endpoint_lines() -> Iterator[str]:
-    """The rows of the endpoint table as lines of the table in docs/endpoints.md."""
+    """Return the rows of the endpoint table as lines of the table in docs/endpoints.md."""
     for row in ROWS:
         method = "any" if row.method == "*" else row.method
         remark = row.instead
@@ -248,13 +248,13 @@ def endpoint_lines() -> Iterator[str]:
 
 @cache
 def openapi_bytes() -> bytes:
-    """The document as JSON."""
+    """Return the OpenAPI document as JSON."""
     return orjson.dumps(openapi_document())
 
 
 @cache
 def openapi_page() -> bytes:
-    """The document as one HTML page: no script, nothing fetched."""
+    """Return the OpenAPI document as one HTML page, without scripts and external resources."""
     operations = [
         _operation(method, path, operation)
         for path, methods in openapi_document()["paths"].items()

@@ -1,4 +1,4 @@
-"""Parse a request's body once, and keep with it the bytes in which a vendor reads exactly what was parsed.
+"""Parse a request's body once, with bytes that a vendor parses into exactly the same data.
 
 Everything that is decided about a request is decided on the parsed data. What is sent is those bytes, or is written
 from the data: a key that an object has twice, of which one reader takes the first and another the last, is gone from
@@ -23,7 +23,7 @@ from slipform.schema.limits import LARGE_BYTES
 from slipform.text.strict import has_unique_keys
 
 _WRITABLE: Final = 254
-"""Levels that `orjson` writes; it reads four times as many."""
+"""Levels of nesting that `orjson` can encode; it can parse four times as many."""
 
 
 class ParsedBody(NamedTuple):
@@ -35,18 +35,18 @@ class ParsedBody(NamedTuple):
 
 
 class BodyChecks(NamedTuple):
-    """What is looked at in a body beside its JSON."""
+    """The checks of a body beyond its JSON."""
 
     names_model: bool
-    """Whether its field `model` counts, and so may be there only once."""
+    """Whether the field `model` counts, so that it may occur only once."""
     has_keys: bool
-    """Whether callers are told apart: what one of them refers to, and which models it names, is checked then."""
+    """Whether callers have keys, so that references and model names must be checked."""
     has_state: bool = False
     """Whether it may continue a stored response, whose id is marked for callers without keys too."""
 
 
 def parse_body(body: bytes, checks: BodyChecks) -> ParsedBody:
-    """Parse a body; raises `RequestError` for what is not a JSON object, or is nested too deeply.
+    """Parse a body; raises `RequestError` for one that is not a JSON object, or is nested too deeply.
 
     >>> parse_body(b'{"a": 1, "a": 2}', BodyChecks(names_model=True, has_keys=True)).body
     b'{"a":2}'
@@ -72,7 +72,7 @@ async def parse_body_async(body: bytes, checks: BodyChecks) -> ParsedBody:
 
 
 def write_body(data: Mapping[str, Any]) -> bytes:
-    """Return a request as JSON; raises `RequestError` for one that is nested too deeply to be written.
+    """Encode a request as JSON; raises `RequestError` for one that is nested too deeply.
 
     >>> write_body({"model": "m"})
     b'{"model":"m"}'
@@ -84,7 +84,7 @@ def write_body(data: Mapping[str, Any]) -> bytes:
 
 
 def checked_body(body: bytes, data: Mapping[str, Any]) -> bytes:
-    """Return a body in which every reader finds what `data` holds: the same bytes, unless a key is there twice.
+    """Return a body that every parser reads as `data`: the same bytes, unless a key occurs twice.
 
     >>> checked_body(b'{"a": 1, "b": 2}', {"a": 1, "b": 2})
     b'{"a": 1, "b": 2}'
@@ -96,7 +96,7 @@ def checked_body(body: bytes, data: Mapping[str, Any]) -> bytes:
 
 
 def check_depth(data: Mapping[str, Any], body: bytes) -> None:
-    """Raise `RequestError` for what can be read but, being nested so deeply, not be written again."""
+    """Raise `RequestError` for data that can be parsed but is nested too deeply to be encoded again."""
     if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
         return
     wrapped: Any = data

@@ -1,9 +1,9 @@
-"""Find the resources that a request refers to, take slipform's marks off their ids, and check whose they are.
+"""Find the resources that a request refers to, remove slipform's marks from their ids, and check their owners.
 
-One walk over the parsed request, driven by two tables, serves every endpoint: `FIELDS` says which field names which
-kind of resource, wherever it stands; `POSITIONS` says where a request holds its caller's data (schemas, arguments of
-tools), in which a field of the same name means nothing. A position counts only in its exact spelling, a field in any
-that a vendor might read: what is not known to be data is checked.
+One walk over the parsed request, driven by two tables, serves every endpoint: `FIELDS` lists the fields that name
+resources, at any place of a request; `POSITIONS` lists the places of the caller's own data (schemas, arguments of
+tools), where a field of the same name has no such meaning. A position counts only in its exact spelling, a field in any
+spelling that a vendor might read: everything that is not known to be data is checked.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _LONGEST_NAME: Final = 40
 class Field(NamedTuple):
     """A field that names resources of a kind: by an id, a list of ids, or an object with an `id`.
 
-    Where `must_own` is False the field is not known to make a vendor look something up. Any id may stand there then,
-    except one that is known to be another key's.
+    Where `must_own` is False the field is not known to make a vendor look something up. It may then contain any id
+    except one that is known to belong to another key.
     """
 
     kind: str
@@ -46,7 +46,7 @@ FIELDS: Final = {
     "container": Field("container"),
     "containerid": Field("container"),
     "containerids": Field("container"),
-    # No API that is served here has these, or they name no resource there. Other servers may read them.
+    # No served API has these, or they do not name resources in it. Other servers may read them.
     "approvalrequestid": Field("item", must_own=False),
     "audio": Field("audio", must_own=False),
     "batchid": Field("batch", must_own=False),
@@ -64,7 +64,7 @@ FIELDS: Final = {
 }
 """By the field's name in lower case without `_` and `-`.
 
-Not here: Gemini's `fileUri` and `cachedContent`, `vector_store_ids`, `skill_id` and stored prompts. Nothing that is
+Not listed: Gemini's `fileUri` and `cachedContent`, `vector_store_ids`, `skill_id` and stored prompts. Nothing that is
 served here creates such a resource, so it belongs to the operator's account and not to a key.
 """
 
@@ -80,18 +80,18 @@ _CONTENT: Final = (
     "action", "arguments", "code", "content", "encrypted_content", "input", "operation", "output", "queries", "result",
     "tools",
 )  # fmt: skip
-"""Fields of which an item has one when it is sent whole."""
+"""Fields of which a complete item has at least one."""
 
 _Position: TypeAlias = dict[str, Any]
 _DATA: Final = None
-"""The caller's own data: nothing in it is looked at."""
+"""The caller's own data, which is not searched."""
 _NAMES: Final[_Position] = {}
 """An object whose keys are the caller's own names, and whose values are part of the request."""
 _NOWHERE: Final[_Position] = {}
 
 
 class _Answered(dict[str, Any]):
-    """A part of an earlier answer that is sent back: its ids make a vendor look nothing up, and may be of any age."""
+    """A part of an earlier answer that is sent back: vendors do not look up its ids, which may be of any age."""
 
     def get(self, _name: str, _default: Any = None) -> _Answered:
         return self
@@ -171,7 +171,7 @@ def _positions() -> _Position:
 
 
 POSITIONS: Final = _positions()
-"""The fields that lead to the caller's data, nested as they are in a request; the elements of a list share one."""
+"""The fields that lead to the caller's data, nested as in a request; the elements of a list share a position."""
 
 
 class Reference(NamedTuple):
@@ -179,7 +179,7 @@ class Reference(NamedTuple):
 
     kind: str
     identity: str
-    """As the vendor knows it."""
+    """The vendor's id."""
     where: str
     """The field."""
     must_own: bool = True
@@ -189,18 +189,18 @@ class Reference(NamedTuple):
     """The provider that the mark names."""
 
 
-_MOST_KNOWN: Final = 4096
+_MAX_CACHED: Final = 4096
 
 
 class _FieldsByName(dict[str, Field | None]):
-    """The fields by their names as requests write them: to fold each name anew would take most of a walk's time."""
+    """The fields by their names in requests, cached because folding every name would take most of a walk's time."""
 
     def __missing__(self, name: str) -> Field | None:
         if len(name) > _LONGEST_NAME:
             return None
         plain = folded(name)
         field = {"id": _ID, "type": _TYPE}.get(plain) or (_ITEM if plain in _ITEMS else FIELDS.get(plain))
-        if len(self) >= _MOST_KNOWN:
+        if len(self) >= _MAX_CACHED:
             self.clear()
         self[name] = field
         return field
@@ -215,7 +215,7 @@ class _Walk:
     def __init__(self) -> None:
         self.references: list[Reference] = []
         self._below: list[tuple[Any, _Position, Field | None]] = []
-        """The objects and lists of the next level: where each stands, and the field that they are the value of."""
+        """The objects and lists of the next level, with their positions and the field whose value they are."""
 
     def run(self, data: Any) -> None:
         level: list[tuple[Any, _Position, Field | None]] = [(data, POSITIONS, None)]
@@ -316,7 +316,7 @@ def _is_reference_type(value: Any) -> bool:
 
 
 def _is_whole(item: dict[str, Any]) -> bool:
-    """Whether an item has its content with it, so that a vendor need not look it up by its id."""
+    """Return whether an item contains its content, so that a vendor need not look it up by its id."""
     kind = item.get("type")
     if type(kind) is not str:
         return type(item.get("role")) is str and bool(item.get("content"))
@@ -326,7 +326,7 @@ def _is_whole(item: dict[str, Any]) -> bool:
 
 
 def find_references(data: Any) -> list[Reference]:
-    """Return what a parsed request refers to; marked ids in it are replaced by the vendor's own.
+    """Return the resources that a parsed request refers to, and replace marked ids in it by the vendor's.
 
     Raises `RequestError` for a request that is nested too deeply to be walked.
 
@@ -341,24 +341,24 @@ def find_references(data: Any) -> list[Reference]:
 
 
 class Ownership(NamedTuple):
-    """Against what references are checked: whose call it is, and which providers may answer it."""
+    """Checks references: has the key of the call, and the providers that may answer it."""
 
     store: ResourceStore | None
     """None without keys: callers cannot be distinguished."""
     key: str
     providers: Collection[str]
     keepers: Collection[str]
-    """Those of the providers that keep items, and would look one up by its id."""
+    """The providers that store items, and would look one up by its id."""
 
     async def check(self, references: Sequence[Reference]) -> None:
-        """Raise `NoSuchResourceError` for the first reference to a resource that is not this key's.
+        """Raise `NoSuchResourceError` for the first reference to a resource that does not belong to this key.
 
-        What a request names must be the caller's at each provider that may be asked.
+        A resource must belong to the key at each provider that may answer.
         """
         for each in references:
             if each.provider is not None and set(self.providers) != {each.provider}:
                 raise UnsupportedFieldError(
-                    f"The {each.kind} {each.marked[:100]!r} is kept by the provider {each.provider!r}, "
+                    f"The {each.kind} {each.marked[:100]!r} is stored by the provider {each.provider!r}, "
                     "which is not asked here",
                     where=each.where,
                     hint=f"Go on with a model of {each.provider!r}, or send the whole conversation in `input`.",
@@ -374,7 +374,7 @@ class Ownership(NamedTuple):
                 raise error(f"Unknown {each.kind} {each.identity[:100]!r}", where=each.where)
 
     def _is_allowed(self, reference: Reference, resource_owners: Collection[tuple[str, str]]) -> bool:
-        """Whether the caller may name the resource, which these pairs of provider and key own.
+        """Return whether the caller may name the resource, which these pairs of provider and key own.
 
         A field by which a vendor looks something up must name a resource of the caller's at every provider that may
         answer. Any other field may also name what has no owner: it is not an id that a key of this server created.
@@ -391,5 +391,5 @@ class Ownership(NamedTuple):
 
 
 def marks_of(references: Sequence[Reference]) -> dict[str, str]:
-    """Return the ids as the caller wrote them by those that the vendor gets."""
+    """Return the ids in the caller's spelling, by the vendor's ids."""
     return {each.identity: each.marked for each in references if each.marked}

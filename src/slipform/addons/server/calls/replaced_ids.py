@@ -1,4 +1,4 @@
-"""Map the ids that a caller saw in a stream to those of the answer that the vendor keeps, and back.
+"""Map the ids that a caller saw in a stream to those of the answer that the vendor stores, and back.
 
 The first event of a Responses stream names the response. Where a later attempt became the answer, the vendor keeps that
 one under another id, and its items and calls under others, too. They are kept for each caller's key apart.
@@ -29,7 +29,7 @@ class ReplacedIds(msgspec.Struct, frozen=True):
     caller: str
 
     async def keep(self, ids: Mapping[str, str]) -> None:
-        """Remember these ids of an answer: by the one that was seen, the one that is kept."""
+        """Store the vendor's ids of an answer, by the ids that the caller saw."""
         changed = {
             caller_id: vendor_id
             for caller_id, vendor_id in ids.items()
@@ -42,11 +42,11 @@ class ReplacedIds(msgspec.Struct, frozen=True):
         await self.store.put(self.caller, entries)
 
     async def vendor_ids(self, caller_ids: Collection[str]) -> dict[str, str]:
-        """Return the ids that the vendor keeps, by those of these that it does not."""
+        """Return the vendor's ids, by those of these ids that only the caller saw."""
         return await self._find(_KEPT, caller_ids)
 
     async def caller_ids(self, vendor_ids: Collection[str]) -> dict[str, str]:
-        """Return the ids that the caller saw, by those of these that it did not."""
+        """Return the ids that the caller saw, by those of these ids that only the vendor has."""
         return await self._find(_SEEN, vendor_ids)
 
     async def _find(self, prefix: str, ids: Collection[str]) -> dict[str, str]:
@@ -56,7 +56,7 @@ class ReplacedIds(msgspec.Struct, frozen=True):
 
 
 def named_ids(data: Mapping[str, Any]) -> set[str]:
-    """Return the ids by which a Responses request refers to what the vendor keeps.
+    """Return the ids by which a Responses request refers to stored responses and items.
 
     Calls sent whole, with their results, are known to the request itself.
 
@@ -72,7 +72,7 @@ def named_ids(data: Mapping[str, Any]) -> set[str]:
 
 
 def with_vendor_ids(data: Mapping[str, Any], vendor_ids: Mapping[str, str]) -> dict[str, Any]:
-    """Return the request with the ids that the vendor keeps."""
+    """Return the request with the vendor's ids."""
     changed = dict(data)
     before = changed.get("previous_response_id")
     if isinstance(before, str):
@@ -97,7 +97,7 @@ def _items(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def is_reference(item: Mapping[str, Any]) -> bool:
-    """Whether an item of a request's input only names a stored one."""
+    """Return whether an item of a request's input only refers to a stored one."""
     kind = item.get("type")
     return isinstance(item.get("id"), str) and (kind == "item_reference" or (kind is None and "role" not in item))
 
@@ -105,7 +105,7 @@ def is_reference(item: Mapping[str, Any]) -> bool:
 def replaced_in(
     shown_id: str, answer: ModelResponse, calls: Mapping[str, str], messages: Sequence[str]
 ) -> dict[str, str]:
-    """Return the ids of a stream that began under `shown_id`, each with the one of the answer that is kept.
+    """Return the ids of a stream that began under `shown_id`, each with the corresponding id of the stored answer.
 
     `messages` are those of its messages.
     """

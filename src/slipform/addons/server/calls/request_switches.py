@@ -24,13 +24,13 @@ _OTHERS = frozenset({"request_id", "cache", "key", "provider", "trace"})
 
 
 _CHANGES_ANSWER: Final = {"changes_answer": True}
-"""Of a switch that makes another answer right: requests that differ in it share no cached answer."""
+"""Marks a switch that changes the correct answer: requests that differ in it do not share cached answers."""
 _KEEPS_ANSWER: Final = {"changes_answer": False}
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSwitches:
-    """The switches of one request; what is not set is as the configuration says."""
+    """The switches of one request; for those that are not set, the configuration applies."""
 
     report: bool = field(default=False, metadata=_KEEPS_ANSWER)
     strategy: OutputStrategy | None = field(default=None, metadata=_CHANGES_ANSWER)
@@ -40,7 +40,7 @@ class RequestSwitches:
     schema: str | None = field(default=None, metadata=_CHANGES_ANSWER)
     """The name of a schema in the `schemas` folder, for clients that cannot send one."""
     evidence: Evidence | None = field(default=None, metadata=_CHANGES_ANSWER)
-    """What is collected for each value of the answer."""
+    """The evidence to collect for each value of the answer."""
 
     def cache_key(self) -> tuple[Any, ...]:
         """Return the values of the switches that change the answer; each switch declares whether it does."""
@@ -51,12 +51,12 @@ NOTHING = RequestSwitches()
 
 
 def has_switches(header_names: Iterable[bytes]) -> bool:
-    """Whether a request has headers that may be switches."""
+    """Return whether a request has headers that may be switches."""
     return b"\n".join(header_names).find(_PREFIX) >= 0
 
 
 def switches_of(own_field: Any, headers: Mapping[bytes, bytes], most_attempts: int) -> RequestSwitches:
-    """The switches of a request, the body's before the headers'; a name or value that is wrong is a `RequestError`.
+    """Read the switches of a request, the body's before the headers'; raises `RequestError` for a wrong one.
 
     >>> switches_of({"report": True}, {b"x-slipform-max-attempts": b"2"}, 3)
     RequestSwitches(report=True, strategy=None, stream_mode=None, max_attempts=2, adopt=None, schema=None, \

@@ -1,7 +1,7 @@
-"""Remember which caller's key made which of a vendor's resources, so that no other key can see or use it.
+"""Record which caller's key created a vendor's resource, so that no other key can see or use it.
 
-All callers share one key at the vendor, so the vendor would show everybody's files and responses to everybody. A table
-of the ledger says whose they are. Without callers' keys there are no callers to distinguish, and no table.
+All callers share one key at the vendor, which would show everyone's files and responses to each of them. A table of the
+ledger has their owners. Without callers' keys there are no callers to distinguish, and no table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from slipform.errors import RequestError, SlipformError
 T = TypeVar("T")
 
 MARK: Final = "resp_sf1_"
-"""How the id of a response begins that names its provider."""
+"""The prefix of response ids that contain the name of the provider."""
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9.-]")
 _QUOTED: Final = re.compile(r"~([0-9a-f]{2})")
 
@@ -41,7 +41,7 @@ class NoPreviousResponseError(NoSuchResourceError):
 
 
 class ResponseNotStoredError(RequestError):
-    """No provider here keeps responses."""
+    """No provider here stores responses."""
 
     code = "response_not_stored"
     http_status = 404
@@ -55,7 +55,7 @@ class ResourcesUnavailableError(SlipformError):
 
 
 def mark(provider: str, identity: str) -> str:
-    """Return a response's id with the name of the provider that keeps it.
+    """Return a response's id with the name of the provider that stores it.
 
     >>> mark("my_gpu", "resp_1"), unmark("resp_sf1_my~5fgpu_resp_1")
     ('resp_sf1_my~5fgpu_resp_1', ('my_gpu', 'resp_1'))
@@ -75,7 +75,7 @@ def unmark(identity: str) -> tuple[str | None, str]:
 
 _LIFECYCLE: Final = b'"response"'
 _CREATING: Final = (b'"container', b'"file_id"', b'"audio"')
-"""What stands in every event that tells of something `created_in` knows."""
+"""Texts of which every event that creates a resource of `created_in` contains one."""
 _MOST_IDS: Final = 500
 """Ids in one query; SQLite takes 999 values at least."""
 
@@ -93,7 +93,7 @@ def _inner(value: Any, name: str) -> Any:
 
 
 def created_in(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what an answer of a model has created beside itself, as kinds and ids.
+    """Yield the kinds and ids of the resources that a model's answer has created.
 
     In Responses: items, and the containers in which code ran. In Messages: the container, and the files written there.
     In Chat Completions: audio, to which a later turn can refer.
@@ -101,21 +101,21 @@ def created_in(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     >>> list(created_in({"output": [{"id": "ci_1", "container_id": "cntr_1"}], "container": {"id": "c_2"}}))
     [('item', 'ci_1'), ('container', 'cntr_1'), ('container', 'c_2')]
     """
-    named: list[tuple[str, Any]] = []
+    created: list[tuple[str, Any]] = []
     for item in _objects(answer.get("output")):
-        named += [("item", item.get("id")), ("container", item.get("container_id"))]
-        named.append(("container", _inner(item.get("environment"), "container_id")))
-    named.append(("container", _inner(answer.get("container"), "id")))
+        created += [("item", item.get("id")), ("container", item.get("container_id"))]
+        created.append(("container", _inner(item.get("environment"), "container_id")))
+    created.append(("container", _inner(answer.get("container"), "id")))
     for block in _objects(answer.get("content")):
         written = _objects(_inner(block.get("content"), "content"))
-        named += [("file", each.get("file_id")) for each in written]
+        created += [("file", each.get("file_id")) for each in written]
     for choice in _objects(answer.get("choices")):
-        named += [("audio", _inner(_inner(choice.get(name), "audio"), "id")) for name in ("message", "delta")]
-    return ((kind, identity) for kind, identity in named if isinstance(identity, str) and identity)
+        created += [("audio", _inner(_inner(choice.get(name), "audio"), "id")) for name in ("message", "delta")]
+    return ((kind, identity) for kind, identity in created if isinstance(identity, str) and identity)
 
 
 class CreationNotes:
-    """Remembers what an answer that passes by has created, and for whom."""
+    """Records the resources that a forwarded answer has created, and their owner."""
 
     def __init__(self, provider: str, store: ResourceStore, key: str) -> None:
         self._provider = provider
@@ -124,19 +124,19 @@ class CreationNotes:
         self._rest = b""
 
     def whole(self, data: bytes) -> bytes:
-        """Read a whole answer; it stays unchanged."""
-        self._note(data)
+        """Record the resources of a whole answer, and return it unchanged."""
+        self._record(data)
         return data
 
     def feed(self, data: bytes) -> bytes:
-        """Read the next piece of a stream, line by line; it is returned unchanged. An empty piece is the end."""
+        """Record the resources of a stream's next piece, and return it unchanged. An empty piece is the end."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines if data else [self._rest]:
             if line.startswith(b"data:") and any(word in line for word in _CREATING):
-                self._note(line[5:])
+                self._record(line[5:])
         return data
 
-    def _note(self, data: bytes) -> None:
+    def _record(self, data: bytes) -> None:
         try:
             answer = orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -149,16 +149,19 @@ class CreationNotes:
 
 
 class ResponseMarks:
-    """Marks the ids of the responses in one answer with the provider that keeps them, and remembers whose they are.
+    """Marks the ids of the responses in one answer with the provider that stores them, and records their owner.
 
-    Only JSON strings that are such an id change; everything else is passed on byte for byte.
+    Only JSON strings that are such an id are changed; all other bytes stay the same.
     """
 
     def __init__(
-        self, provider: str, marked_ids: Mapping[str, str] = MappingProxyType({}), store: ResourceStore | None = None,
+        self,
+        provider: str,
+        marked_ids: Mapping[str, str] = MappingProxyType({}),
+        store: ResourceStore | None = None,
         key: str = "",
-    ) -> None:  # fmt: skip
-        """`marked_ids` are the ids that the request itself named, by the vendor's own."""
+    ) -> None:
+        """Take `marked_ids`, the marked ids in the request by the vendor's ids."""
         self._provider = provider
         self._store = store
         self._key = key
@@ -166,7 +169,7 @@ class ResponseMarks:
         self._rest = b""
 
     def keep(self, response: str, items: Iterable[str]) -> None:
-        """Remember whose these are: what the vendor keeps of an answer that was shown under other ids."""
+        """Record the owner of a response and its items that the vendor stores under other ids than the caller saw."""
         if self._store is not None:
             self._store.note(self._provider, "response", [response], self._key)
             self._store.note(self._provider, "item", items, self._key)
@@ -182,7 +185,7 @@ class ResponseMarks:
         return data
 
     def feed(self, data: bytes) -> bytes:
-        """Mark the next piece of a stream, line by line; nothing stands for its end."""
+        """Mark the next piece of a stream, line by line; an empty piece is the end."""
         if not data:
             rest = self._rest
             self._rest = b""
@@ -204,7 +207,7 @@ class ResponseMarks:
         return line
 
     def _record_ids(self, response: Any) -> bool:
-        """Note the ids of a response; return False for what is none."""
+        """Record the ids of a response; return False for any other value."""
         identity = response.get("id") if isinstance(response, dict) else None
         if not isinstance(identity, str):
             return False
@@ -227,22 +230,22 @@ AnswerMarks: TypeAlias = ResponseMarks | CreationNotes
 
 
 def _token(text: str) -> bytes:
-    """A string as JSON writes it: no other string holds these bytes, for its own quotes are escaped."""
+    """Return a string as JSON; no other JSON string contains these bytes, because quotes inside it are escaped."""
     return orjson.dumps(text)
 
 
 class ResourceStore:
-    """The table `resources` of the ledger's file: whose each resource is."""
+    """The table `resources` of the ledger's file: the owner of each resource."""
 
     def __init__(self, ledger: SpendLedger) -> None:
         self._ledger = ledger
 
     def note(self, provider: str, kind: str, ids: Iterable[str], key: str) -> None:
-        """Remember whose these are, soon: what is asked afterwards is asked of the same thread."""
+        """Record the owner of these in the background; later queries run in the same thread, after it."""
         self._ledger.post(_insert_rows(provider, kind, ids, key))
 
     def note_created(self, provider: str, answer: Mapping[str, Any], key: str) -> None:
-        """Remember whose the resources are that a model's answer has created, soon."""
+        """Record the owner of the resources that a model's answer has created, in the background."""
         by_kind: dict[str, list[str]] = {}
         for kind, identity in created_in(answer):
             by_kind.setdefault(kind, []).append(identity)
@@ -250,17 +253,17 @@ class ResourceStore:
             self.note(provider, kind, ids, key)
 
     async def add(self, provider: str, kind: str, ids: Iterable[str], key: str) -> None:
-        """Remember whose these are; a resource stays with the key that was first seen with it."""
+        """Record the owner of these; a resource stays with its first owner."""
         await self._run(_insert_rows(provider, kind, ids, key))
 
     async def remove(self, provider: str, identity: str) -> None:
-        """Forget a resource that was deleted."""
+        """Remove a resource that was deleted."""
         await self._query("DELETE FROM resources WHERE provider = ? AND id = ?", provider, identity)
         await self._query("DELETE FROM batch_files WHERE provider = ? AND id = ?", provider, identity)
         await self._query("DELETE FROM batch_shapes WHERE provider = ? AND id = ?", provider, identity)
 
     async def add_batch_file(self, provider: str, identity: str, models: Iterable[str]) -> None:
-        """Remember that every line of a file was checked, and the models that they name, as their caller wrote them."""
+        """Record that every line of a file was checked, and the models in them, in the caller's spelling."""
         names = orjson.dumps(list(models)).decode()
         await self._query("INSERT OR REPLACE INTO batch_files VALUES (?, ?, ?)", provider, identity, names)
 
@@ -271,11 +274,11 @@ class ResourceStore:
         return tuple(orjson.loads(rows[0][0])) if rows else None
 
     async def add_batch_shapes(self, provider: str, identity: str, shapes: str) -> None:
-        """Remember what the requests in a file, or a batch, ask for."""
+        """Store the shapes that the requests in a file, or a batch, ask for."""
         await self._query("INSERT OR REPLACE INTO batch_shapes VALUES (?, ?, ?)", provider, identity, shapes)
 
     async def copy_batch_shapes(self, provider: str, sources: Iterable[str], results: Iterable[str]) -> None:
-        """Remember the same of a batch and of the files with its results: its own file may be deleted before."""
+        """Copy the shapes of a file to its batch and result files: the file may be deleted before them."""
         query = (
             "INSERT OR IGNORE INTO batch_shapes SELECT provider, ?, shapes FROM batch_shapes "
             "WHERE provider = ? AND id = ?"
@@ -284,25 +287,25 @@ class ResourceStore:
         await self._run(lambda db: db.executemany(query, rows))
 
     async def batch_shapes(self, provider: str, identity: str) -> str | None:
-        """Return what the requests of a batch with these results ask for; None where none has a schema."""
+        """Return the shapes that the requests of a batch with these results ask for; None where none has a schema."""
         query = "SELECT shapes FROM batch_shapes WHERE provider = ? AND id = ?"
         rows = await self._query(query, provider, identity)
         return str(rows[0][0]) if rows else None
 
-    async def owners(self, named: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[tuple[str, str]]]:
+    async def owners(self, resources: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[tuple[str, str]]]:
         """Return the providers and keys of these resources, by their kinds and ids."""
         owners: dict[tuple[str, str], list[tuple[str, str]]] = {}
-        ids = sorted({identity for _, identity in named})
+        ids = sorted({identity for _, identity in resources})
         for start in range(0, len(ids), _MOST_IDS):
-            some = ids[start : start + _MOST_IDS]
-            placeholders = ",".join("?" * len(some))
+            batch = ids[start : start + _MOST_IDS]
+            placeholders = ",".join("?" * len(batch))
             query = f"SELECT kind, id, provider, key FROM resources WHERE id IN ({placeholders})"  # noqa: S608
-            for kind, identity, provider, key in await self._query(query, *some):
+            for kind, identity, provider, key in await self._query(query, *batch):
                 owners.setdefault((kind, identity), []).append((provider, key))
         return owners
 
     async def provider_of(self, kind: str, identity: str, key: str, provider: str | None = None) -> str:
-        """Return the provider that keeps a key's resource; raises `NoSuchResourceError` for any other key's."""
+        """Return the provider that stores a key's resource; raises `NoSuchResourceError` for another key's."""
         query = "SELECT provider FROM resources WHERE id = ? AND kind = ? AND key = ? AND ? IN (provider, '')"
         rows = await self._query(query, identity, kind, key, provider or "")
         if not rows:
@@ -311,7 +314,7 @@ class ResourceStore:
         return owner
 
     async def owned(self, provider: str, kind: str, key: str, ids: Collection[str]) -> set[str]:
-        """Return those of the ids that are the key's."""
+        """Return the ids that belong to the key."""
         placeholders = ",".join("?" * len(ids))
         query = f"SELECT id FROM resources WHERE provider = ? AND kind = ? AND key = ? AND id IN ({placeholders})"  # noqa: S608
         return {row[0] for row in await self._query(query, provider, kind, key, *ids)}
@@ -324,7 +327,7 @@ class ResourceStore:
             return await self._ledger.run(act)
         except (sqlite3.Error, OSError) as error:
             raise ResourcesUnavailableError(
-                f"Whose resource this is cannot be looked up: {error}",
+                f"The owner of this resource cannot be looked up: {error}",
                 hint="`ledger.path` must be a file that this process can write.",
             ) from error
 

@@ -1,4 +1,4 @@
-"""Choose the API of a call, its models and their order."""
+"""Choose the API of a call, and answer it with the models that its configuration allows."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ _ANTHROPIC = find_api("anthropic")
 _GEMINI = find_api("gemini")
 _OLLAMA = find_api("ollama")
 BY_PATH = {"/v1/chat/completions": _CHAT, "/v1/responses": find_api("openai-responses"), "/v1/messages": _ANTHROPIC}
-"""The APIs whose paths are always the same."""
+"""The APIs with constant paths."""
 _GEMINI_CALLS = (":generateContent", ":streamGenerateContent")
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """How one API shows the models: its errors, its list, one of its models."""
+    """The format in which one API shows models: its errors, its list, one of its models."""
 
     api: ServedApi
     many: Callable[[Sequence[str], int], dict[str, Any]]
@@ -72,7 +72,7 @@ _GEMINI_LISTING = Listing(_GEMINI, pages.gemini_models, pages.gemini_model)
 
 
 def api_at(path: str) -> ServedApi | None:
-    """The API that answers at a path, or None.
+    """Return the API of a path; None where no API has it.
 
     >>> api_at("/v1beta/models/local:generateContent").name
     'gemini'
@@ -84,7 +84,7 @@ def api_at(path: str) -> ServedApi | None:
 
 
 def listing_at(path: str, headers: Mapping[bytes, bytes]) -> Listing | None:
-    """Who shows models at a path: one path serves three APIs, told apart by the headers their clients send.
+    """Return the format of the models at a path: three APIs share one, and clients differ in their headers.
 
     >>> listing_at("/v1/models", {b"anthropic-version": b"2023-06-01"}).api.name
     'anthropic'
@@ -97,7 +97,7 @@ def listing_at(path: str, headers: Mapping[bytes, bytes]) -> Listing | None:
 
 
 def named_model(path: str) -> str:
-    """The model that a path of a listing names; empty for the list itself.
+    """Return the model in the path of a listing; empty for the list itself.
 
     >>> named_model("/v1/models/openai/gpt-6-luna")
     'openai/gpt-6-luna'
@@ -116,7 +116,7 @@ def error_api(path: str, headers: Mapping[bytes, bytes], located: Located | None
 
 
 def route_of(path: str) -> str:
-    """A path without the names in it.
+    """Return a path without the names in it.
 
     >>> route_of("/v1beta/models/local:generateContent")
     '/v1beta/models/{model}:generateContent'
@@ -146,7 +146,7 @@ _RECANCEL_SECONDS = 0.1
 
 
 class CallRouter:
-    """The guard, the cache and what is shared through Redis, for one configuration.
+    """The admission, cache and shared state of one configuration, and the entry point for its calls.
 
     >>> CallRouter(Router({}), Options(), Settings()).guard.in_flight
     0
@@ -182,7 +182,7 @@ class CallRouter:
         self._responses = find_store(settings.stored_responses, self._shared, None, "responses")
         self._refreshing: asyncio.Task[None] | None = None
         self._is_started = False
-        """Whether all that runs beside the calls does."""
+        """Whether the background tasks are running."""
 
     def _replaced_ids(self, caller: str) -> ReplacedIds:
         return self.turns.replaced_ids(caller)
@@ -208,7 +208,7 @@ class CallRouter:
         await self.endpoints.answer(call, self.spending)
 
     def bind(self, served: ServedRequest, models: tuple[str, ...]) -> BoundCall | None:
-        """Decide who answers calls that differ in their conversation alone; None where more is decided for each."""
+        """Bind calls that differ only in their conversation to one model; None where each needs further decisions."""
         request = served.request
         if served.stream or self._cache is not None or self.spending is not None or self._fetcher is not None:
             return None
@@ -217,7 +217,7 @@ class CallRouter:
             route = find_route(self.router, targets[0].model, request.frame)
             several = requested_answers(request).number > 1
         except SlipformError:
-            return None  # the call itself says what is wrong
+            return None  # reading the call raises the same error
         is_special = len(targets) > 1 or bool(targets[0].defaults) or self.router.has_defaults(request.model)
         if is_special or several or route.name != request.model or not isinstance(route.provider, HttpProvider):
             return None
@@ -226,7 +226,7 @@ class CallRouter:
     def context(
         self, path: str, headers: Mapping[bytes, bytes], caller: Caller, located: Located | None
     ) -> CallContext:
-        """What a call by this path is read against."""
+        """Return the context for reading a call at this path."""
         provider = headers.get(b"x-slipform-provider")
         named = None if provider is None else provider.decode("latin-1")
         turns = CallerTurns(self.turns, caller.id)
@@ -238,12 +238,12 @@ class CallRouter:
         )
 
     def share(self, folder: Path) -> None:
-        """Keep signatures and responses where the other workers of this server find them."""
+        """Store signatures and responses in a folder that the other workers of this server share."""
         self.turns = SignedTurns(find_store(self.settings.signatures, self._shared, folder))
         self._responses = find_store(self.settings.stored_responses, self._shared, folder, "responses")
 
     def continue_from(self, before: CallRouter) -> None:
-        """Keep the signatures and responses of the generation before, unless they are to be kept in another way now."""
+        """Take over the signatures and responses of the previous generation, unless their settings have changed."""
         if self._shared is not None or before._shared is not None:
             return
         if self.settings.signatures == before.settings.signatures:
@@ -252,7 +252,7 @@ class CallRouter:
             self._responses = before._responses
 
     def start(self) -> None:
-        """Begin, on the event loop, to watch the key file and other machines; the first call does it at the latest."""
+        """Start watching the key file and other machines, on the event loop; the first call starts it at the latest."""
         self._is_started = True
         if self._refreshing is not None or not (self.guard.requires_key or self._shared or self.spending):
             return
@@ -265,7 +265,7 @@ class CallRouter:
         self._refreshing = asyncio.create_task(_refresh(jobs))
 
     async def close(self) -> None:
-        """Close Redis and the key file."""
+        """Stop the background tasks, and close the cache, the ledger and Redis."""
         while self._refreshing is not None and not self._refreshing.done():
             # More than once, because a Redis client that is just connecting can lose it.
             self._refreshing.cancel()
@@ -281,7 +281,7 @@ class CallRouter:
             await self._shared.close()
 
     def answer(self, call: Inbound, admission: Admission, send: RecordingSend) -> Coroutine[Any, Any, None]:
-        """Write the whole response: at once where nothing is to be decided any more, else by the general path."""
+        """Write the whole response: directly where nothing is left to decide, else by the general path."""
         if not self._is_started:
             self.start()
         is_forwarded = call.forwarded is not None and not call.served.stream and self.spending is None
@@ -309,7 +309,7 @@ class CallRouter:
             raise
         except asyncio.CancelledError:
             if admission.expired is not None and call.record.stream and call.record.status:
-                # Too late for a status: the stream that had begun ends with the API's error event.
+                # The status has been sent: end the stream with the API's error event.
                 error_event = call.api.encode_stream(call.served).fail(admission.expired)
                 await send({"type": "http.response.body", "body": error_event})
             raise
@@ -321,7 +321,7 @@ class CallRouter:
         self, call: Inbound, admission: Admission, spending: CallSpending | None, send: RecordingSend
     ) -> None:
         options = self._options if call.record.trace is None else self._traced_options
-        if call.forwarded is not None:  # to one model, and not kept
+        if call.forwarded is not None:  # to one model, and not cached
             await forward(call, call.forwarded, options, send, spending)
             return
         models = call.models[0] if len(call.models) == 1 else call.models
@@ -337,7 +337,7 @@ class CallRouter:
         await self._cache.answer(call, self.router.candidates(models), admission.caller.id, control, work, send)
 
     async def _with_media(self, call: Inbound, fetcher: MediaFetcher, models: str | Sequence[str]) -> Inbound:
-        """The call with the bytes of what it names by address, as far as one of its vendors takes no addresses."""
+        """Return the call with downloaded media, where one of its vendors does not accept URLs."""
         providers = [self.router.resolve(name)[0] for name in self.router.candidates(models)]
         codecs = {provider.api for provider in providers if isinstance(provider, HttpProvider)}
         request = await fetcher.inlined(call.served.request, codecs)

@@ -37,11 +37,11 @@ from slipform.errors import SlipformError
 
 _log = logging.getLogger("slipform.server")
 _UNUSUAL_HEADERS = frozenset({b"content-encoding", b"x-slipform-provider"})
-"""Headers of calls whose body alone does not say what they are."""
+"""Headers of calls that cannot be read from their body alone."""
 
 
 class Asgi(msgspec.Struct, frozen=True):
-    """One request as ASGI gives it to an application."""
+    """The arguments of an ASGI application for one request."""
 
     scope: Scope
     receive: Receive
@@ -49,7 +49,7 @@ class Asgi(msgspec.Struct, frozen=True):
 
 
 class ShuttingDownError(SlipformError):
-    """The time to finish requests in progress is over."""
+    """The time for requests in progress to finish is over."""
 
     code = "shutting_down"
     http_status = 503
@@ -119,7 +119,7 @@ async def _answer(call: Call, history: CallHistory) -> None:
     rate_limit_headers: Sequence[Header] = ()
     try:
         caller = call.authenticated_caller or guard.caller(headers, scope.get("query_string", b""))
-    except WrongKey:  # raised again, or in its place that there were too many of them
+    except WrongKey:  # raises it again, or refuses an address with too many wrong keys
         caller = await guard.authenticate(headers, scope.get("query_string", b""), address)
     call.caller = caller
     call.record.caller = caller.name
@@ -130,7 +130,7 @@ async def _answer(call: Call, history: CallHistory) -> None:
             guard.check_host(headers, local_host(scope))
             call.admission = admission
             work = call.deployment.gate.answer_endpoint(call, admission)
-            # Another server than ours tells of a disconnect in place of the body, which is still to be read.
+            # Other servers report a disconnect in place of the body, which has not been read yet.
             await (work if cycle is None else run_until_disconnected(work, call.receive, call.out))
             return
         body = None if cycle is None else cycle.take()
@@ -148,7 +148,7 @@ async def _answer(call: Call, history: CallHistory) -> None:
 
 
 def _read_known(call: Call, body: bytes, admission: Admission) -> Inbound | None:
-    """Read a call that has arrived whole, by what was read of an earlier one with the same fields."""
+    """Read a call whose body has arrived, using the frame of an earlier one with the same fields."""
     headers = call.headers
     gate = call.deployment.gate
     if len(body) > gate.settings.server.max_body_bytes or call.located is not None or not _are_plain(tuple(headers)):
@@ -160,12 +160,12 @@ def _read_known(call: Call, body: bytes, admission: Admission) -> Inbound | None
 
 @lru_cache(maxsize=64)
 def _are_plain(names: tuple[bytes, ...]) -> bool:
-    """Whether the body of a call with these headers says alone what it is."""
+    """Return whether calls with these headers can be read from their body alone."""
     return _UNUSUAL_HEADERS.isdisjoint(names) and not has_switches(names)
 
 
 async def _read_call(call: Call, body: bytes | None, admission: Admission) -> Inbound:
-    """Read a call of one of the APIs that slipform serves; its body, too, where that was not there at once."""
+    """Read a call of one of the APIs that slipform serves, and its body where it had not arrived yet."""
     headers = call.headers
     gate = call.deployment.gate
     most = call.deployment.settings.server.max_body_bytes

@@ -1,4 +1,4 @@
-"""Tell whether the body of a request asks for an answer of a certain shape."""
+"""Determine whether the body of a request asks for an answer of a certain shape."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _gemini_shape(data: Mapping[str, Any]) -> bool:
     config = data.get("generationConfig", data.get("generation_config"))
     if not isinstance(config, Mapping):
         return config is not None
-    # Whatever is said about the answer's form is left to the codec to understand.
+    # The codec interprets every field about the format of the answer.
     return any(name.replace("_", "").lower().startswith("response") for name in config)
 
 
@@ -48,11 +48,11 @@ _ASKS_FOR_SHAPE = {
     "anthropic": _messages_shape,
     "gemini": _gemini_shape,
 }
-"""Whether a body in an API asks for a shape; what is said in an unknown form is left to the codec."""
+"""Return whether a body in this API asks for a shape; fields of unknown form are left to the codec."""
 
 
 def asks_for_shape(api: str, data: Mapping[str, Any]) -> bool:
-    """Whether a body in an API asks for a shape.
+    """Return whether a body in an API asks for a shape.
 
     >>> asks_for_shape("openai-chat", {"response_format": {"type": "json_object"}})
     True

@@ -1,4 +1,4 @@
-"""Store entries by a caller's key and an id for a while: in memory, in a SQLite file, or in Redis.
+"""Store entries by a caller's key and an id for a limited time: in memory, in a SQLite file, or in Redis.
 
 What vendors signed is stored so, by the ids of calls, and the answers that Responses clients refer to later. Each key
 has its own limit in bytes, so that no caller can push out another's; the oldest of a key goes first. Losing an entry
@@ -23,19 +23,19 @@ T = TypeVar("T")
 
 _log = logging.getLogger("slipform.server")
 _OVERHEAD = 200
-"""Bytes that an entry takes besides its data."""
+"""Bytes of an entry besides its data."""
 _WAIT_SECONDS = 1.0
 
 
 class SignatureStore(Protocol):
-    """What is kept for callers."""
+    """Stores entries of callers by their ids."""
 
     async def get(self, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
-        """Return what is kept for these calls of a caller."""
+        """Return the stored entries with these ids of a caller."""
         ...
 
     async def put(self, caller: str, entries: Mapping[str, bytes]) -> None:
-        """Keep this for calls of a caller."""
+        """Store entries of a caller."""
         ...
 
     async def replace(self, caller: str, expected: tuple[str, bytes], entries: Mapping[str, bytes]) -> bool:
@@ -65,25 +65,25 @@ def find_store(
 
 
 class MemorySignatures:
-    """A process's own."""
+    """Stores entries in the memory of one process."""
 
     def __init__(self, settings: Signatures, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
         self._callers: dict[str, dict[str, tuple[float, bytes]]] = {}
-        """The entries of each caller with when they were kept, oldest first; callers in order of their last entry."""
+        """The entries of each caller and when they were stored, oldest first; callers by their last entry."""
         self._sizes: dict[str, int] = {}
         self._total_size = 0
         """Bytes of all entries."""
 
     async def get(self, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
-        """Return what is kept for these calls of a caller."""
+        """Return the stored entries with these ids of a caller."""
         entries = self._callers.get(caller, {})
         oldest = self._clock() - self._settings.ttl_seconds
         return {each: entries[each][1] for each in ids if each in entries and entries[each][0] >= oldest}
 
     async def put(self, caller: str, entries: Mapping[str, bytes]) -> None:
-        """Keep this for calls of a caller."""
+        """Store entries of a caller."""
         stored = self._callers.pop(caller, {})
         self._callers[caller] = stored
         size = self._sizes.pop(caller, 0)
@@ -142,11 +142,11 @@ DELETE FROM signatures WHERE (caller, call) IN (
   ) WHERE newer > ?
 )
 """
-"""What stands beyond a number of bytes, counted from the newest."""
+"""Deletes the entries beyond a number of bytes, counted from the newest."""
 
 
 class SqliteSignatures:
-    """A file that the workers of one machine share, opened for each use: it may be removed at any time."""
+    """Stores entries in a file that the workers of one machine share, opened for each use: it may be removed."""
 
     def __init__(self, settings: Signatures, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._settings = settings
@@ -155,11 +155,11 @@ class SqliteSignatures:
         self._failing = False
 
     async def get(self, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
-        """Return what is kept for these calls of a caller."""
+        """Return the stored entries with these ids of a caller."""
         return await asyncio.to_thread(self._run_in_database, lambda file: self._select(file, caller, ids)) or {}
 
     async def put(self, caller: str, entries: Mapping[str, bytes]) -> None:
-        """Keep this for calls of a caller."""
+        """Store entries of a caller."""
         await asyncio.to_thread(self._run_in_database, lambda file: self._insert(file, caller, entries))
 
     async def replace(self, caller: str, expected: tuple[str, bytes], entries: Mapping[str, bytes]) -> bool:
@@ -221,7 +221,7 @@ class SqliteSignatures:
             with closing(sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None)) as file:
                 self._path.chmod(0o600)
                 file.execute("PRAGMA journal_mode = WAL")
-                file.execute("PRAGMA synchronous = OFF")  # a crash costs turns their thinking, at the most
+                file.execute("PRAGMA synchronous = OFF")  # a crash loses at most the thinking of some turns
                 file.execute(_TABLE)
                 file.execute(_INDEX)
                 result = work(file)
@@ -235,7 +235,7 @@ class SqliteSignatures:
 
 
 class RedisSignatures:
-    """What all machines share; the limit on all keys together is Redis's own (`maxmemory`)."""
+    """Stores entries in Redis for all machines; the limit of all keys together is Redis's own (`maxmemory`)."""
 
     def __init__(self, settings: Signatures, shared: SharedState, name: str = "signatures") -> None:
         self._settings = settings
@@ -243,12 +243,12 @@ class RedisSignatures:
         self._name = name
 
     async def get(self, caller: str, ids: Sequence[str]) -> dict[str, bytes]:
-        """Return what is kept for these calls of a caller."""
+        """Return the stored entries with these ids of a caller."""
         place = (self._name, caller)
         return await self._shared.entries(place, list(dict.fromkeys(ids)), self._settings.max_bytes_per_key)
 
     async def put(self, caller: str, entries: Mapping[str, bytes]) -> None:
-        """Keep this for calls of a caller."""
+        """Store entries of a caller."""
         settings = self._settings
         place = (self._name, caller)
         await self._shared.keep_entries(place, entries, settings.max_bytes_per_key, settings.ttl_seconds)

@@ -1,4 +1,4 @@
-"""Keep what a vendor signed in a turn with tool calls, and put it back when the caller sends that turn again.
+"""Store the signed parts of turns with tool calls, and restore them when the caller sends the turns again.
 
 Thinking models want their thinking back, signed, with the results of the tools they called. Callers who speak the
 vendor's own API carry it themselves; other APIs have no place for it. So it is kept here by the ids of the calls, for
@@ -21,27 +21,27 @@ _LONGEST_ID = 200
 
 
 class KeptReasoning(msgspec.Struct, tag="reasoning", tag_field="kind", forbid_unknown_fields=True):
-    """A thought with what its vendor wants back."""
+    """Reasoning with the vendor's signature."""
 
     text: str
     opaque: dict[str, dict[str, Any]]
 
 
 class KeptOpaque(msgspec.Struct, tag="opaque", tag_field="kind", forbid_unknown_fields=True):
-    """A part that only its vendor knows."""
+    """A part that only its vendor can interpret."""
 
     vendor: str
     data: dict[str, Any]
 
 
 class KeptText(msgspec.Struct, tag="text", tag_field="kind", forbid_unknown_fields=True):
-    """Where the text stood, which the caller has, and what the vendor said about it."""
+    """The position of the text, which the caller has, and the vendor's data about it."""
 
     extra: dict[str, dict[str, Any]]
 
 
 class KeptCall(msgspec.Struct, tag="call", tag_field="kind", forbid_unknown_fields=True):
-    """Where a call stood, which the caller has, and what the vendor said about it."""
+    """The position of a call, which the caller has, and the vendor's data about it."""
 
     id: str
     extra: dict[str, dict[str, Any]]
@@ -51,7 +51,7 @@ KeptPart: TypeAlias = KeptReasoning | KeptOpaque | KeptText | KeptCall
 
 
 class KeptTurn(msgspec.Struct, forbid_unknown_fields=True):
-    """A turn, kept under its first call; under its other calls stands only which one that is."""
+    """A turn, stored by its first call; entries of its other calls only name the first."""
 
     parts: list[KeptPart] = []
     first: str = ""
@@ -67,11 +67,11 @@ class SignedTurns:
         self._store = store
 
     def replaced_ids(self, caller: str) -> ReplacedIds:
-        """The ids of a caller's answers that differ from those that it saw; they are kept in the same store."""
+        """Return the caller's ids that differ from the vendor's; they are in the same store."""
         return ReplacedIds(self._store, caller)
 
     async def keep(self, caller: str, answer: ModelResponse) -> None:
-        """Keep what the caller's next request may lack, if the answer has calls and something was signed."""
+        """Store the signed parts of an answer with calls, which the caller's next request may lack."""
         turn = _turn_of(answer.parts) if answer.tool_calls else None
         if turn is None:
             return
@@ -81,7 +81,7 @@ class SignedTurns:
         await self._store.put(caller, {key: data for key, data in entries.items() if len(key) <= _LONGEST_ID})
 
     async def restored(self, caller: str, request: ModelRequest) -> ModelRequest:
-        """The request with its turns as their vendor wrote them, as far as they are known."""
+        """Return the request with the turns as their vendor wrote them, where they are stored."""
         turns_with_calls = (message for message in request.messages if message.role == "assistant")
         call_ids = [
             call.id for message in turns_with_calls for call in message.tool_calls if len(call.id) <= _LONGEST_ID
@@ -105,15 +105,15 @@ class CallerTurns(msgspec.Struct, frozen=True):
     turns: SignedTurns
     caller: str
     unique_ids: UniqueCallIds | None = None
-    """Set where the caller may see other ids of calls than their vendor gave."""
+    """Set where the caller may see other ids of calls than the vendor's."""
 
     async def keep(self, answer: ModelResponse) -> None:
-        """See `SignedTurns.keep`."""
+        """Store the signed parts of an answer: see `SignedTurns.keep`."""
         if answer.tool_calls:
             await self.turns.keep(self.caller, self._as_shown(answer))
 
     def _as_shown(self, answer: ModelResponse) -> ModelResponse:
-        """The answer with the ids of its calls that the caller sees."""
+        """Return the answer with the ids of calls that the caller sees."""
         unique_ids = self.unique_ids
         if unique_ids is None or unique_ids.taken.isdisjoint([call.id for call in answer.tool_calls]):
             return answer
@@ -127,16 +127,16 @@ class CallerTurns(msgspec.Struct, frozen=True):
 
     @property
     def replaced_ids(self) -> ReplacedIds:
-        """See `SignedTurns.replaced_ids`."""
+        """The ids that the caller saw in streams: see `SignedTurns.replaced_ids`."""
         return self.turns.replaced_ids(self.caller)
 
     async def restored(self, request: ModelRequest) -> ModelRequest:
-        """See `SignedTurns.restored`."""
+        """Return the request with its signed parts: see `SignedTurns.restored`."""
         return await self.turns.restored(self.caller, request)
 
 
 def _read(entries: Mapping[str, bytes]) -> dict[str, KeptTurn]:
-    """What the store has, without what is not of our making: Redis may be written by others."""
+    """Decode stored turns; entries that other programs wrote to Redis are ignored."""
     turns: dict[str, KeptTurn] = {}
     for key, data in entries.items():
         try:
@@ -147,7 +147,7 @@ def _read(entries: Mapping[str, bytes]) -> dict[str, KeptTurn]:
 
 
 def _turn_of(parts: Sequence[Part]) -> KeptTurn | None:
-    """What has to be kept of a turn; None where the caller has all of it."""
+    """Return the parts of a turn to store; None where the caller has all of it."""
     kept_parts: list[KeptPart] = []
     for part in parts:
         if isinstance(part, Reasoning) and part.opaque:
@@ -163,13 +163,13 @@ def _turn_of(parts: Sequence[Part]) -> KeptTurn | None:
 
 
 def turn_text(parts: Sequence[Part]) -> bytes:
-    """An answer's parts without its text and its calls, as JSON; empty where there is nothing else."""
+    """Encode an answer's parts without text and calls as JSON; empty where there are no others."""
     turn = _turn_of(parts)
     return b"" if turn is None else msgspec.json.encode(turn)
 
 
 def parts_of(data: bytes, text: str, calls: Sequence[ToolCall]) -> tuple[Part, ...]:
-    """The parts of an answer from what `turn_text` has kept, its text and its calls; none where that cannot be read."""
+    """Return the parts of an answer from its text, its calls and `turn_text`; none where that cannot be decoded."""
     turn = _read({"": data}).get("")
     message = Message("assistant", (*((Text(text),) if text else ()), *calls))
     if turn is None:
@@ -197,7 +197,7 @@ def _restore_turn(message: Message, turns: Mapping[str, KeptTurn], used: set[str
 
 
 def _merge_turn(message: Message, kept_parts: Sequence[KeptPart], *, with_turn: bool) -> Message:
-    """The turn with what was kept of it; without `with_turn` only its calls: another message has the rest."""
+    """Merge the stored parts into a turn; without `with_turn` only those of calls, as another message has the rest."""
     calls = {call.id: call for call in message.tool_calls}
     parts: list[Part] = []
     texts = [part for part in message.parts if not isinstance(part, (ToolCall, Reasoning))]
@@ -211,7 +211,7 @@ def _merge_turn(message: Message, kept_parts: Sequence[KeptPart], *, with_turn: 
             continue
         elif isinstance(part, KeptReasoning):
             parts.append(Reasoning(part.text, part.opaque))
-            thoughts.clear()  # the same in words, or made of it for an API that has no signatures
+            thoughts.clear()  # the same without signatures, possibly generated for an API that has none
         elif isinstance(part, KeptOpaque):
             parts.append(Opaque(part.vendor, part.data))
         else:
@@ -222,7 +222,7 @@ def _merge_turn(message: Message, kept_parts: Sequence[KeptPart], *, with_turn: 
 
 
 def _is_carried_by(kept_parts: Sequence[KeptPart], api: str | None) -> bool:
-    """Whether the caller's API has a place for it: then they send it back, or leave it out on purpose.
+    """Return whether the caller's API has fields for these parts: then a client that omits them does so on purpose.
 
     Chat Completions has many vendors, whose own fields most clients do not know.
     """
@@ -232,7 +232,7 @@ def _is_carried_by(kept_parts: Sequence[KeptPart], api: str | None) -> bool:
 
 
 def _with_extra(texts: Sequence[Part], extra: Mapping[str, Any]) -> list[Part]:
-    """The caller's words, with what the vendor said about its own where there is one text in either."""
+    """Return the caller's texts, with the vendor's data about its own text where there is exactly one of each."""
     if not extra or len(texts) != 1 or not isinstance(texts[0], Text):
         return list(texts)
     return [Text(texts[0].text, {**extra, **texts[0].extra})]

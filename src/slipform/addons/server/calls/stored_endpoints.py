@@ -24,7 +24,7 @@ from slipform.errors import RequestError
 
 _CONVERSATIONS: Final = "/v1/conversations"
 _MOST_ITEMS: Final = 20
-"""Items that a request may add to a conversation, as at OpenAI."""
+"""The most items that a request may add to a conversation, as in OpenAI's API."""
 _LARGEST_PAGE: Final = 100
 _PAGE: Final = 20
 
@@ -39,7 +39,7 @@ class StoredRequest(NamedTuple):
 
 
 def is_stored_here(row: EndpointRow, segments: Mapping[str, str], *, has_provider: bool) -> bool:
-    """Whether a request is for what slipform stores: by one of its ids, or a new conversation, which only it can store.
+    """Return whether slipform stores the resource: by its id, or a new conversation that no provider can store.
 
     `has_provider` says whether one of the providers has this endpoint, or the request names a provider.
     """
@@ -49,7 +49,7 @@ def is_stored_here(row: EndpointRow, segments: Mapping[str, str], *, has_provide
 
 
 async def answer_stored(row: EndpointRow, request: StoredRequest) -> dict[str, Any]:
-    """Return the body of the answer; raises `NoSuchResourceError` for what is not stored for the caller."""
+    """Return the body of the answer; raises `NoSuchResourceError` for a resource that is not stored for the caller."""
     return await _ANSWERS[row.method, row.path](request)
 
 
@@ -80,7 +80,7 @@ async def _changed_conversation(
 
 
 async def _items(store: ResponseStore, names: Sequence[str]) -> list[dict[str, Any]]:
-    """The items with these hashes, without those that have expired."""
+    """Return the items with these hashes, without expired ones."""
     stored = await store.items(names)
     return [shown_item(name, stored[name]) for name in names if name in stored]
 
@@ -110,7 +110,7 @@ async def _list_input(request: StoredRequest) -> dict[str, Any]:
 
 
 def _page(sorted_items: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
-    """One page of a list, newest first unless the query says otherwise."""
+    """Return one page of a list, newest first unless the query says otherwise."""
     is_newest_first = query.get("order", "desc") == "desc"
     items = sorted_items[::-1] if is_newest_first else sorted_items
     after = query.get("after")
@@ -190,7 +190,7 @@ async def _add_items(request: StoredRequest) -> dict[str, Any]:
 
 
 async def _named_item(request: StoredRequest) -> tuple[str, dict[str, Any]]:
-    """One of the items of a conversation, after its hash."""
+    """Return an item of a conversation by its id, and its hash."""
     _, entry = await _conversation(request)
     name = request.segments["item"]
     stored = await request.store.items(entry.items)

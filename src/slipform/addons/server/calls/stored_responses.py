@@ -1,4 +1,4 @@
-"""Store the answers to Responses requests, and put what later requests refer to into their input.
+"""Store the answers to Responses requests, and insert the stored items that later requests refer to.
 
 Vendors of other APIs store nothing, so clients that continue by `previous_response_id`, `conversation` or
 `item_reference` would lose their conversation there. Every item is stored under a hash of its content. A response
@@ -36,7 +36,7 @@ T = TypeVar("T")
 _log = logging.getLogger("slipform.server")
 _LONGEST_ID: Final = 256
 _MOST_TRIES: Final = 1_000
-"""How often a change is made again to a conversation that other requests change at the same time."""
+"""The most attempts to change a conversation that other requests change concurrently."""
 _HASH_BYTES: Final = 12
 _HASH_AT_END: Final = re.compile(r"_slipform_([0-9a-f]{24})\Z")
 _ITEM: Final = "item:"
@@ -72,7 +72,7 @@ def new_id(kind: str) -> str:
 
 
 class ResponseEntry(msgspec.Struct, forbid_unknown_fields=True):
-    """A response as it is stored: the hashes of its items, and its other fields."""
+    """A stored response: the hashes of its items, and its other fields."""
 
     stored_at: float
     before: list[str]
@@ -82,7 +82,7 @@ class ResponseEntry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ConversationEntry(msgspec.Struct, forbid_unknown_fields=True):
-    """A conversation as it is stored."""
+    """A stored conversation: the hashes of its items, and its metadata."""
 
     stored_at: float
     created_at: int
@@ -101,7 +101,7 @@ class ResponseStore(msgspec.Struct, frozen=True):
     caller: str
     ttl_seconds: float
     max_bytes: int
-    """Of one conversation."""
+    """The most bytes of one conversation."""
     clock: Callable[[], float] = time.time
 
     async def response(self, identity: str) -> ResponseEntry | None:
@@ -137,7 +137,7 @@ class ResponseStore(msgspec.Struct, frozen=True):
     ) -> ConversationEntry | None:
         """Change a conversation, and store it with items and records; return it, or None where it is not stored.
 
-        Where another request has changed it in the meantime, the change is made again to what that one stored.
+        Where another request has changed it in the meantime, `change` is applied again to the new version.
         """
         key = _CONVERSATION + identity
         for _ in range(_MOST_TRIES):
@@ -158,42 +158,42 @@ class ResponseStore(msgspec.Struct, frozen=True):
         return {key.removeprefix(_ITEM): data for key, data in entries.items()}
 
     async def hashes(self, ids: Sequence[str]) -> dict[str, str]:
-        """Return the hashes of items by their ids, as far as these are known."""
-        short = [each for each in dict.fromkeys(ids) if len(each) <= _LONGEST_ID]
-        entries = await self.store.get(self.caller, [_ITEM_NAME + each for each in short]) if short else {}
+        """Return the hashes of items by their ids, for the ids that are known."""
+        valid_ids = [each for each in dict.fromkeys(ids) if len(each) <= _LONGEST_ID]
+        entries = await self.store.get(self.caller, [_ITEM_NAME + each for each in valid_ids]) if valid_ids else {}
         hashes: dict[str, str] = {}
-        for each in short:
-            name = entries.get(_ITEM_NAME + each)
-            end = _HASH_AT_END.search(each)
-            if name is not None:
-                hashes[each] = name.decode("latin-1")
-            elif end is not None:
-                hashes[each] = end[1]
+        for identity in valid_ids:
+            stored_hash = entries.get(_ITEM_NAME + identity)
+            own_hash = _HASH_AT_END.search(identity)
+            if stored_hash is not None:
+                hashes[identity] = stored_hash.decode("latin-1")
+            elif own_hash is not None:
+                hashes[identity] = own_hash[1]
         return hashes
 
     async def put(self, records: Mapping[str, msgspec.Struct], items: Sequence[StoredItem]) -> None:
-        """Store responses or conversations by their keys, with their items; nothing that is too large to be read."""
+        """Store responses or conversations by their keys, with their items, unless they are too large to be sent."""
         entries = self._entries(records, items)
         if entries is not None:
             await self.store.put(self.caller, entries)
 
     def _entries(self, records: Mapping[str, msgspec.Struct], items: Sequence[StoredItem]) -> dict[str, bytes] | None:
-        """What is stored for these records and items; None where that is too large to be read."""
+        """Return the entries to store for these records and items; None where the items are too large."""
         size = sum(len(data) for _, data in items)
         if size > self.max_bytes:
             _log.warning("stored responses: conversation is too long to be stored, bytes=%d", size)
             return None
-        entries = {_ITEM + name: data for name, data in items}
-        for name, data in items:
-            identity = _own_name(data)
+        entries = {_ITEM + item_hash: data for item_hash, data in items}
+        for item_hash, data in items:
+            identity = _item_id(data)
             if identity is not None:
-                entries[_ITEM_NAME + identity] = name.encode()
+                entries[_ITEM_NAME + identity] = item_hash.encode()
         return entries | {key: msgspec.json.encode(record) for key, record in records.items()}
 
     async def remove_response(self, identity: str, entry: ResponseEntry) -> None:
-        """Delete a response, and the names of its items; what the items hold may continue elsewhere, or expires."""
+        """Delete a response and the ids of its output; the items may belong to other responses, or expire."""
         output = await self.items(entry.output)
-        names = [_ITEM_NAME + name for data in output.values() if (name := _own_name(data)) is not None]
+        names = [_ITEM_NAME + name for data in output.values() if (name := _item_id(data)) is not None]
         await self.store.remove(self.caller, [_RESPONSE + identity, *names])
 
     async def remove_conversation(self, identity: str) -> None:
@@ -210,17 +210,17 @@ class ResponseStore(msgspec.Struct, frozen=True):
 
 
 def response_key(identity: str) -> str:
-    """Return the key under which a response is stored."""
+    """Return the store's key of a response."""
     return _RESPONSE + identity
 
 
 def conversation_key(identity: str) -> str:
-    """Return the key under which a conversation is stored."""
+    """Return the store's key of a conversation."""
     return _CONVERSATION + identity
 
 
-def _own_name(data: bytes) -> str | None:
-    """The id of an item where it has one by which it can be looked up."""
+def _item_id(data: bytes) -> str | None:
+    """Return the id of an item; None where it has none by which it can be looked up."""
     identity = orjson.loads(data).get("id")
     if isinstance(identity, str) and 0 < len(identity) <= _LONGEST_ID:
         return identity
@@ -228,35 +228,35 @@ def _own_name(data: bytes) -> str | None:
 
 
 def stored_item(item: Mapping[str, Any]) -> StoredItem:
-    """Return an item as it is stored."""
+    """Return the hash of an item, and the item as JSON."""
     data = write_body(item)
     return blake2b(data, digest_size=_HASH_BYTES).hexdigest(), data
 
 
-def shown_item(name: str, data: bytes) -> dict[str, Any]:
-    """Return a stored item with an id: its own, else one by which it can be referred to."""
+def shown_item(item_hash: str, data: bytes) -> dict[str, Any]:
+    """Return a stored item with an id: its own, else one that contains its hash."""
     item: dict[str, Any] = orjson.loads(data)
     kind = item.get("type", "message")
     prefix = _PREFIXES.get(kind, "item") if isinstance(kind, str) else "item"
-    return {"id": f"{prefix}{OWN_ID}{name}", "type": kind, **item}
+    return {"id": f"{prefix}{OWN_ID}{item_hash}", "type": kind, **item}
 
 
 class Expansion(NamedTuple):
-    """A request that carries what it referred to, and the items of its conversation."""
+    """A request with the stored items that it referred to, and the items of its conversation."""
 
     data: dict[str, Any]
     before: list[StoredItem]
     input: list[StoredItem]
     previous: str | None
-    """The id of a response that is stored here."""
+    """The id of the previous response, where slipform stores it."""
     conversation: str | None
-    """The id of a conversation that is stored here."""
+    """The id of the conversation, where slipform stores it."""
     has_vendor_state: bool
-    """Whether the request still refers to what its vendor stores."""
+    """Whether the request still refers to responses or items that the vendor stores."""
 
 
 class StoredCall(msgspec.Struct, frozen=True):
-    """Stores the answer to one call, under an id that its first event has already."""
+    """Stores the answer to one call, under the id that the first event of a stream already contains."""
 
     store: ResponseStore
     identity: str
@@ -264,7 +264,7 @@ class StoredCall(msgspec.Struct, frozen=True):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the answer says of its state."""
+        """The fields of the answer that describe its stored state."""
         options = {"store": True, "response_id": self.identity, "previous_response_id": self.request.previous}
         if self.request.conversation is not None:
             options["conversation"] = {"id": self.request.conversation}
@@ -278,7 +278,7 @@ class StoredCall(msgspec.Struct, frozen=True):
         output = [stored_item(item) for item in response.pop("output", ())]
         request = self.request
         entry = ResponseEntry(
-            self.store.clock(), _names(request.before), _names(request.input), _names(output), response
+            self.store.clock(), _hashes(request.before), _hashes(request.input), _hashes(output), response
         )
         records = {response_key(self.identity): entry}
         items = [*request.before, *request.input, *output]
@@ -288,18 +288,18 @@ class StoredCall(msgspec.Struct, frozen=True):
             conversation.stored_at = entry.stored_at
 
         if request.conversation is not None:
-            grown = await self.store.change_conversation(request.conversation, append_turn, items, records)
-            if grown is not None:
+            changed = await self.store.change_conversation(request.conversation, append_turn, items, records)
+            if changed is not None:
                 return
         await self.store.put(records, items)
 
 
-def _names(items: Sequence[StoredItem]) -> list[str]:
-    return [name for name, _ in items]
+def _hashes(items: Sequence[StoredItem]) -> list[str]:
+    return [item_hash for item_hash, _ in items]
 
 
 def _final_response(data: bytes) -> dict[str, Any] | None:
-    """The response that an answer ends with; None where it ends otherwise."""
+    """Return the response of a body or of a stream's last event; None where it failed or is missing."""
     text = data if data.startswith(b"{") else data.rpartition(b"\ndata: ")[2]
     try:
         answer = orjson.loads(text)
@@ -312,7 +312,7 @@ def _final_response(data: bytes) -> dict[str, Any] | None:
 
 
 class OpenedCall(NamedTuple):
-    """A request that carries what it refers to, what its answer says of its state, and what stores that answer."""
+    """A request with its stored items, the answer's fields about stored state, and the storage of the answer."""
 
     parsed: ParsedBody
     options: Mapping[str, Any] = MappingProxyType({})
@@ -321,18 +321,18 @@ class OpenedCall(NamedTuple):
 
 
 async def open_call(parsed: ParsedBody, store: ResponseStore, ownership: Ownership) -> OpenedCall:
-    """Resolve what a request refers to among what is stored for its caller."""
+    """Insert the items that slipform stores for the caller, and prepare to store the answer."""
     await ownership.check([each for each in parsed.references if each.provider is not None])
     vendor_stores = len(ownership.keepers) == len(ownership.providers)
-    is_stored_there = vendor_stores and len(ownership.providers) == 1
-    if not ownership.providers or (is_stored_there and OWN_ID.encode() not in parsed.body):
+    is_vendor_state = vendor_stores and len(ownership.providers) == 1
+    if not ownership.providers or (is_vendor_state and OWN_ID.encode() not in parsed.body):
         return OpenedCall(parsed)
     expansion = await expand(parsed, store, vendor_stores=vendor_stores)
     data = expansion.data
     if data != parsed.data:
         references = find_references(data) if ownership.store is not None else ()
         parsed = ParsedBody(data, write_body(data), references)
-    if is_stored_there:
+    if is_vendor_state:
         return OpenedCall(parsed)
     unique_ids = UniqueCallIds.of(data.get("input"))
     options: dict[str, Any] = {} if unique_ids is None else {UNIQUE_CALL_IDS: unique_ids}
@@ -343,10 +343,10 @@ async def open_call(parsed: ParsedBody, store: ResponseStore, ownership: Ownersh
 
 
 async def expand(parsed: ParsedBody, store: ResponseStore, *, vendor_stores: bool) -> Expansion:
-    """Put what a request refers to into its input.
+    """Insert the stored items that a request refers to into its input.
 
     Where the vendor stores responses, ids that slipform did not make are left to it. Raises `NoSuchResourceError` for
-    what is not stored for this caller, and `TooLargeError` for more than a request may carry.
+    an item that is not stored for this caller, and `TooLargeError` for a conversation that is too long.
     """
     data = parsed.data
     if data.get("previous_response_id") is not None and data.get("conversation") is not None:
@@ -357,17 +357,8 @@ async def expand(parsed: ParsedBody, store: ResponseStore, *, vendor_stores: boo
         )
     previous = _resolved_here(data, "previous_response_id", vendor_stores)
     conversation = _resolved_here(data, "conversation", vendor_stores)
-    names: list[str] = []
-    if previous is not None:
-        names = await _names_before(previous, store)
-    elif conversation is not None:
-        stored = await store.conversation(conversation)
-        if stored is None:
-            raise NoSuchResourceError(
-                f"Conversation with id {conversation[:100]!r} not found.", where="conversation", hint=_NO_CONVERSATION
-            )
-        names = stored.items
-    before = await _stored_items(names, store, previous)
+    hashes = await _hashes_before(previous, conversation, store)
+    before = await _stored_items(hashes, store, previous)
     items = _input_items(data)
     referred = await _referred_items(items, store, vendor_stores=vendor_stores)
     is_changed = bool(before or referred)
@@ -388,7 +379,7 @@ async def expand(parsed: ParsedBody, store: ResponseStore, *, vendor_stores: boo
 
 
 def _resolved_here(data: Mapping[str, Any], field: str, vendor_stores: bool) -> str | None:
-    """The id in a field, where it is slipform that looks it up."""
+    """Return the id in a field if slipform has to look it up; None if the vendor does, or without an id."""
     value = data.get(field)
     if isinstance(value, dict):
         value = value.get("id")
@@ -401,24 +392,34 @@ def _resolved_here(data: Mapping[str, Any], field: str, vendor_stores: bool) -> 
     return None
 
 
-async def _names_before(previous: str, store: ResponseStore) -> list[str]:
-    entry = await store.response(previous)
-    if entry is None:
-        raise NoPreviousResponseError(
-            f"Previous response with id {previous[:100]!r} not found.", where="previous_response_id", hint=_EXPIRED
+async def _hashes_before(previous: str | None, conversation: str | None, store: ResponseStore) -> list[str]:
+    """Return the hashes of the items before a request; raises where the response or conversation is not stored."""
+    if previous is not None:
+        response = await store.response(previous)
+        if response is None:
+            raise NoPreviousResponseError(
+                f"Previous response with id {previous[:100]!r} not found.", where="previous_response_id", hint=_EXPIRED
+            )
+        return [*response.before, *response.input, *response.output]
+    if conversation is None:
+        return []
+    stored = await store.conversation(conversation)
+    if stored is None:
+        raise NoSuchResourceError(
+            f"Conversation with id {conversation[:100]!r} not found.", where="conversation", hint=_NO_CONVERSATION
         )
-    return [*entry.before, *entry.input, *entry.output]
+    return stored.items
 
 
-async def _stored_items(names: Sequence[str], store: ResponseStore, previous: str | None) -> list[StoredItem]:
-    """The items before a request; `previous` is the response that they precede, where it is not a conversation."""
-    items = await store.items(names)
-    if any(name not in items for name in names):
+async def _stored_items(hashes: Sequence[str], store: ResponseStore, previous: str | None) -> list[StoredItem]:
+    """Return the items before a request; `previous` is the response that they end with, if they have one."""
+    items = await store.items(hashes)
+    if any(each not in items for each in hashes):
         message = "A part of this conversation is not stored any more."
         if previous is not None:
             raise NoPreviousResponseError(message, where="previous_response_id", hint=_EXPIRED)
         raise NoSuchResourceError(message, where="conversation", hint=_NO_CONVERSATION)
-    return [(name, items[name]) for name in names]
+    return [(each, items[each]) for each in hashes]
 
 
 def _list_of(value: Any) -> list[Any]:
@@ -433,7 +434,7 @@ def _input_items(data: Mapping[str, Any]) -> list[Any]:
 
 
 async def _referred_items(items: Sequence[Any], store: ResponseStore, *, vendor_stores: bool) -> dict[int, StoredItem]:
-    """The stored items that a request refers to, by where it does; raises `NoSuchResourceError` for any other."""
+    """Return the stored items that a request refers to, by their index; raises `NoSuchResourceError` for others."""
     references = {
         at: str(item["id"])
         for at, item in enumerate(items)
@@ -453,14 +454,14 @@ async def _referred_items(items: Sequence[Any], store: ResponseStore, *, vendor_
 
 
 async def _maybe_off_loop(size: int, work: Callable[..., T], *arguments: Any) -> T:
-    """Do what takes long for a large request off the event loop."""
+    """Run `work` in a thread for a large request, else at once."""
     if size >= LARGE_BYTES:
         return await asyncio.to_thread(work, *arguments)
     return work(*arguments)
 
 
 def _stored_input(items: Sequence[Any], referred: Mapping[int, StoredItem]) -> list[StoredItem]:
-    """The items of a request as they are stored, with those that it refers to."""
+    """Return the items of a request in their stored form, with stored items in place of references."""
     inputs: list[StoredItem] = []
     for at, item in enumerate(items):
         if not isinstance(item, dict):
@@ -482,7 +483,7 @@ def _check_size(items: Sequence[StoredItem], most: int) -> None:
 
 
 def _sendable(item: StoredItem, *, vendor_stores: bool) -> dict[str, Any] | None:
-    """An item as a request carries it: a vendor that stores items would look up an id that slipform made."""
+    """Return an item without slipform's id, which a vendor would look up; None for an item to leave out."""
     sent: dict[str, Any] = orjson.loads(item[1])
     if not is_own_id(str(sent.get("id") or "")):
         return sent

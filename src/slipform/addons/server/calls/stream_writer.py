@@ -21,13 +21,13 @@ from slipform.prices import AnyPrice
 
 _log = logging.getLogger("slipform.server")
 KEEP_ALIVE_SECONDS = 10.0
-"""How long a stream may be silent before the client gets a keep-alive."""
+"""The seconds without data after which the client is sent a keep-alive."""
 
 
 class StreamWriter:
     """Writes one stream. The head is sent with the first bytes, so that an error before them is a plain error.
 
-    The next chunk is asked for only when the one before is on its way, so a slow client slows the model down.
+    The next chunk is read only when the previous one has been sent, so a slow client slows the model down.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class StreamWriter:
         self._keep_alive = keep_alive
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
-        self._beating: asyncio.Task[None] | None = None
+        self._keep_alive_task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         if self._encoder.keep_alive():
-            self._timer = self._loop.call_later(keep_alive, self._beat)
+            self._timer = self._loop.call_later(keep_alive, self._check_silence)
 
     def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
-        """Write these chunks without being waited for, if that can be: once the head is out and the client keeps up."""
+        """Write these chunks without awaiting, if the head has been sent and the client keeps up; else return them."""
         if not self._enforced:
             for chunk in chunks:
                 if chunk.parts or chunk.extra:
@@ -96,7 +96,7 @@ class StreamWriter:
         return None
 
     def _with_cost(self, chunks: Sequence[CompletionChunk], price: AnyPrice) -> list[CompletionChunk]:
-        """The same chunks, with what they cost where they tell of tokens."""
+        """Return the chunks with the cost added to their usage."""
         costed = []
         for chunk in chunks:
             if chunk.usage is not None:
@@ -117,7 +117,7 @@ class StreamWriter:
     async def write(self, chunks: Sequence[CompletionChunk]) -> None:
         """Write these chunks in one go."""
         if data := b"".join(map(self._encoder.feed, chunks)):
-            await self._out(data)
+            await self._send_data(data)
 
     @property
     def message_ids(self) -> list[str]:
@@ -127,11 +127,11 @@ class StreamWriter:
         return []
 
     def add(self, extra: Mapping[str, Any]) -> None:
-        """Fields for the last event, which must still be to come."""
+        """Add fields to the last event, which must not have been sent yet."""
         self._encoder.extra = extra
 
     async def finish(self) -> None:
-        """Write the end."""
+        """Write the last event, and store the answer where slipform does."""
         log_warnings(self._left_out.values())
         data = self._encoder.finish()
         if self._stored is not None:
@@ -139,17 +139,17 @@ class StreamWriter:
         await self._end(data)
 
     async def fail(self, error: SlipformError) -> None:
-        """End with an error."""
+        """Write an error event as the end of the stream."""
         await self._end(self._encoder.fail(error))
 
     def close(self) -> None:
-        """Give no more signs of life."""
+        """Stop sending keep-alives."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._beating is not None:
-            self._beating.cancel()
+        if self._keep_alive_task is not None:
+            self._keep_alive_task.cancel()
 
-    async def _out(self, data: bytes) -> None:
+    async def _send_data(self, data: bytes) -> None:
         if not data:
             return
         if self._id_markers is not None:
@@ -159,7 +159,7 @@ class StreamWriter:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def _start(self) -> None:
-        """The head, if it is not out yet."""
+        """Send the head, unless it has been sent."""
         if self.started:
             return
         self.started = True
@@ -173,19 +173,19 @@ class StreamWriter:
         await self._start()
         await self._send({"type": "http.response.body", "body": data})
 
-    def _beat(self) -> None:
-        """Say that the stream lives if it has been silent, and look again later."""
+    def _check_silence(self) -> None:
+        """Send a keep-alive if the stream has been silent, and schedule the next check."""
         silent = self._loop.time() - self._last
         if silent < self._keep_alive - 0.01:
-            self._timer = self._loop.call_later(self._keep_alive - silent, self._beat)
+            self._timer = self._loop.call_later(self._keep_alive - silent, self._check_silence)
             return
-        if self._beating is None or self._beating.done():
-            self._beating = self._loop.create_task(self._out(self._encoder.keep_alive()))
-        self._timer = self._loop.call_later(self._keep_alive, self._beat)
+        if self._keep_alive_task is None or self._keep_alive_task.done():
+            self._keep_alive_task = self._loop.create_task(self._send_data(self._encoder.keep_alive()))
+        self._timer = self._loop.call_later(self._keep_alive, self._check_silence)
 
 
 class TurnFolder:
-    """Passes chunks on to a writer, and folds them: what was signed is known when the stream is over."""
+    """Passes chunks to a writer and assembles the answer, whose signed parts are known at the end of the stream."""
 
     def __init__(self, writer: StreamWriter) -> None:
         self._writer = writer
@@ -193,7 +193,7 @@ class TurnFolder:
         self._reducer.start(Snapshot())
 
     def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
-        """Fold these chunks and pass them on."""
+        """Add these chunks to the answer and pass them on."""
         for chunk in chunks:
             self._reducer.push(chunk)
         return self._writer.push(chunks)
@@ -205,7 +205,7 @@ class TurnFolder:
         return self._writer.push_texts(texts, call)
 
     def answer(self) -> ModelResponse:
-        """The whole answer."""
+        """Return the whole answer."""
         return self._reducer.finish(check=False)
 
 

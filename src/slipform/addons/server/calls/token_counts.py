@@ -23,19 +23,19 @@ from slipform.providers.forward import Route
 from slipform.providers.http import HttpProvider
 
 _BYTES_PER_TOKEN: Final = 3.6
-"""Of a request's JSON; measured over requests of coding agents."""
+"""Bytes of a request's JSON per token, measured over requests of coding agents."""
 _APIS: Final[Mapping[Family, str]] = {"anthropic": "anthropic", "gemini": "gemini", "openai": "openai-responses"}
 _CALL: Final = ":generateContent"
 
 
 class TokenCount(NamedTuple):
-    """How many tokens a request has, and whether that was only estimated."""
+    """The number of tokens of a request, and whether it is an estimate."""
 
     tokens: int
     is_estimate: bool
 
     def answer(self, family: Family) -> dict[str, Any]:
-        """Return the answer in an API's form.
+        """Return the answer in an API's format.
 
         >>> TokenCount(7, True).answer("anthropic")
         {'input_tokens': 7}
@@ -51,7 +51,7 @@ class TokenCount(NamedTuple):
 async def count_tokens(
     family: Family, data: Mapping[str, Any], model: str, provider: Provider, calls: CallCount
 ) -> TokenCount:
-    """Return the number of a request's tokens, by the provider's counter, else by its size."""
+    """Count a request's tokens with the provider's counter, else estimate them from its size."""
     if family == "gemini":
         inner = data.get("generateContentRequest")
         data = inner if isinstance(inner, Mapping) else data
@@ -65,7 +65,7 @@ async def count_tokens(
 
 
 def estimate(body: bytes) -> int:
-    """Return about how many tokens a request has.
+    """Estimate the tokens of a request from its size.
 
     >>> estimate(b"x" * 36)
     10
@@ -85,7 +85,7 @@ def _read(family: Family, data: Mapping[str, Any], model: str) -> ModelRequest:
 
 
 async def _count_at_provider(request: ModelRequest, provider: HttpProvider, calls: CallCount) -> int | None:
-    """The count of a provider that has a counter; None for any other, and when its counter fails."""
+    """Return the count of a provider that has a counter; None for any other, and when its counter fails."""
     model_route = provider.route(request.model, streamed=False)
     if model_route is None or provider.api not in ("anthropic", "gemini"):
         return None

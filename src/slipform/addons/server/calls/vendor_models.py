@@ -1,4 +1,4 @@
-"""List the models of configured vendors, refreshed from time to time, for clients that show a choice."""
+"""List the models of configured vendors, refreshed periodically, for clients that offer a choice."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _PATHS: Final = {
     "ollama": "/api/tags",
     "cohere": "/v1/models?endpoint=chat&page_size=1000",
 }
-"""Where the vendors of a codec list their models; those of the others list none that a key can call."""
+"""The paths at which vendors list their models, by codec; other vendors list none that a key can call."""
 _OTHER_NAMES: Final = ("azure.com", "aiplatform.googleapis.com")
-"""Parts of addresses whose lists have other names than those that requests name: deployments, publishers."""
+"""Parts of URLs whose lists have other names than requests do: deployments, publishers."""
 _LASTS_SECONDS: Final = 600.0
 _FAILED_SECONDS: Final = 30.0
 _WAIT_SECONDS: Final = 5.0
@@ -53,7 +53,7 @@ class VendorModels:
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def names(self) -> list[str]:
-        """Return the models as `provider/model`; a vendor that does not answer in time has none for the moment."""
+        """Return the models as `provider/model`, without those of vendors that do not answer in time."""
         providers = {
             name: provider
             for name, provider in self._router.providers.items()
@@ -63,7 +63,7 @@ class VendorModels:
         for name in due:
             if name not in self._running:
                 self._running[name] = asyncio.create_task(self._refresh(name, providers[name]))
-        # Several requests wait for one list, and none of them ends it by leaving.
+        # Several requests wait for one list; a request that is cancelled does not end it.
         await asyncio.gather(*[asyncio.shield(self._running[name]) for name in due])
         return [f"{name}/{model}" for name in providers for model in self._models_of(name)]
 
@@ -103,7 +103,7 @@ def _has_list(provider: HttpProvider) -> bool:
 
 
 async def _ask(provider: HttpProvider) -> tuple[str, ...]:
-    """The names that a vendor lists; raises `SlipformError` where it lists none."""
+    """Return the names that a vendor lists; raises `SlipformError` where it lists none."""
     call = provider.route("model", streamed=False)
     headers = {} if call is None else call.headers
     route = Route("", _PATHS[provider.api], headers, False, False, "GET", _MOST_BYTES)
@@ -118,7 +118,7 @@ async def _ask(provider: HttpProvider) -> tuple[str, ...]:
 
 
 def _names_in(answer: Mapping[str, Any]) -> Iterable[str]:
-    """The names in a list of any of these APIs; models that do not generate text are left out where the list says so.
+    """Return the names in a list of any of these APIs, without models that the list marks as not generating text.
 
     >>> list(_names_in({"models": [{"name": "models/a", "supportedGenerationMethods": ["embedContent"]}]}))
     []

@@ -97,7 +97,7 @@ def _limits(
     soft_tokens: str | None,
     concurrent: str | None,
 ) -> dict[str, Any]:
-    """The fields of a key that these options set; None for a limit that goes."""
+    """Return the fields of a key that these options set; None to remove a limit."""
     from slipform.addons.server.admission.budgets import PERIODS, parse_limit
     from slipform.errors import ConfigError
 
@@ -169,7 +169,7 @@ def list_keys(file: _FileOption = None, config: ConfigOption = None) -> None:
 
 
 def _spending_lines(settings: Settings, keys: Sequence[Key]) -> dict[str, str]:
-    """What keys with budgets have spent on this machine, and their limits, in words."""
+    """Describe the spending and the limits of keys with budgets on this machine, by key."""
     import sqlite3
     import time
     from contextlib import closing
@@ -340,7 +340,7 @@ def serve(
 
         print_settings(load_settings(config), host, port)
         return
-    gc.disable()  # the start makes hardly any garbage; the server enables it again
+    gc.disable()  # starting up creates hardly any garbage; the server enables collection again
     from slipform.addons.server.serve import serve as run
 
     run(config, host, port, workers, insecure)

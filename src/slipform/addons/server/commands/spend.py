@@ -83,7 +83,7 @@ def _path(settings: Settings) -> Path:
 
 
 def _query(groups: list[str]) -> str:
-    """The sums of the calls between two moments; all of its text is in this file."""
+    """Sum up the calls between two moments; all text of the statement is constant."""
     columns = [f"{_GROUPS[each]} AS {each}" for each in groups]
     sums = [f"{expression} AS {name}" for name, expression in _SUMS.items()]
     grouped = ""

@@ -1,8 +1,8 @@
 """Authorize console sessions: a printed link on this machine, an operator's key elsewhere.
 
-Every request has to name this server as `Host` (DNS rebinding), every change has to come from the console's own page. A
-session is a signed cookie; the secret it is signed with is in a file that only its owner can read, so that restarts and
-other workers know it.
+Every request must name this server as `Host` (DNS rebinding), and every change must come from the console's own page. A
+session is a signed cookie; the signing secret is in a file that only its owner can read, and is shared by restarts and
+workers.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from slipform.state_folder import state_folder
 
 COOKIE = "slipform_console"
 _ATTRIBUTES = "Path=/console; HttpOnly; SameSite=Strict"
-_SECONDS = 12 * 3600
-_UNTIL = re.compile(r"[0-9]{1,15}")
-"""The end of a session, in seconds."""
-_LINK_TIMES = 48
+_SESSION_SECONDS = 12 * 3600
+_EXPIRY = re.compile(r"[0-9]{1,15}")
+"""When a session expires, in seconds since the epoch."""
+_TOKEN_LENGTH = 48
 _OPERATORS_ONLY = "Make one with `slipform keys add NAME --operator`."
 
 
@@ -40,7 +40,7 @@ class NoSession(KeyRefused):
 
 
 def console_secret() -> bytes:
-    """The secret that sessions are signed with: the file's, or a new one; this process's own if it cannot be kept."""
+    """Return the secret that signs sessions: from the file, or a new one, which is written there if possible."""
     return _stored_secret(state_folder() / "console.secret")
 
 
@@ -50,21 +50,21 @@ def _stored_secret(file: Path) -> bytes:
         stored = file.read_bytes()
         if len(stored) >= 32:
             return stored
-    made = secrets.token_bytes(32)
+    secret = secrets.token_bytes(32)
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:  # noqa: PTH123
-            new.write(made)
-        return made
-    with contextlib.suppress(OSError):  # another process was quicker
+            new.write(secret)
+        return secret
+    with contextlib.suppress(OSError):  # another process has written the file meanwhile
         stored = file.read_bytes()
-        return stored if len(stored) >= 32 else made
-    return made
+        return stored if len(stored) >= 32 else secret
+    return secret
 
 
 def link_token(secret: bytes) -> str:
-    """The token of the link that `slipform serve` prints."""
-    return hmac.new(secret, b"link", hashlib.sha256).hexdigest()[:_LINK_TIMES]
+    """Return the token of the link that `slipform serve` prints."""
+    return hmac.new(secret, b"link", hashlib.sha256).hexdigest()[:_TOKEN_LENGTH]
 
 
 class ConsoleAccess:
@@ -81,7 +81,7 @@ class ConsoleAccess:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is a console: `auto` is yes on loopback, and where an operator's key exists."""
+        """Whether the console is served: with `auto`, on loopback or where an operator's key exists."""
         if self._mode != "auto":
             return self._mode == "on"
         if self._guard.requires_key:
@@ -94,7 +94,8 @@ class ConsoleAccess:
         host = _hostname(named)
         if not host or not (is_loopback(host) or host == self._bound or host in self._hosts):
             raise NotAllowed(
-                f"The console does not go by the name {named[:100]!r}", hint="List the name in `server.console_hosts`."
+                f"The console is not served under the name {named[:100]!r}",
+                hint="List the name in `server.console_hosts`.",
             )
 
     def check_change(self, headers: Mapping[bytes, bytes]) -> None:
@@ -108,9 +109,9 @@ class ConsoleAccess:
             raise NotAllowed("Only the console's own page may do this", hint="Open the console, and do it there.")
 
     async def sign_in(self, token: str, key: str, headers: Mapping[bytes, bytes], address: str) -> str:
-        """The cookie of a new session, for the printed link's token or an operator's key.
+        """Return the cookie of a new session, for the token of the printed link or an operator's key.
 
-        Wrong keys count as they do for calls: an address that presents too many has to wait.
+        Wrong keys count as they do for calls: an address that sends too many has to wait.
         """
         if self._guard.requires_key:
             presented = {b"authorization": b"Bearer " + key.encode("latin-1", "replace")}
@@ -123,33 +124,31 @@ class ConsoleAccess:
         return self._cookie("", headers)
 
     def _cookie(self, key_id: str, headers: Mapping[bytes, bytes]) -> str:
-        until = int(time.time()) + _SECONDS
-        value = f"{until}.{key_id}.{self._signature(until, key_id)}"
-        return f"{_cookie_name(headers)}={value}; {_ATTRIBUTES}; Max-Age={_SECONDS}"
+        expires = int(time.time()) + _SESSION_SECONDS
+        value = f"{expires}.{key_id}.{self._signature(expires, key_id)}"
+        return f"{_cookie_name(headers)}={value}; {_ATTRIBUTES}; Max-Age={_SESSION_SECONDS}"
 
     @staticmethod
-    def ended(headers: Mapping[bytes, bytes]) -> str:
-        """The cookie that ends a session."""
+    def expired_cookie(headers: Mapping[bytes, bytes]) -> str:
+        """Return the cookie that ends a session."""
         return f"{_cookie_name(headers)}=; {_ATTRIBUTES}; Max-Age=0"
 
-    def _signature(self, until: int, key_id: str) -> str:
-        return hmac.new(self._secret(), f"session:{until}:{key_id}".encode(), hashlib.sha256).hexdigest()
+    def _signature(self, expires: int, key_id: str) -> str:
+        return hmac.new(self._secret(), f"session:{expires}:{key_id}".encode(), hashlib.sha256).hexdigest()
 
     def operator(self, headers: Mapping[bytes, bytes]) -> Caller:
-        """Whose session a request belongs to; raises `NoSession` where there is none, or it is over."""
+        """Return the caller of the request's session; raises `NoSession` where it has none, or an expired one."""
         cookie_name = _cookie_name(headers)
         for part in headers.get(b"cookie", b"").decode("latin-1").split(";"):
             name, _, value = part.strip().partition("=")
             pieces = value.split(".")
-            if name != cookie_name or len(pieces) != 3 or not _UNTIL.fullmatch(pieces[0]):
+            if name != cookie_name or len(pieces) != 3 or not _EXPIRY.fullmatch(pieces[0]):
                 continue
-            until = int(pieces[0])
+            expires = int(pieces[0])
             key_id = pieces[1]
             signature = pieces[2]
-            if (
-                not hmac.compare_digest(signature.encode(), self._signature(until, key_id).encode())
-                or until < time.time()
-            ):
+            is_signed = hmac.compare_digest(signature.encode(), self._signature(expires, key_id).encode())
+            if not is_signed or expires < time.time():
                 continue
             if not self._guard.requires_key:
                 return ANYBODY
@@ -164,7 +163,7 @@ class ConsoleAccess:
 
 
 def _cookie_name(headers: Mapping[bytes, bytes]) -> str:
-    """The session's cookie, by port: browsers send a host's cookies to all its ports, and each may be a server."""
+    """Return the session cookie's name, which has the port: browsers send a host's cookies to all of its ports."""
     try:
         port = urlsplit(f"//{headers.get(b'host', b'').decode('latin-1')}").port
     except ValueError:

@@ -1,7 +1,7 @@
-"""Keep the console's calls in a SQLite file, where one is set: rows for weeks, words for days, within a size.
+"""Store the console's calls in a SQLite file, where one is configured: rows for weeks, text for days, within a size.
 
-One thread writes, several workers share the file. What cannot be written is dropped and counted, never waited for: the
-calls themselves are not to notice. A damaged file is set aside under another name.
+One thread writes, several workers share the file. Calls that cannot be written are dropped and counted, because the
+proxied calls must not wait for the disk. A damaged file is renamed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from slipform.addons.server.console.rows import named
 _log = logging.getLogger("slipform.server")
 _VERSION: Final = 1
 _MOST_WAITING: Final = 10_000
-_MOST_TOGETHER: Final = 256
+_MAX_BATCH: Final = 256
 _MOST_SCANNED: Final = 50_000
 _DAY: Final = 86_400.0
 _PRUNE_SECONDS: Final = 600.0
@@ -33,11 +33,11 @@ CREATE TABLE IF NOT EXISTS calls(
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS calls_at ON calls(at);
 """
-_Act = Callable[[sqlite3.Connection], object]
+_Job = Callable[[sqlite3.Connection], object]
 
 
 class CallArchive:
-    """The file, and the thread that writes it; it is opened when the first call ends."""
+    """The file and the thread that writes it; both start when the first call ends."""
 
     def __init__(self, path: Path, days: float = 14, text_days: float = 2, max_bytes: int = 1 << 30) -> None:
         self.path = path
@@ -47,44 +47,44 @@ class CallArchive:
         self.dropped = 0
         """Calls that could not be written."""
         self.problem = ""
-        """Why the file cannot be used, as long as it cannot."""
-        self._jobs: queue.Queue[_Act | None] = queue.Queue(_MOST_WAITING)
+        """Why the file cannot be used at present; empty if it can."""
+        self._jobs: queue.Queue[_Job | None] = queue.Queue(_MOST_WAITING)
         self._thread: threading.Thread | None = None
 
     def add(self, identity: str, at: float, row: bytes, words: bytes | None) -> None:
-        """Have a call written; nothing is waited for."""
+        """Queue a call to be written."""
         self._put(
             lambda db: db.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, 0)", (identity, at, row, words))
         )
 
     def pin(self, identity: str, *, pinned: bool) -> None:
-        """Keep a call whatever its age, or no longer."""
+        """Store a call regardless of its age, or no longer."""
         self._put(lambda db: db.execute("UPDATE calls SET pinned = ? WHERE id = ?", (int(pinned), identity)))
 
     def clear(self) -> None:
-        """Forget everything but what is pinned."""
+        """Delete all calls that are not pinned."""
         self._put(lambda db: db.execute("DELETE FROM calls WHERE NOT pinned"))
 
     def flush(self, seconds: float = 10.0) -> bool:
-        """Wait until all that was handed over is written; False when that takes too long."""
+        """Wait until all queued jobs have run; return False after a timeout."""
         done = threading.Event()
         self._put(lambda _: done.set())
         return done.wait(seconds)
 
     def close(self) -> None:
-        """Write what is left, and close the file; blocks until that is done."""
+        """Run the queued jobs and close the file; blocks until that is done."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
             self._thread = None
 
     def find(self, identity: str) -> tuple[bytes, bytes | None] | None:
-        """A call's row and, where they are kept, its words."""
+        """Return a call's row, and its text where it is stored."""
         rows = self._read("SELECT row, words FROM calls WHERE id = ?", (identity,))
         return (rows[0][0], rows[0][1]) if rows else None
 
     def rows(self, before: float, since: float = 0.0) -> Iterator[dict[str, Any]]:
-        """Calls that began at a time or before it, newest first."""
+        """Yield the calls that began between two times, newest first."""
         scanned = 0
         last = "~"
         while scanned < _MOST_SCANNED:
@@ -101,13 +101,20 @@ class CallArchive:
                 return
 
     def sizes(self) -> dict[str, Any]:
-        """How much is kept, for how long, and what is wrong."""
+        """Return how many calls are stored, for how long, and why the file cannot be used, if so."""
         counts = self._read("SELECT count(*), count(words) FROM calls", ())
         rows, words = counts[0] if counts else (0, 0)
-        size = self.path.stat().st_size if self.path.exists() else 0
-        return {"path": str(self.path), "rows": rows, "words": words, "bytes": size, "days": self.days,
-                "text_days": self.text_days, "max_bytes": self.max_bytes, "dropped": self.dropped,
-                "problem": self.problem or None}  # fmt: skip
+        return {
+            "path": str(self.path),
+            "rows": rows,
+            "words": words,
+            "bytes": self.path.stat().st_size if self.path.exists() else 0,
+            "days": self.days,
+            "text_days": self.text_days,
+            "max_bytes": self.max_bytes,
+            "dropped": self.dropped,
+            "problem": self.problem or None,
+        }
 
     def _read(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         if not self.path.exists():
@@ -119,70 +126,71 @@ class CallArchive:
             finally:
                 connection.close()
         except sqlite3.Error as error:
-            self._complain(error)
+            self._report(error)
             return []
 
-    def _put(self, act: _Act) -> None:
+    def _put(self, job: _Job) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="slipform-history", daemon=True)
             self._thread.start()
         try:
-            self._jobs.put_nowait(act)
+            self._jobs.put_nowait(job)
         except queue.Full:
             self.dropped += 1
 
     def _work(self) -> None:
-        """Write rows to the database, one batch after another, until the archive is closed."""
+        """Run the queued jobs in batches until the archive is closed."""
         connection: sqlite3.Connection | None = None
         pruned = 0.0
-        going = True
-        while going:
-            going, acts = self._next()
+        is_open = True
+        while is_open:
+            is_open, jobs = self._next_batch()
             try:
                 if connection is None:
                     connection = self._open_or_replace()
                 with connection:
-                    for act in acts:
-                        act(connection)
+                    for job in jobs:
+                        job(connection)
                 if not pruned or time.monotonic() - pruned > _PRUNE_SECONDS:
                     self._prune(connection, time.time())
                     pruned = time.monotonic()
                 self.problem = ""
             except (sqlite3.Error, OSError) as error:
-                self.dropped += len(acts)
-                self._complain(error)
+                self.dropped += len(jobs)
+                self._report(error)
                 if connection is not None:
                     connection.close()
                     connection = None
         if connection is not None:
             connection.close()
 
-    def _next(self) -> tuple[bool, list[_Act]]:
-        acts: list[_Act] = []
-        act = self._jobs.get()
-        while act is not None:
-            acts.append(act)
-            if len(acts) == _MOST_TOGETHER:
-                return True, acts
+    def _next_batch(self) -> tuple[bool, list[_Job]]:
+        """Wait for jobs, and return whether the archive stays open after them, and the jobs."""
+        jobs: list[_Job] = []
+        job = self._jobs.get()
+        while job is not None:
+            jobs.append(job)
+            if len(jobs) == _MAX_BATCH:
+                return True, jobs
             try:
-                act = self._jobs.get_nowait()
+                job = self._jobs.get_nowait()
             except queue.Empty:
-                return True, acts
-        return False, acts
+                return True, jobs
+        return False, jobs
 
     def _open_or_replace(self) -> sqlite3.Connection:
         try:
             return _open(self.path)
         except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):  # locked, full, not allowed: it may pass
+            if isinstance(error, sqlite3.OperationalError):  # locked, full, not permitted: may be temporary
                 raise
-        aside = self.path.with_name(f"{self.path.name}.damaged-{int(time.time())}")
-        self.path.replace(aside)
-        _log.error("history: not a file of calls, started a new one, file=%s, renamed_to=%s", self.path, aside.name)
+        damaged = self.path.with_name(f"{self.path.name}.damaged-{int(time.time())}")
+        self.path.replace(damaged)
+        _log.error("history: not a file of calls, started a new one, file=%s, renamed_to=%s", self.path, damaged.name)
         return _open(self.path)
 
     def _prune(self, connection: sqlite3.Connection, now: float) -> None:
-        """Forget what is too old, and the oldest where the file is too large."""
+        """Delete calls and text that are too old, and the oldest calls where the file is too large."""
         with connection:
             connection.execute("DELETE FROM calls WHERE at < ? AND NOT pinned", (now - self.days * _DAY,))
             connection.execute(
@@ -191,14 +199,14 @@ class CallArchive:
             )
         while _size(connection) > self.max_bytes:
             with connection:
-                gone = connection.execute(
+                deleted = connection.execute(
                     "DELETE FROM calls WHERE id IN (SELECT id FROM calls WHERE NOT pinned ORDER BY at LIMIT 100)"
                 ).rowcount
             connection.execute("PRAGMA incremental_vacuum").fetchall()
-            if not gone:
+            if not deleted:
                 return
 
-    def _complain(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         if self.problem != str(error):
             self.problem = str(error)
             _log.error(

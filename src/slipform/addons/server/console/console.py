@@ -58,21 +58,21 @@ _BYTES_PER_SECOND = 256 * 1024
 """The most that one open page is sent; slower clients get a gap."""
 _EVENT_ID = re.compile(r"[\w.,]{0,8192}", re.ASCII)
 _SHARED = frozenset({"requests", "conversations", "stats", "schemas", "providers", "keys", "me"})
-"""Views that all workers answer together."""
+"""Views that combine the answers of all workers."""
 _TALLIES = frozenset({"stats", "schemas", "providers"})
 _CHANGES = frozenset({"tracing", "requests", "lessons"})
-"""What is changed in all workers."""
+"""Resources that are changed in all workers."""
 _ABSENT = {
     "off": "Prompts and answers were not recorded when the call was made (`server.traces`).",
     "opted_out": "The caller asked not to be recorded (`x-slipform-trace: off` or `cache-control: no-store`).",
     "failures": "Prompts and answers are recorded only of calls that fail (`server.traces: failures`).",
-    "kept": "Its prompt and answer made way for newer ones.",
+    "kept": "Its prompt and answer were replaced by newer ones.",
 }
-"""Why the words of a call are not here, by what its row says of them."""
+"""Why the text of a call is not available, by the `words` of its row."""
 
 
 ServeCall = Callable[[str, Scope, Receive, Send, Caller], Awaitable[None]]
-"""Answers a call of the API at a path, for an authenticated caller."""
+"""Serves a call of the API at a path, for an authenticated caller."""
 
 
 class Console:
@@ -88,9 +88,12 @@ class Console:
     ) -> None:
         archive = None
         if settings.history:
-            days = settings.history_days
-            words = settings.history_text_days
-            archive = CallArchive(Path(settings.history).expanduser(), days, words, settings.history_bytes)
+            archive = CallArchive(
+                Path(settings.history).expanduser(),
+                settings.history_days,
+                settings.history_text_days,
+                settings.history_bytes,
+            )
         self.history = CallHistory(settings.console_bytes, settings.trace_bytes, archive)
         self.workers = OtherWorkers(worker, console_secret)
         self._bound = bound
@@ -100,15 +103,15 @@ class Console:
         self.recording = Recording(bound, deployment)
         self._draining = False
 
-    # -- what the application tells ---------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Announce that the server stops, and end the event streams, which would keep it waiting."""
+        """Announce that the server stops, and end the event streams, for which it would wait."""
         self._draining = True
-        self.history.tell("draining", b"{}")
+        self.history.publish("draining", b"{}")
 
     def close(self) -> None:
-        """Write what waits to be written."""
+        """Write the pending calls to the archive, and close it."""
         if self.history.archive is not None:
             self.history.archive.close()
 
@@ -120,7 +123,7 @@ class Console:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is a console in this configuration."""
+        """Whether this configuration has a console."""
         return self._access().is_on
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,7 +164,7 @@ class Console:
         *,
         alone: bool,
     ) -> None:
-        """Answer what is asked of the data; `alone` when another worker asks, for this one's share."""
+        """Serve a request for data or a change; `alone` for one of another worker, which combines the answers."""
         if (method, name) == ("GET", "events"):
             after = query.get("after") or dict(scope["headers"]).get(LAST_EVENT.encode(), b"").decode("latin-1")
             after = after if _EVENT_ID.fullmatch(after) else "unknown"
@@ -178,17 +181,17 @@ class Console:
                 await _send(send, await self._change_keys(method, rest, payload, caller))
                 return
             if not alone and name in _CHANGES:
-                _log.info("console: %s %s by %s", method, scope["path"][:200], caller.name or "who has the link")
+                _log.info("console: %s %s by %s", method, scope["path"][:200], caller.name or "a holder of the link")
                 await self.workers.ask(method, path_of(scope), payload)
             await _send(send, await self._change(method, name, rest, payload, alone=alone))
 
     async def _session(self, method: str, access: ConsoleAccess, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         if method == "DELETE":
-            await _send(send, {"ok": True}, [(b"set-cookie", access.ended(headers).encode())])
+            await _send(send, {"ok": True}, [(b"set-cookie", access.expired_cookie(headers).encode())])
             return
         if method != "POST":
-            raise WrongMethodError("A session is made with POST and ended with DELETE")
+            raise WrongMethodError("A session is opened with POST and ended with DELETE")
         payload = _parsed(await read_body(receive, 4096))
         token = str(payload.get("token") or "")
         key = str(payload.get("key") or "")
@@ -197,28 +200,28 @@ class Console:
             cookie += "; Secure"
         await _send(send, {"ok": True}, [(b"set-cookie", cookie.encode())])
 
-    # -- what is read -----------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def _tallies(self, name: str, rest: str, query: Mapping[str, str], others: list[Any], *, alone: bool) -> Any:
-        """Return figures of recent calls; `alone` what is added up with those of other workers."""
+        """Return figures of recent calls; with `alone`, this worker's tally, which another worker adds to its own."""
         from slipform.addons.server.console import views
 
         deployment = self._deployment()
         router = deployment.client.router
         window = min(max(_number(query.get("window"), 900.0), 10.0), 30 * 86400.0)
         now = time.time()
-        share = views.tally_of(name, self._recent(now - window), window, now, router)
+        tally = views.tally_of(name, self._recent(now - window), window, now, router)
         if alone:
-            return share
-        whole = reduce(views.added, others, share)
+            return tally
+        total = reduce(views.added, others, tally)
         if name == "stats":
-            return views.stats(whole, window, now)
+            return views.stats(total, window, now)
         if name == "schemas":
             documents = deployment.gate.schemas.documents
             if rest:
-                whole = {rest: whole[rest]} if rest in whole else {}
-            return {name: views.schema_health(whole), "named": list(documents), "document": documents.get(rest)}
-        return {name: views.provider_health(router, whole)}
+                total = {rest: total[rest]} if rest in total else {}
+            return {name: views.schema_health(total), "named": list(documents), "document": documents.get(rest)}
+        return {name: views.provider_health(router, total)}
 
     async def _read(
         self, name: str, rest: str, query: Mapping[str, str], caller: Caller, others: list[Any], *, alone: bool
@@ -254,12 +257,12 @@ class Console:
         return await asyncio.to_thread(priced_models, router, deployment.settings, [*router.names(), *called])
 
     def _recent(self, since: float) -> Iterator[Mapping[str, Any]]:
-        """Rows since a time, and older ones from disk where there is an archive and it belongs to this user."""
+        """Yield the rows since a time, the older ones from the archive where there is one."""
         oldest = time.time()
         for row in self.history.rows():
             oldest = min(oldest, row["at"])
             yield row
-        # Workers share the archive: only when there is one worker is it known which of its rows are counted here.
+        # Workers share the archive: only a single worker knows which of the archived rows it has already counted.
         if self.history.archive is not None and self.workers.count == 1:
             yield from self.history.archive.rows(oldest, since)
 
@@ -289,45 +292,49 @@ class Console:
         }
 
     def _last_use(self) -> dict[str, float]:
-        used: dict[str, float] = {}
+        """Return when each key was last used, by its name."""
+        last_used: dict[str, float] = {}
         for row in self.history.rows():
-            used.setdefault(row["caller"], row["at"])
-        return used
+            last_used.setdefault(row["caller"], row["at"])
+        return last_used
 
     async def _keys(self, deployment: Deployment, others: list[Any]) -> list[dict[str, Any]]:
-        """The keys, when each was last used, and what it has spent."""
-        used = self._last_use()
+        """Return the keys, when each was last used, and what it has spent."""
+        last_used = self._last_use()
         for each in others:
-            used |= {name: max(at, used.get(name, 0.0)) for name, at in each.items()}
+            last_used |= {name: max(at, last_used.get(name, 0.0)) for name, at in each.items()}
         listed = []
         for key, budget in deployment.gate.guard.listed_keys():
             spent = None
             if deployment.gate.spending is not None:
                 standing = await deployment.gate.spending.standing(key["id"], budget)
                 spent = spend(key["name"], budget, standing, time.time())
-            listed.append({**key, **budget_fields(budget), "last_used": used.get(key["name"]), "spend": spent})
+            listed.append({**key, **budget_fields(budget), "last_used": last_used.get(key["name"]), "spend": spent})
         return listed
 
     async def _rows(self, query: Mapping[str, str], others: list[Any]) -> dict[str, Any]:
-        words = parse_query(query.get("q", ""))
+        """Return a page of the calls that match a query, newest first."""
+        terms = parse_query(query.get("q", ""))
         limit = int(min(max(_number(query.get("limit"), 100.0), 1.0), _MAX_ROWS))
         before = _number(query.get("before"), math.inf)
-        recent = (_without_detail(row) for row in self.history.rows() if row["at"] <= before and matches(row, words))
+        recent = (_without_detail(row) for row in self.history.rows() if row["at"] <= before and matches(row, terms))
         rows = list(islice(recent, limit + 1))
         archive = self.history.archive
         if archive is not None and len(rows) <= limit:
-            rows += await asyncio.to_thread(_archived, archive, before, words, limit + 1)
+            rows += await asyncio.to_thread(_archived, archive, before, terms, limit + 1)
         unique = {row["id"]: row for row in (*rows, *_from_all(others, "rows"))}
         rows = sorted(unique.values(), key=lambda row: -row["at"])
         more = len(rows) > limit or any(each["more"] for each in others)
-        under_way = [row for row in self.history.under_way() if matches(row, words)] if before == math.inf else []
+        under_way: list[dict[str, Any]] = []
+        if before == math.inf:
+            under_way = [row for row in self.history.under_way() if matches(row, terms)]
         return {
             "rows": rows[:limit],
             "under_way": [*under_way, *_from_all(others, "under_way")],
             "pinned": [*map(_without_detail, self.history.pinned()), *_from_all(others, "pinned")],
             "more": more,
             "kept": reduce(_sum, (each["kept"] for each in others), self.history.sizes()),
-            "narrowest": narrowest(self.history.rows, words) if words and not rows else None,
+            "narrowest": narrowest(self.history.rows, terms) if terms and not rows else None,
             "unreachable": self.workers.count - 1 - len(others) if query.get("worker") != "self" else 0,
         }
 
@@ -341,16 +348,19 @@ class Console:
             since = "" if oldest is None else f" The oldest call kept is of {time.ctime(oldest['at'])}."
             raise UnknownPathError(
                 f"Unknown call {identity[:64]!r}",
-                hint=f"It made way for newer ones, or an earlier run of the server had it.{since}",
+                hint=f"It was replaced by newer calls, or belongs to an earlier run of the server.{since}",
             )
         row["absent"] = self._why_absent(row)
         return row
 
     async def _conversations(self, identity: str, others: list[Any], *, alone: bool) -> Any:
-        """Return the conversation of a call, or the places of all calls in theirs; `alone` this worker's calls."""
-        index = self.history.conversations
-        index.keep(await asyncio.to_thread(read_calls, index.unread()))
-        calls = index.calls()
+        """Return the conversation of a call, or the position of every call in its conversation.
+
+        With `alone`, return the digests of this worker's calls, which another worker links with its own.
+        """
+        recorded = self.history.conversations
+        recorded.keep(await asyncio.to_thread(read_calls, recorded.unread()))
+        calls = recorded.calls()
         if alone:
             return [msgspec.to_builtins(call) for call in calls]
         calls += [msgspec.convert(call, ConversationCall) for share in others for call in share]
@@ -360,35 +370,38 @@ class Console:
         return {"places": {call["id"]: [at, len(each)] for each in conversations for at, call in enumerate(each, 1)}}
 
     def _why_absent(self, row: Mapping[str, Any]) -> str | None:
-        """Why the words of a call are not here."""
+        """Return why the text of a call is not available; None where it is."""
         if row["trace"] is not None:
             return None
         archive = self.history.archive
         if row["words"] == "kept" and archive is not None and row["at"] < time.time() - archive.text_days * 86400:
-            return f"Its words expired: they are kept for {archive.text_days:g} days."
+            return f"Its prompt and answer expired: they are kept for {archive.text_days:g} days."
         return _ABSENT[row["words"]]
 
-    async def _change(self, method: str, name: str, rest: str, payload: Mapping[str, Any], *, alone: bool) -> Any:
+    def _forget_downgrade(self, payload: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
         from slipform.addons.server.console import views
 
+        key = str(payload.get("key") or "")
+        downgrade = str(payload.get("lesson") or "")
+        if not views.forget_downgrade(self._deployment().client.router, key, downgrade) and not alone:
+            raise UnknownPathError("This downgrade does not exist", hint="It may have expired.")
+        return {"ok": True}
+
+    async def _change(self, method: str, name: str, rest: str, payload: Mapping[str, Any], *, alone: bool) -> Any:
         if (method, name, rest) == ("POST", "schemas", "check"):
             return await _check_schema(payload)
         if (method, name, rest) == ("POST", "schemas", "build"):
             return {"schema": build_schema(payload)}
         if (method, name) == ("POST", "rejudge"):
-            return await _judge_again(payload)
+            return await _validate_again(payload)
         if name == "tracing" and method in ("POST", "DELETE"):
             return self._record(payload if method == "POST" else None)
+        if (method, name) == ("DELETE", "lessons"):
+            return self._forget_downgrade(payload, alone=alone)
         if (method, name, rest) == ("DELETE", "requests", ""):
             self.history.clear()
-            if self.history.archive is not None:  # what the page reads next is to be without them
+            if self.history.archive is not None:  # the page reads the archive next
                 await asyncio.to_thread(self.history.archive.flush)
-            return {"ok": True}
-        if (method, name) == ("DELETE", "lessons"):
-            key = str(payload.get("key") or "")
-            downgrade = str(payload.get("lesson") or "")
-            if not views.forget_downgrade(self._deployment().client.router, key, downgrade) and not alone:
-                raise UnknownPathError("That is not among what was learnt", hint="It may have expired.")
             return {"ok": True}
         identity, _, part = rest.rpartition("/")
         if (method, name, part) == ("POST", "providers", "check"):
@@ -401,7 +414,7 @@ class Console:
     async def _change_keys(
         self, method: str, key_id: str, payload: Mapping[str, Any], operator: Caller
     ) -> dict[str, Any]:
-        """Change the key file for an operator, who cannot take away the key of the own session."""
+        """Change the key file for an operator; the key of the operator's session cannot be removed or disabled."""
         deployment = self._deployment()
         if not deployment.gate.guard.requires_key:
             raise RequestError("This server has no key file", hint="Set `server.keys_file`, then sign in with a key.")
@@ -429,7 +442,7 @@ class Console:
         return {"ok": report.ok, "text": report.text, "ms": round(report.seconds * 1000, 1)}
 
     def _record(self, payload: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Record words as the page says, or with None no longer."""
+        """Start or resume recording as the page requests; with None, stop it."""
         if payload is None:
             self.recording.stop()
         elif payload.get("recording") is True:
@@ -442,48 +455,48 @@ class Console:
                 key=str(payload.get("key") or "")[:256],
             )
         state = {"tracing": self.recording.as_json()}
-        self.history.tell("tracing", orjson.dumps(state))
+        self.history.publish("tracing", orjson.dumps(state))
         return state
 
     async def _pin(self, identity: str, *, pinned: bool, alone: bool) -> dict[str, Any]:
         if not pinned:
             self.history.unpin(identity)
             return {"pinned": False}
-        done = self.history.pin(identity)
-        if done is False:
+        is_pinned = self.history.pin(identity)
+        if is_pinned is False:
             raise RequestError(f"{MOST_PINNED} calls are pinned", hint="Unpin one first.")
-        if done is None and not alone and self.workers.count == 1:
+        if is_pinned is None and not alone and self.workers.count == 1:
             raise UnknownPathError(f"Unknown call {identity[:64]!r}")
         return {"pinned": True}
 
     # -- events -----------------------------------------------------------------------------------
 
     async def _events(self, watched: str, after: str, receive: Receive, send: Send, *, alone: bool) -> None:
-        """What happens, as server-sent events, in batches; a sign of life every few seconds."""
+        """Stream events to a page in batches; send a comment every few seconds to keep the connection open."""
         subscriber = self.history.subscribe(watched, after)
         relays = [] if alone else self.workers.relay(f"{API}events?watch={quote(watched)}", subscriber, after)
         head = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *SECURITY_HEADERS]
         await send({"type": "http.response.start", "status": 200, "headers": head})
-        gone = asyncio.ensure_future(_until_gone(receive))
+        disconnected = asyncio.ensure_future(_until_disconnect(receive))
         try:
             hello = orjson.dumps({"fields": FIELDS, "tracing": self.recording.as_json(), "draining": self._draining})
             missed = self.history.take(subscriber)
             start = b"event: hello\ndata: %s\n\n%s" % (hello, missed)
             # The id of the last event is that of all before it.
-            body = start if missed else subscriber.mark() + start
+            body = start if missed else subscriber.id_line() + start
             await send({"type": "http.response.body", "body": body, "more_body": True})
-            while not gone.done():
+            while not disconnected.done():
                 waiting = asyncio.ensure_future(subscriber.wake.wait())
-                await asyncio.wait([waiting, gone], timeout=10, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([waiting, disconnected], timeout=10, return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
                 body = self.history.take(subscriber) or b": alive\n\n"
-                if not gone.done():
+                if not disconnected.done():
                     await send({"type": "http.response.body", "body": body, "more_body": not self._draining})
                 if self._draining:
                     return
-                await asyncio.wait([gone], timeout=max(_BATCH_SECONDS, len(body) / _BYTES_PER_SECOND))
+                await asyncio.wait([disconnected], timeout=max(_BATCH_SECONDS, len(body) / _BYTES_PER_SECOND))
         finally:
-            gone.cancel()
+            disconnected.cancel()
             for relay in relays:
                 relay.cancel()
             self.history.unsubscribe(subscriber)
@@ -498,18 +511,18 @@ async def _check_schema(payload: Mapping[str, Any]) -> Any:
     return views.check_schema(document)
 
 
-async def _judge_again(payload: Mapping[str, Any]) -> Any:
+async def _validate_again(payload: Mapping[str, Any]) -> Any:
     from slipform.addons.server.console import views
 
     text = payload.get("text")
     document = payload.get("schema")
     if not isinstance(text, str) or not isinstance(document, dict):
         raise RequestError("`text` and `schema` are needed", where="text")
-    return await asyncio.to_thread(views.judge_again, text, document)
+    return await asyncio.to_thread(views.validate_again, text, document)
 
 
 def _models_for(caller: Caller, deployment: Deployment) -> dict[str, Any]:
-    """Return what the playground offers: the models that a caller may use, and how many attempts."""
+    """Return the choices of the playground: the models that a caller may use, and the number of attempts."""
     router = deployment.client.router
     names = [each for each in router.names() if caller.may_use(each, router)]
     settings = deployment.settings
@@ -521,7 +534,7 @@ def _from_all(workers: list[Any], name: str) -> list[dict[str, Any]]:
 
 
 def path_of(scope: Scope) -> str:
-    """The path and query of a request, as another worker is to be asked."""
+    """Return the path and query with which a request is sent on to another worker."""
     query = scope.get("query_string", b"").decode("latin-1")
     return f"{quote(scope['path'])}?{query}&worker=self" if query else f"{quote(scope['path'])}?worker=self"
 
@@ -537,12 +550,12 @@ def _without_detail(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _archived(archive: CallArchive, before: float, words: list[tuple[str, str]], limit: int) -> list[dict[str, Any]]:
-    rows = (_without_detail(row) for row in archive.rows(min(before, time.time() + 60)) if matches(row, words))
+def _archived(archive: CallArchive, before: float, terms: list[tuple[str, str]], limit: int) -> list[dict[str, Any]]:
+    rows = (_without_detail(row) for row in archive.rows(min(before, time.time() + 60)) if matches(row, terms))
     return list(islice(rows, limit))
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _until_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

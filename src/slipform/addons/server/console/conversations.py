@@ -1,8 +1,8 @@
-"""Link the recorded calls of a conversation: a call follows the one whose messages and answer its own begin with.
+"""Link the recorded calls of a conversation: a call follows another if its messages begin with that call's.
 
 Only digests are compared, and the name of the caller's key is part of each: calls of different keys are never linked.
-A digest covers what a client repeats (words, names and arguments of tool calls, results), not what may change between
-two calls: ids, reasoning, the system prompt, markers for caches.
+A digest covers what a client repeats (text, names and arguments of tool calls, results), not what may change between
+two calls: ids, reasoning, the system prompt, cache markers.
 """
 
 from __future__ import annotations
@@ -26,51 +26,51 @@ from slipform.ir.reducer import Reducer, Snapshot
 
 _MOST_CALLS: Final = 2_000
 _MOST_BEFORE: Final = 4
-"""How many of a request's earlier answers are looked up: calls between may not have been recorded."""
+"""The most earlier answers of a request that are looked up: calls in between may not have been recorded."""
 _APIS: Final = frozenset({*APIS, "ollama"})
 _DIGEST_BYTES: Final = 12
 _UNKNOWN: Final = b"?"
-"""In place of an answer that was not recorded to its end."""
+"""Replaces an answer that was not recorded completely."""
 _SUMMARY: Final = ("id", "model", "stage", "outcome", "status", "ms")
 
 RecordedCall = tuple[Entry, CallTrace, CallRecord]
-"""What is kept of a call for its row, its words and its record."""
+"""A call's entry, text and record."""
 
 
 class ConversationCall(msgspec.Struct, frozen=True):
     """A call, and the digests by which it is linked."""
 
     summary: Mapping[str, Any]
-    """What the list of a conversation shows of it."""
+    """The fields that the list of a conversation shows."""
     follows: tuple[str, ...]
-    """Of the calls that it may continue, the latest first."""
+    """The digests of the calls that it may continue, the latest first."""
     ends: tuple[str, ...]
-    """What later calls may name it by."""
+    """The digests by which later calls may continue it."""
 
 
 class Conversations:
-    """The last recorded calls of one worker; what links them is read when a page asks for it."""
+    """The last recorded calls of one worker; their digests are computed when a page needs them."""
 
     def __init__(self) -> None:
         self._calls: OrderedDict[str, ConversationCall | None] = OrderedDict()
         self._unread: dict[str, RecordedCall] = {}
 
     def add(self, call: RecordedCall) -> None:
-        """Note a call, to be read as long as its words are kept."""
-        self._unread[call[0][0]] = call
+        """Add a call, to be read as long as its text is stored."""
+        self._unread[call[0].id] = call
         if len(self._unread) > _MOST_CALLS:
             del self._unread[next(iter(self._unread))]
 
-    def forget_words(self, identity: str) -> None:
-        """Note that the words of a call are no longer kept."""
+    def discard_text(self, identity: str) -> None:
+        """Drop an unread call, whose text is no longer stored."""
         self._unread.pop(identity, None)
 
     def unread(self) -> dict[str, RecordedCall]:
-        """Return the calls to be read with `read_call`, by their ids."""
+        """Return the calls that `read_calls` has yet to read, by their ids."""
         return dict(self._unread)
 
     def keep(self, calls: Mapping[str, ConversationCall | None]) -> None:
-        """Keep what links these calls, unless they were forgotten meanwhile."""
+        """Store the calls that were read, except those that were discarded in the meantime."""
         for identity, call in calls.items():
             if self._unread.pop(identity, None) is not None:
                 self._calls[identity] = call
@@ -102,12 +102,12 @@ def link_calls(calls: Iterable[ConversationCall]) -> list[list[Mapping[str, Any]
 
 
 def read_calls(calls: Mapping[str, RecordedCall]) -> dict[str, ConversationCall | None]:
-    """Return what links each of these calls, by their ids."""
+    """Compute the digests of each of these calls, by their ids."""
     return {identity: read_call(call) for identity, call in calls.items()}
 
 
 def read_call(call: RecordedCall) -> ConversationCall | None:
-    """Return what links a call; None for a call without messages, or one that cannot be read."""
+    """Compute the digests of a call; None for a call without messages, or one that cannot be read."""
     entry, trace, record = call
     if record.api not in _APIS:
         return None
@@ -120,7 +120,7 @@ def read_call(call: RecordedCall) -> ConversationCall | None:
     follows, ends = _stored_names(record, body, answer)
     fields = named(row_of(entry))
     summary = {name: fields[name] for name in _SUMMARY}
-    summary["at"] = entry[2]  # not rounded: calls are put in their order by it
+    summary["at"] = entry.began  # not rounded: calls are sorted by it
     return ConversationCall(summary, (*follows, *before), (*ends, *after))
 
 
@@ -132,7 +132,7 @@ def _messages_of(name: str, body: Any) -> Sequence[Message]:
 
 
 def _answer_of(record: CallRecord, body: bytes) -> ModelResponse | None:
-    """Return the answer as the client has it; None for an error, or one that was not recorded to its end."""
+    """Return the answer that the client received; None for an error or an incomplete recording."""
     if record.outcome != "ok" or not body:
         return None
     codec = make_codec(record.api, Capabilities())
@@ -151,19 +151,19 @@ def _answer_of(record: CallRecord, body: bytes) -> ModelResponse | None:
 
 
 def _stored_names(record: CallRecord, body: Any, answer: ModelResponse | None) -> tuple[list[str], list[str]]:
-    """Return what names the calls before and this one where the server stores the conversation."""
+    """Return digests of the ids that a stored conversation gives the earlier calls, and this one."""
     if record.api != "openai-responses":
         return [], []
     before = body.get("previous_response_id")
     conversation = body.get("conversation")
     if isinstance(conversation, dict):
         conversation = conversation.get("id")
-    follows = [_name(record, each) for each in (before, conversation) if each]
+    follows = [_id_digest(record, each) for each in (before, conversation) if each]
     answer_id = None if answer is None else answer.id
-    return follows, [_name(record, each) for each in (answer_id, conversation) if each]
+    return follows, [_id_digest(record, each) for each in (answer_id, conversation) if each]
 
 
-def _name(record: CallRecord, identity: str) -> str:
+def _id_digest(record: CallRecord, identity: str) -> str:
     return blake2b(orjson.dumps([record.caller, identity]), digest_size=_DIGEST_BYTES).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Collect what an open console has not received yet, and write it as server-sent events in batches."""
+"""Collect the events that an open console has not received yet, and encode them in batches as server-sent events."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import orjson
 from slipform.addons.server.observability.call_record import CallRecord
 
 _MAX_WAITING: Final = 512 * 1024
-"""Bytes of events that wait for one client; what comes beyond is a gap, which the page fills by asking."""
+"""The most bytes of pending events for one client; further ones become a gap, after which the page reads its list."""
 
 
 class Growth:
-    """How far one stream has come: characters of its attempt received, released and held back, and sent in all."""
+    """How far one stream has come: characters of the attempt received, released and pending, and all that were sent."""
 
     __slots__ = ("attempt", "pending", "received", "released", "sent")
 
@@ -25,7 +25,7 @@ class Growth:
         self.received = self.released = self.pending = self.sent = 0
 
     def add(self, attempt: int, received: int, released: int, pending: int) -> None:
-        """Count a piece."""
+        """Count a piece of the stream."""
         if attempt != self.attempt:
             self.attempt = attempt
             self.received = self.released = 0
@@ -36,27 +36,27 @@ class Growth:
 
 
 class Subscriber:
-    """One open event stream: what has happened since it last looked; too much at once is a gap."""
+    """One open event stream: the events since its last batch; too many become a gap."""
 
     def __init__(self, watched: str = "") -> None:
         self._watched = watched
         self._position = 0
-        """How many pieces of the watched call have been sent."""
+        """The number of pieces of the watched call that have been sent."""
         self._events: deque[bytes] = deque()
         self._size = 0
         self._missed = 0
         self._started: dict[str, None] = {}
         self._grown: set[str] = set()
         self.positions: dict[str, int] = {}
-        """How many calls of every worker had ended when the last batch was taken: the id of its last event."""
+        """The number of ended calls by worker when the last batch was taken: together, the id of its last event."""
         self.wake = asyncio.Event()
 
     def put(self, kind: str, data: bytes) -> None:
-        """Hand over an event, or count it as missed."""
+        """Add an event, or count it as missed."""
         self.relay(b"event: %s\ndata: %s\n\n" % (kind.encode(), data))
 
     def relay(self, event: bytes) -> None:
-        """Hand over an event that is written already, another worker's with the id that it goes by there."""
+        """Add an encoded event; one of another worker has that worker's event id."""
         if event.startswith(b"id: "):
             identity, _, event = event.removeprefix(b"id: ").partition(b"\n")
             self.positions |= positions_of(identity.decode())
@@ -70,68 +70,73 @@ class Subscriber:
         self.wake.set()
 
     def call_started(self, identity: str) -> None:
-        """Note that a call began; the next batch reports it, unless it has ended by then."""
+        """Record that a call began; the next batch reports it, unless it has ended by then."""
         self._started[identity] = None
         self.wake.set()
 
-    def ended(self, identity: str, row: bytes, growth: Growth | None, record: CallRecord) -> None:
-        """Hand over that a call ended. Nothing is made of it for a client that is not told anyway."""
+    def call_ended(self, identity: str, row: bytes, growth: Growth | None, record: CallRecord) -> None:
+        """Report that a call ended; nothing is encoded where the event would be missed anyway."""
         self._started.pop(identity, None)
         if self._size + len(row) > _MAX_WAITING:
             self._missed += 1
             return
-        self.grown(identity, growth, record)
+        self.put_growth(identity, growth, record)
         self.put("end", row)
 
-    def grew(self, identity: str) -> None:
-        """A stream grew; by how much is looked up with the next batch."""
+    def stream_grown(self, identity: str) -> None:
+        """Record that a stream grew; the next batch reports how far."""
         self._grown.add(identity)
         self.wake.set()
 
-    def taken(self) -> tuple[Iterable[str], Iterable[str]]:
-        """The calls that began, and the streams that grew, since the last batch."""
+    def take_changes(self) -> tuple[Iterable[str], Iterable[str]]:
+        """Return the calls that began, and the streams that grew, since the last batch."""
         started = self._started
         self._started = {}
         grown = self._grown
         self._grown = set()
         return started, grown
 
-    def grown(self, identity: str, growth: Growth | None, record: CallRecord) -> None:
+    def put_growth(self, identity: str, growth: Growth | None, record: CallRecord) -> None:
         """Report how far a stream has come, and the new text of the watched call, where it is recorded."""
         if growth is None or not growth.attempt:
             return
         fields: dict[str, Any] = {
-            "id": identity, "attempt": growth.attempt, "received": growth.received, "released": growth.released,
-            "held": growth.pending, "sent": growth.sent, "ms": round(record.seconds * 1000, 1),
-        }  # fmt: skip
+            "id": identity,
+            "attempt": growth.attempt,
+            "received": growth.received,
+            "released": growth.released,
+            "held": growth.pending,
+            "sent": growth.sent,
+            "ms": round(record.seconds * 1000, 1),
+        }
         if identity == self._watched and record.trace is not None and record.trace.only is None:
-            fields["pieces"] = record.trace.pour[self._position :]
-            self._position = len(record.trace.pour)
+            fields["pieces"] = record.trace.pieces[self._position :]
+            self._position = len(record.trace.pieces)
         self.put("pour", orjson.dumps(fields))
 
     def take(self) -> bytes:
-        """All events so far."""
+        """Return the pending events, and a gap for those that were missed."""
         self.wake.clear()
-        lines = list(self._events)
+        events = list(self._events)
         if self._missed:
-            lines.append(b'event: gap\ndata: {"missed":%d}\n\n' % self._missed)
+            events.append(b'event: gap\ndata: {"missed":%d}\n\n' % self._missed)
         self._events.clear()
         self._size = self._missed = 0
-        if lines:
-            lines[-1] = self.mark() + lines[-1]
-        return b"".join(lines)
+        if events:
+            events[-1] = self.id_line() + events[-1]
+        return b"".join(events)
 
     def position(self) -> str:
-        """Return the id of the next event: a client that sends it later gets what came after."""
+        """Return the id of the next event: a client that reconnects with it receives the events that followed."""
         return ",".join(f"{run}.{ended}" for run, ended in self.positions.items())
 
-    def mark(self) -> bytes:
-        """Return the line of the next event that has its id."""
+    def id_line(self) -> bytes:
+        """Return the `id:` line of the next event."""
         return b"id: %s\n" % self.position().encode()
 
 
 def positions_of(identity: str) -> dict[str, int]:
-    """How many calls of every worker had ended, by an event's id; what is not one says nothing.
+    """Parse an event id: the number of ended calls by worker; empty for a text that is not an event id.
 
     >>> positions_of("a1.5,b2.7"), positions_of("nonsense")
     ({'a1': 5, 'b2': 7}, {})

@@ -77,7 +77,7 @@ def _set_disabled(settings: Settings, key_id: str, *, disabled: bool) -> Key:
 
 
 def revoke_key(settings: Settings, operator: str, key_id: str) -> dict[str, Any]:
-    """Remove a key for good."""
+    """Remove a key permanently."""
     ON_BEHALF_OF.set(operator)
     try:
         key = remove_key(_key_file(settings), key_id)
@@ -90,7 +90,7 @@ def revoke_key(settings: Settings, operator: str, key_id: str) -> dict[str, Any]
 
 def _key_file(settings: Settings) -> Path:
     if not settings.server.keys_file:
-        raise RequestError("This server has no key file", hint="Set `server.keys_file`, and make the first key there.")
+        raise RequestError("This server has no key file", hint="Set `server.keys_file`, and add the first key there.")
     return Path(settings.server.keys_file)
 
 
@@ -101,7 +101,7 @@ def _refused(error: ConfigError | ValueError) -> RequestError:
 
 
 def _limits(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the limits of a request as fields of `Key`; raises `RequestError` for what cannot be one."""
+    """Return the limits of a request as fields of `Key`; raises `RequestError` for an unknown or invalid limit."""
     if unknown := sorted(payload.keys() - _FIELDS):
         raise RequestError(f"Unknown limit {unknown[0][:64]!r}", hint=f"The limits are {', '.join(sorted(_FIELDS))}.")
     limits = dict(payload)
@@ -114,12 +114,12 @@ def _limits(payload: Mapping[str, Any]) -> dict[str, Any]:
     if "period" in limits:
         limits["period"] = limits["period"] or ""
     if "expires" in limits:
-        limits["expires"] = _end(limits["expires"])
+        limits["expires"] = _expiry_of(limits["expires"])
     return limits
 
 
-def _end(text: Any) -> str:
-    """Return when a key ends, in ISO 8601; empty for never."""
+def _expiry_of(text: Any) -> str:
+    """Return when a key expires, in ISO 8601; empty for never."""
     try:
         return expiry(str(text)) if text else ""
     except ConfigError as error:
@@ -127,14 +127,14 @@ def _end(text: Any) -> str:
 
 
 def _check_number(name: str, value: Any) -> None:
-    """Raise unless a limit is a number above 0; tokens, calls and the like are whole ones."""
+    """Raise unless a limit is None or a number above 0; all limits except costs are integers."""
     kinds = int | float if name == "max_cost" else int
     if value is not None and (not isinstance(value, kinds) or isinstance(value, bool) or value <= 0):
         raise RequestError("A limit is a number above 0, or null for none", where=name)
 
 
 def _patterns(models: Any) -> tuple[str, ...] | None:
-    """Return the models that a key may use; none listed are all."""
+    """Return the models that a key may use; None, for an empty list, means all."""
     is_list = isinstance(models, list) and len(models) <= _MOST_MODELS
     if not is_list or not all(isinstance(each, str) and each for each in models):
         raise RequestError("A list of model names or patterns is expected", where="models")

@@ -1,7 +1,7 @@
 """Query the consoles of this server's other workers, and relay their events.
 
-A connection goes to any worker, and each remembers only its own calls. They serve one another on sockets in a folder
-that only their owner can open; a word that is derived from the console's secret says that it is one of them who asks.
+A connection goes to any worker, and each stores only its own calls. Workers query one another over sockets in a folder
+that only their owner can open; a signature derived from the console's secret identifies their requests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slipform.addons.server.observability.metrics import WorkerAddress, worker_r
 
 _HEADER = "x-slipform-worker"
 LAST_EVENT = "last-event-id"
-_AGAIN_SECONDS = 1.0
+_RECONNECT_SECONDS = 1.0
 
 
 class OtherWorkers:
@@ -31,22 +31,22 @@ class OtherWorkers:
 
     @property
     def count(self) -> int:
-        """How many workers there are, with this one."""
+        """The number of workers, including this one."""
         return 1 if self._worker is None else self._worker.count
 
     def _headers(self) -> dict[str, str]:
-        word = hmac.new(self._secret(), b"worker", hashlib.sha256).hexdigest()
-        return {_HEADER: word, "content-type": "application/json"}
+        signature = hmac.new(self._secret(), b"worker", hashlib.sha256).hexdigest()
+        return {_HEADER: signature, "content-type": "application/json"}
 
     def is_request_of_worker(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether a request comes from another worker of this server: it has their signature."""
+        """Return whether a request comes from another worker of this server: it has the workers' signature."""
         signature = headers.get(_HEADER.encode())
-        return signature is not None and self._worker is not None and hmac.compare_digest(
-            signature, self._headers()[_HEADER].encode()
-        )  # fmt: skip
+        if signature is None or self._worker is None:
+            return False
+        return hmac.compare_digest(signature, self._headers()[_HEADER].encode())
 
     async def ask(self, method: str, target: str, body: Any = None) -> list[Any]:
-        """What the others answer; those that do not are left out."""
+        """Return the answers of the other workers, without those that do not answer."""
         if self._worker is None:
             return []
         data = b"" if body is None else orjson.dumps(body)
@@ -54,7 +54,7 @@ class OtherWorkers:
         return [orjson.loads(answer) for _, answer in answers if answer is not None]
 
     def relay(self, target: str, subscriber: Subscriber, after: str = "") -> list[asyncio.Task[None]]:
-        """Hand the others' events to a subscriber, those since `after` first, until the tasks are cancelled."""
+        """Send the other workers' events since `after` to a subscriber, until the returned tasks are cancelled."""
         if self._worker is None:
             return []
         following = (self._follow(index, target, subscriber, after) for index in self._worker.other_indices())
@@ -76,4 +76,4 @@ class OtherWorkers:
                     writer.close()
             except (OSError, EOFError, asyncio.LimitOverrunError):
                 after = subscriber.position() or "lost"
-            await asyncio.sleep(_AGAIN_SECONDS)
+            await asyncio.sleep(_RECONNECT_SECONDS)

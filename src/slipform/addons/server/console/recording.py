@@ -1,4 +1,4 @@
-"""Decide of which calls the console records prompts and answers."""
+"""Decide for which calls the console records prompts and answers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from slipform.config import ServerSettings
 _MOST_MINUTES: Final = 60.0
 _MOST_CALLS: Final = 1000.0
 _FORWARDED: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
-"""Headers of calls that came through another server: their callers may be on other machines."""
+"""Headers of calls that came through another proxy: their callers may be on other machines."""
 
 
 @dataclass(slots=True)
 class Tracing:
-    """Keep the words of calls for a while: of so many, of one model or key where it says so."""
+    """A temporary recording: for a time and a number of calls, of one model or key where they are set."""
 
     until: float = 0.0
     left: int = 0
@@ -29,17 +29,17 @@ class Tracing:
 
     @property
     def is_on(self) -> bool:
-        """Whether it still lasts."""
+        """Whether neither its time nor its calls have run out."""
         return self.left > 0 and time.time() < self.until
 
     def wants(self, record: CallRecord) -> bool:
-        """Whether the words of a call that is over are to be kept; counts it."""
+        """Return whether to store the text of a call that has ended; a call that fits is counted."""
         fits = self.is_on and self.model in ("", record.model) and self.key in ("", record.caller)
         self.left -= fits
         return fits
 
     def as_json(self) -> dict[str, Any] | None:
-        """What the page shows of it."""
+        """Return the fields that the page shows; None for a recording that has ended."""
         if not self.is_on:
             return None
         return {"until": self.until, "left": self.left, "model": self.model or None, "key": self.key or None}
@@ -50,21 +50,21 @@ def _has_failed(record: CallRecord) -> bool:
 
 
 class Recording:
-    """The switches of one worker: what its settings say, and what operators choose for a while."""
+    """Whether one worker records: its settings, and the temporary choice of an operator."""
 
     def __init__(self, bound: str | None, deployment: Callable[[], Deployment]) -> None:
         self._bound = bound
         self._deployment = deployment
         self._tracing = Tracing()
         self._is_on = True
-        """Whether `traces: auto` keeps words; the page has a switch."""
+        """Whether `traces: auto` records text; the page has a switch for it."""
         self._privacy: tuple[ServerSettings | None, bool] = (None, False)
-        """Whether only the user of this machine can call, under these settings."""
+        """The settings of the last check, and whether only the user of this machine can call under them."""
 
     def trace(
         self, record: CallRecord, headers: Mapping[bytes, bytes], settings: ServerSettings, *, own: bool = False
     ) -> CallTrace | None:
-        """Return what keeps the words of a call that begins, if they are to be kept."""
+        """Return the trace that records the text of a new call; None where it is not recorded."""
         mode = self.mode(settings)
         is_automatic = mode == "on" and settings.traces == "auto" and not settings.debug_traces
         if is_automatic and not _FORWARDED.isdisjoint(headers):
@@ -83,7 +83,7 @@ class Recording:
         return None
 
     def mode(self, settings: ServerSettings) -> str:
-        """Return whether words are kept: `off`, `failures` or `on`."""
+        """Return for which calls text is recorded: `off`, `failures` or `on`."""
         if settings.debug_traces:
             return "on"
         if settings.traces != "auto":
@@ -101,21 +101,21 @@ class Recording:
         return not self._deployment().gate.guard.requires_key
 
     def start(self, *, minutes: float, calls: float, model: str, key: str) -> None:
-        """Keep the words of later calls for so many minutes, of so many calls, of one model or key where named."""
+        """Record the text of further calls for some minutes and a number of calls, of one model or key where named."""
         self._is_on = True
         until = time.time() + 60 * min(max(minutes, 0.0), _MOST_MINUTES)
         self._tracing = Tracing(until, int(min(max(calls, 1.0), _MOST_CALLS)), model, key)
 
     def resume(self) -> None:
-        """Do what the settings say."""
+        """Record as the settings say."""
         self._is_on = True
         self._tracing = Tracing()
 
     def stop(self) -> None:
-        """Keep no words that only `traces: auto` or an operator wants."""
+        """Stop recording by `traces: auto` or an operator's choice."""
         self._is_on = False
         self._tracing = Tracing()
 
     def as_json(self) -> dict[str, Any] | None:
-        """Return what the page shows of a recording for a while."""
+        """Return the temporary recording as the page shows it; None where there is none."""
         return self._tracing.as_json()

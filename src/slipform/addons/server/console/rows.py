@@ -1,33 +1,79 @@
-"""Project calls to rows for the console, names and figures only, and filter rows by a query."""
+"""Convert calls to rows for the console, names and figures only, and filter rows by a query."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import orjson
 
-from slipform.addons.server.observability.call_record import CallRecord
+from slipform.addons.server.observability.call_record import CallRecord, SharedFields
 from slipform.enforce import Report
 from slipform.enforce.plan import Attempt
 from slipform.providers.call import VENDOR_RETRIED
 
-FIELDS: Final = (
-    "id", "request_id", "at", "api", "model", "provider", "upstream_model", "schema", "strategy", "stream", "caller",
-    "status", "outcome", "stage", "attempts", "fallbacks", "warnings", "cached", "input", "output", "cost", "ms",
-    "first_ms", "overhead_ms", "upstream_status", "words", "detail",
-)  # fmt: skip
-"""What a row has, in its order."""
+_MAX_NAME: Final = 200
 
 
+class Row(NamedTuple):
+    """The fields of a call that the console shows, in the order in which they are sent."""
+
+    id: str
+    request_id: str
+    at: float
+    api: str
+    model: str
+    provider: str
+    upstream_model: str
+    schema: str
+    strategy: str
+    stream: bool
+    caller: str
+    status: int
+    outcome: str
+    stage: str
+    attempts: int
+    fallbacks: int
+    warnings: int
+    cached: bool
+    input: int | None
+    output: int | None
+    cost: float | None
+    ms: float
+    first_ms: float | None
+    overhead_ms: float | None
+    upstream_status: int | None
+    words: str
+    detail: Mapping[str, Any] | None
+
+
+FIELDS: Final = Row._fields
 _DECIMALS: Final = {"at": 3, "ms": 1, "first_ms": 1, "overhead_ms": 2}
 _ROUNDED: Final = tuple((FIELDS.index(name), decimals) for name, decimals in _DECIMALS.items())
 
 
-Entry: TypeAlias = tuple[Any, ...]
-"""What is kept of a call until a page shows it: `row_of` makes its row."""
+class Entry(NamedTuple):
+    """The figures and names of a call, stored until a page shows it: `row_of` builds its row."""
+
+    id: str
+    request_id: str
+    began: float
+    """When the call began, in seconds since the epoch."""
+    shared: SharedFields
+    warnings: int
+    cost: float | None
+    cached: bool
+    fallbacks: int
+    input: int | None
+    output: int | None
+    seconds: float
+    first_byte: float | None
+    """Seconds from the beginning of the call to the first byte of the answer."""
+    overhead: float | None
+    words: str
+    """Whether the text of the call is kept, or why not: see `CallRecord.words`."""
 
 
 def entry_of(record: CallRecord, identity: str) -> Entry:
@@ -39,33 +85,68 @@ def entry_of(record: CallRecord, identity: str) -> Entry:
     if report is not None:
         warnings = len(report.warnings)
         cost = report.cost if cost is None else cost
-    first = record.first_byte
-    shared = record.final_fields or record.shared_fields()
-    return (identity, record.request_id, time.time() - seconds, shared, warnings, cost, record.cached,
-            record.fallbacks, usage.input, usage.output, seconds,
-            None if first is None else first - record.started, overhead, record.words)  # fmt: skip
+    return Entry(
+        identity,
+        record.request_id,
+        time.time() - seconds,
+        record.final_fields or record.shared_fields(),
+        warnings,
+        cost,
+        record.cached,
+        record.fallbacks,
+        usage.input,
+        usage.output,
+        seconds,
+        None if record.first_byte is None else record.first_byte - record.started,
+        overhead,
+        record.words,
+    )
 
 
-def row_of(entry: Entry, detail: Mapping[str, Any] | None = None, *, under_way: bool = False) -> tuple[Any, ...]:
-    """What the list shows of a call, in the order of `FIELDS`, not rounded."""
-    (identity, request_id, at, shared, warnings, cost, cached, fallbacks, prompt, answer, seconds, first, overhead,
-     words) = entry  # fmt: skip
-    (api, caller, model, provider, upstream, strategy, enforced, schema, stream, _, attempts, is_repaired, status,
-     outcome, upstream_status, _) = shared  # fmt: skip
-    if under_way:
-        outcome = stage = "under_way"
-    elif outcome != "ok":
-        stage = "failed"
-    elif not attempts or not enforced:
-        stage = "cached" if cached else "passed"
-    elif attempts > 1 or fallbacks or _has_waited(detail):
-        stage = "reasked"
-    else:
-        stage = "repaired" if is_repaired else "first"
-    return (identity, request_id, at, api, model[:200], provider[:200], upstream[:200], schema, strategy, stream,
-            caller[:200], status, outcome, stage, attempts, fallbacks, warnings, cached, prompt, answer, cost,
-            seconds * 1000, None if first is None else first * 1000, None if overhead is None else overhead * 1000,
-            upstream_status, words, detail)  # fmt: skip
+def row_of(entry: Entry, detail: Mapping[str, Any] | None = None, *, under_way: bool = False) -> Row:
+    """Return the row of a call, not rounded; `under_way` for a call that has not ended."""
+    shared = entry.shared
+    return Row(
+        entry.id,
+        entry.request_id,
+        entry.began,
+        shared.api,
+        shared.model[:_MAX_NAME],
+        shared.provider[:_MAX_NAME],
+        shared.upstream_model[:_MAX_NAME],
+        shared.schema,
+        shared.strategy,
+        shared.stream,
+        shared.caller[:_MAX_NAME],
+        shared.status,
+        "under_way" if under_way else shared.outcome,
+        "under_way" if under_way else _stage_of(entry, detail),
+        shared.attempts,
+        entry.fallbacks,
+        entry.warnings,
+        entry.cached,
+        entry.input,
+        entry.output,
+        entry.cost,
+        entry.seconds * 1000,
+        None if entry.first_byte is None else entry.first_byte * 1000,
+        None if entry.overhead is None else entry.overhead * 1000,
+        shared.upstream_status,
+        entry.words,
+        detail,
+    )
+
+
+def _stage_of(entry: Entry, detail: Mapping[str, Any] | None) -> str:
+    """Return how the answer of a call that has ended became valid, or why it was not validated."""
+    shared = entry.shared
+    if shared.outcome != "ok":
+        return "failed"
+    if not shared.attempts or not shared.enforced:
+        return "cached" if entry.cached else "passed"
+    if shared.attempts > 1 or entry.fallbacks or _has_waited(detail):
+        return "reasked"
+    return "repaired" if shared.is_repaired else "first"
 
 
 def _has_waited(detail: Mapping[str, Any] | None) -> bool:
@@ -73,7 +154,7 @@ def _has_waited(detail: Mapping[str, Any] | None) -> bool:
 
 
 def detail_of(record: CallRecord) -> dict[str, Any] | None:
-    """What a page shows of the report of a call that has ended; None where the row has it all."""
+    """Return the details of an ended call's report; None where the row already says everything."""
     if not record.has_detail:
         return None
     report = record.report
@@ -86,12 +167,12 @@ def detail_of(record: CallRecord) -> dict[str, Any] | None:
 
 
 def pack(row: Sequence[Any]) -> bytes:
-    """A row as a JSON array, rounded; rounding costs a third of a row, so it waits until a page shows it."""
+    """Encode a row as a JSON array, rounded: rounding takes a third of the time, so rows are stored without it."""
     return orjson.dumps(_rounded(row))
 
 
 def named(row: Sequence[Any]) -> dict[str, Any]:
-    """A row's fields by name, rounded."""
+    """Return the rounded fields of a row by their names."""
     return dict(zip(FIELDS, _rounded(row), strict=True))
 
 
@@ -104,7 +185,7 @@ def _rounded(row: Sequence[Any]) -> list[Any]:
 
 
 def _detail(report: Report) -> dict[str, Any]:
-    """What is kept of a report: kinds, reasons and places in the schema; no piece of an answer."""
+    """Return the kinds, reasons and schema locations of a report; no piece of an answer."""
     return {
         "attempts": [_attempt(attempt) for attempt in report.attempts],
         "warnings": [warning.code for warning in report.warnings],
@@ -125,31 +206,37 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "cost": attempt.cost,
     }
     if attempt.repairs:
-        kinds = Counter((edit.kind, edit.certain) for edit in attempt.repairs)
-        fields["repairs"] = [{"kind": kind, "certain": sure, "count": count} for (kind, sure), count in kinds.items()]
+        counts = Counter((edit.kind, edit.certain) for edit in attempt.repairs)
+        fields["repairs"] = [
+            {"kind": kind, "certain": is_certain, "count": count} for (kind, is_certain), count in counts.items()
+        ]
     if attempt.patches:
         fields["patches"] = [{"op": edit.op, "reason": edit.reason, "risk": edit.risk} for edit in attempt.patches]
     if attempt.stream is not None:
-        # Its place in the schema is told by the violation; the path may hold a key of the answer.
+        # The violation names the place in the schema; the fault's path may contain a key of the answer.
         fault = attempt.stream.fault
         fields["stream"] = {
             **attempt.stream.to_dict(),
             "fault": None if fault is None else {"at": fault.at, "byte": fault.byte},
         }
     if attempt.violations:
-        counts = Counter((each.keyword, each.schema_path) for each in attempt.violations)
+        violations = Counter((each.keyword, each.schema_path) for each in attempt.violations)
         fields["violations"] = [
-            {"keyword": keyword, "schema_path": at, "count": n} for (keyword, at), n in counts.items()
+            {"keyword": keyword, "schema_path": schema_path, "count": count}
+            for (keyword, schema_path), count in violations.items()
         ]
     return fields
 
 
-def matches(row: Mapping[str, Any], words: Iterable[tuple[str, str]]) -> bool:
-    """Whether a row fits a query's words: see `parse_query`."""
-    for name, term in words:
+_SEARCHED: Final = ("id", "request_id", "model", "upstream_model", "schema", "caller")
+"""The fields that a bare word of a query is searched in."""
+
+
+def matches(row: Mapping[str, Any], terms: Iterable[tuple[str, str]]) -> bool:
+    """Return whether a row fits all terms of a query: see `parse_query`."""
+    for name, term in terms:
         if not name:
-            shown = (row["id"], row["request_id"], row["model"], row["upstream_model"], row["schema"], row["caller"])
-            if not any(term in str(value).lower() for value in shown):
+            if not any(term in str(row[field]).lower() for field in _SEARCHED):
                 return False
         elif term[:1] in "<>":
             value = row.get(name)
@@ -160,13 +247,13 @@ def matches(row: Mapping[str, Any], words: Iterable[tuple[str, str]]) -> bool:
     return True
 
 
-def narrowest(rows: Callable[[], Iterable[Mapping[str, Any]]], words: list[tuple[str, str]]) -> dict[str, Any] | None:
-    """Of a query that nothing fits, the word without which most rows fit, and how many those are."""
+def narrowest(rows: Callable[[], Iterable[Mapping[str, Any]]], terms: list[tuple[str, str]]) -> dict[str, Any] | None:
+    """Return the term of a query without which most rows match, and how many do; for a query without matches."""
     best: dict[str, Any] | None = None
-    for at, (name, term) in enumerate(words):
-        without = sum(matches(row, [*words[:at], *words[at + 1 :]]) for row in rows())
-        if without and (best is None or without > best["without"]):
-            best = {"word": f"{name}:{term}" if name else term, "without": without}
+    for index, (name, term) in enumerate(terms):
+        count = sum(matches(row, [*terms[:index], *terms[index + 1 :]]) for row in rows())
+        if count and (best is None or count > best["without"]):
+            best = {"word": f"{name}:{term}" if name else term, "without": count}
     return best
 
 
@@ -179,28 +266,28 @@ def _compares(value: float, term: str) -> bool:
 
 
 def _fits(value: str, term: str) -> bool:
-    """Whether a value is the wanted one; `*` at its ends stands for anything."""
-    core = term.strip("*")
+    """Return whether a value equals the term; `*` at either end matches any text."""
+    text = term.strip("*")
     if term.startswith("*") and term.endswith("*"):
-        return core in value
+        return text in value
     if term.endswith("*"):
-        return value.startswith(core)
+        return value.startswith(text)
     if term.startswith("*"):
-        return value.endswith(core)
+        return value.endswith(text)
     return value == term
 
 
-_NAMES = {"ms": "ms", "tokens": "output", "key": "caller"}
+_FIELD_OF = {"tokens": "output", "key": "caller"}
 
 
 def parse_query(text: str) -> list[tuple[str, str]]:
-    """A query as field and value: `model:gpt* outcome:failed ms:>2000`; a bare word is looked for in all names.
+    """Split a query such as `model:gpt* outcome:failed ms:>2000` into fields and values; a bare word has no field.
 
     >>> parse_query("model:GPT* ms:>2000 ada")
     [('model', 'gpt*'), ('ms', '>2000'), ('', 'ada')]
     """
-    words = []
+    terms = []
     for word in text.lower().split()[:20]:
         name, colon, value = word.partition(":")
-        words.append((_NAMES.get(name, name), value) if colon and value else ("", word))
-    return words
+        terms.append((_FIELD_OF.get(name, name), value) if colon and value else ("", word))
+    return terms

@@ -23,7 +23,7 @@ def build_schema(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schema_of_example(value: Any) -> dict[str, Any]:
-    """Return a schema that holds the example: its types, with every key required that all items of a list have.
+    """Return a schema that describes the example: its types; a key is required if all items of a list have it.
 
     >>> schema_of_example({"tags": ["a"], "n": 1})["properties"]["tags"]
     {'type': 'array', 'items': {'type': 'string'}}
@@ -50,7 +50,7 @@ def _object(properties: Mapping[str, Any], required: list[str]) -> dict[str, Any
 
 
 def _merged(schemas: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return one schema for all of these; empty for none."""
+    """Return one schema that accepts the values of all these; empty for no schemas."""
     by_type: dict[str, dict[str, Any]] = {}
     for schema in schemas:
         for option in schema.get("anyOf", [schema]):
@@ -66,7 +66,7 @@ def _merged(schemas: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Return one schema for two of the same type."""
+    """Return one schema that accepts the values of two schemas of the same type."""
     if one["type"] == "object":
         names = dict.fromkeys((*one["properties"], *other["properties"]))
         properties = {

@@ -1,4 +1,4 @@
-"""Serve the files of the console: one page for all its addresses, and scripts and styles, kept by their version."""
+"""Serve the files of the console: one page for all its paths, and scripts and styles, cached by version."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECURITY_HEADERS: tuple[Header, ...] = (
 
 
 async def serve_page(method: str, path: str, headers: Mapping[bytes, bytes], send: Send) -> None:
-    """Answer with a file of the page, or with the page itself."""
+    """Serve a script or style, or the page itself for any other path."""
     if method not in ("GET", "HEAD"):
         raise WrongMethodError(f"{path} does not take {method}", hint="Use GET.")
     response_headers: list[Header] = [*SECURITY_HEADERS, (b"vary", b"accept-encoding")]
@@ -59,7 +59,7 @@ async def serve_page(method: str, path: str, headers: Mapping[bytes, bytes], sen
 
 
 class StaticFile(NamedTuple):
-    """A file of the page: its bytes, also zipped, and its tag."""
+    """A static file: its bytes, the gzipped bytes, and its entity tag."""
 
     body: bytes
     zipped: bytes
@@ -67,13 +67,13 @@ class StaticFile(NamedTuple):
 
     @classmethod
     def of(cls, body: bytes) -> StaticFile:
-        """The file with these bytes."""
+        """Compress and hash these bytes."""
         return cls(body, gzip.compress(body, mtime=0), b'"%s"' % hashlib.sha256(body).hexdigest()[:20].encode())
 
 
 @cache
 def static_file(name: str) -> StaticFile | None:
-    """A file of the page; None when there is none."""
+    """Return a static file; None where it does not exist."""
     file = resources.files("slipform.addons.server.console").joinpath("static", name)
     if file.is_file():
         return StaticFile.of(file.read_bytes())
@@ -82,7 +82,7 @@ def static_file(name: str) -> StaticFile | None:
 
 @cache
 def static_version() -> str:
-    """What names this build's files, so that browsers may keep them for good."""
+    """Return the version in the paths of this build's files, which lets browsers cache them permanently."""
     folder = resources.files("slipform.addons.server.console").joinpath("static")
     files = sorted((file.name, file.read_bytes()) for file in folder.iterdir() if file.is_file())
     return hashlib.sha256(b"".join(body for _, body in files)).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Compute what the console's pages show: figures over time, schemas and their weak fields, providers."""
+"""Compute the figures of the console's pages: calls over time, schemas and their violated fields, providers."""
 
 from __future__ import annotations
 
@@ -32,41 +32,56 @@ _NO_LIMITS = ProviderSettings()
 
 
 def tally(rows: Iterable[Mapping[str, Any]], window: float, now: float, steps: int = 60) -> dict[str, Any]:
-    """Counts of the last `window` seconds in so many steps, which can be added to those of other workers."""
+    """Count the calls of the last `window` seconds in `steps` steps; tallies of several workers can be added."""
     start = now - window
     size = window / steps
     series: list[dict[str, Any]] = [{"stages": {}, "ms": {}, "answer": 0, "reask": 0} for _ in range(steps)]
     counts: dict[str, Any] = {
-        "stages": {}, "models": {}, "ms": {}, "first": {}, "overhead": {}, "tokens": {}, "errors": {}, "cost": 0.0,
-        "priced": 0, "series": series,
-    }  # fmt: skip
+        "stages": {},
+        "models": {},
+        "ms": {},
+        "first": {},
+        "overhead": {},
+        "tokens": {},
+        "errors": {},
+        "cost": 0.0,
+        "priced": 0,
+        "series": series,
+    }
     for row in rows:
-        if not start <= row["at"] <= now:
-            continue
-        step = series[min(steps - 1, int((row["at"] - start) / size))]
-        stage = row["stage"]
-        _count(step["stages"], stage)
-        _count(counts["stages"], stage)
-        _count(counts["models"].setdefault(row["model"] or "–", {}), stage)
-        for name, field in (("ms", "ms"), ("first", "first_ms"), ("overhead", "overhead_ms")):
-            if row[field] is not None:
-                _count(counts[name], bucket_of(row[field]))
-        _count(step["ms"], bucket_of(row["ms"]))
-        again = sum(each["output"] or 0 for each in ((row["detail"] or {}).get("attempts") or ())[1:])
-        step["answer"] += max(0, (row["output"] or 0) - again)
-        step["reask"] += again
-        for kind in ("input", "output"):
-            _count(counts["tokens"], kind, row[kind] or 0)
-        if row["cost"] is not None:
-            counts["cost"] += row["cost"]
-            counts["priced"] += 1
-        if row["upstream_status"] is not None:
-            _count(counts["errors"].setdefault(row["provider"] or "–", {}), str(row["upstream_status"] or "no answer"))
+        if start <= row["at"] <= now:
+            _count_row(counts, row)
+            _count_step(series[min(steps - 1, int((row["at"] - start) / size))], row)
     return counts
 
 
+def _count_row(counts: dict[str, Any], row: Mapping[str, Any]) -> None:
+    stage = row["stage"]
+    _count(counts["stages"], stage)
+    _count(counts["models"].setdefault(row["model"] or "–", {}), stage)
+    for name, field in (("ms", "ms"), ("first", "first_ms"), ("overhead", "overhead_ms")):
+        if row[field] is not None:
+            _count(counts[name], bucket_of(row[field]))
+    for kind in ("input", "output"):
+        _count(counts["tokens"], kind, row[kind] or 0)
+    if row["cost"] is not None:
+        counts["cost"] += row["cost"]
+        counts["priced"] += 1
+    if row["upstream_status"] is not None:
+        _count(counts["errors"].setdefault(row["provider"] or "–", {}), str(row["upstream_status"] or "no answer"))
+
+
+def _count_step(step: dict[str, Any], row: Mapping[str, Any]) -> None:
+    _count(step["stages"], row["stage"])
+    _count(step["ms"], bucket_of(row["ms"]))
+    retries = ((row["detail"] or {}).get("attempts") or ())[1:]
+    retry_tokens = sum(each["output"] or 0 for each in retries)
+    step["answer"] += max(0, (row["output"] or 0) - retry_tokens)
+    step["reask"] += retry_tokens
+
+
 def stats(counts: Mapping[str, Any], window: float, now: float) -> dict[str, Any]:
-    """The figures of a tally."""
+    """Return the figures of a tally: rates, percentiles, costs, and a series over time."""
     stages = counts["stages"]
     series = counts["series"]
     calls = sum(stages.values())
@@ -102,7 +117,7 @@ def stats(counts: Mapping[str, Any], window: float, now: float) -> dict[str, Any
 
 
 def added(one: Any, other: Any) -> Any:
-    """The sum of two tallies: numbers are added, objects key by key, lists item by item.
+    """Return the sum of two tallies: numbers are added, objects key by key, lists item by item.
 
     >>> added({"a": 1, "b": [1, 2]}, {"a": 2, "b": [3, 4], "c": 5})
     {'a': 3, 'b': [4, 6], 'c': 5}
@@ -111,7 +126,7 @@ def added(one: Any, other: Any) -> Any:
         shared = {key: added(value, other[key]) for key, value in one.items() if key in other}
         return {**one, **other, **shared}
     if isinstance(one, list):
-        return [added(mine, theirs) for mine, theirs in zip(one, other, strict=True)]
+        return [added(item, other_item) for item, other_item in zip(one, other, strict=True)]
     if isinstance(one, int | float):
         return one + other
     return one
@@ -122,28 +137,28 @@ def _count(counts: dict[str, Any], name: str, by: int = 1) -> None:
 
 
 def bucket_of(value: float) -> str:
-    """The bucket of a time: buckets are 4 % wide, so that times of several workers can be added up."""
+    """Return the bucket of a duration; buckets are 4 % wide, and those of several workers can be added."""
     return str(round(math.log(max(value, 0.001)) / _BUCKET))
 
 
 def percentile(buckets: Mapping[str, int], percent: float) -> float | None:
-    """The value below which so many of a hundred lie, to about 2 %; None without values.
+    """Return the value below which `percent` of the values lie, to about 2 %; None without values.
 
     >>> round(percentile({bucket_of(1): 2, bucket_of(100): 2}, 50))
     1
     """
-    left = math.ceil(sum(buckets.values()) * percent / 100)
+    remaining = math.ceil(sum(buckets.values()) * percent / 100)
     for bucket in sorted(buckets, key=int):
-        left -= buckets[bucket]
-        if left <= 0:
+        remaining -= buckets[bucket]
+        if remaining <= 0:
             return float(f"{math.exp(int(bucket) * _BUCKET):.3g}")
     return None
 
 
 def schema_tally(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Counts for every schema that was asked for: stages, models, and which fields were violated, by model.
+    """Count the calls of every schema: stages, models, and violated fields by model.
 
-    `call` is the newest whose words are kept: it has the schema itself, of which rows know no more than the name.
+    `call` is the newest call whose text is stored: its request has the schema itself, rows only have the name.
     """
     entries: dict[str, Any] = {}
     for row in rows:
@@ -163,16 +178,19 @@ def schema_tally(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def schema_health(entries: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every schema: how its answers became valid, and which of its fields were violated most, by which models."""
+    """Return the schemas with the most calls: how answers became valid, and the fields violated most, by model."""
     listed = []
     for name, entry in sorted(entries.items(), key=lambda each: -each[1]["calls"])[:_MOST_LISTED]:
-        fields = [{"schema_path": at, "count": sum(by.values()), "models": by} for at, by in entry["fields"].items()]
+        fields = [
+            {"schema_path": schema_path, "count": sum(models.values()), "models": models}
+            for schema_path, models in entry["fields"].items()
+        ]
         listed.append({"schema": name, **entry, "fields": sorted(fields, key=lambda each: -each["count"])[:20]})
     return listed
 
 
 def provider_tally(rows: Iterable[Mapping[str, Any]], router: Router) -> dict[str, Any]:
-    """Counts for every provider that there is or that was asked, and how busy this worker's share of it is."""
+    """Count the calls of every provider, and how busy each is in this worker."""
     entries: dict[str, Any] = {}
     for name, provider in router.providers.items():
         entries[name] = {**_no_calls(), **_busy(provider)}
@@ -193,7 +211,7 @@ def _no_calls() -> dict[str, Any]:
 
 
 def _busy(provider: Provider) -> dict[str, Any]:
-    """Slots that are used and waited for, and of the embedded model what is loaded, where a provider has such."""
+    """Return the used and awaited slots of a provider, and the loaded models of the embedded one."""
     if isinstance(provider, HttpProvider) and isinstance(provider.transport, ThrottledTransport):
         slots = provider.transport.slots
         if slots is None:
@@ -204,15 +222,14 @@ def _busy(provider: Provider) -> dict[str, Any]:
     loaded = provider.loaded_models()
     limit = sum(each.slots or 0 for each in loaded)
     running = sum(each.running or 0 for each in loaded)
-    slots_of = None
+    busy: dict[str, Any] = {"loaded": {each.name: each.memory or 0 for each in loaded}}
     if limit:
-        slots_of = {"limit": limit, "used": min(limit, running), "waiting": max(0, running - limit)}
-    memory = {each.name: each.memory or 0 for each in loaded}
-    return {"loaded": memory, **({"slots": slots_of} if slots_of else {})}
+        busy["slots"] = {"limit": limit, "used": min(limit, running), "waiting": max(0, running - limit)}
+    return busy
 
 
 def provider_health(router: Router, entries: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every provider: its recent calls, and its downgrades."""
+    """Return every provider with its recent calls and its downgrades."""
     listed = []
     for name, provider in router.providers.items():
         entry = entries.get(name) or _no_calls()
@@ -244,12 +261,12 @@ def provider_health(router: Router, entries: Mapping[str, Any]) -> list[dict[str
 
 
 def priced_models(router: Router, settings: Settings, names: Iterable[str]) -> list[dict[str, Any]]:
-    """Return what each model costs for a million tokens, and the limits that the settings have for its provider."""
+    """Return the price of each model per million tokens, and the limits of its provider in the settings."""
     rows = []
     for name in list(dict.fromkeys(names))[:_MOST_LISTED]:
         try:
             provider, model = router.resolve(name)
-        except SlipformError:  # a list, or a model that a caller misspelled
+        except SlipformError:  # a list of models, or a misspelled name
             continue
         price = model_price(settings.own_prices, provider, model)
         if isinstance(price, ListedPrice):
@@ -270,7 +287,7 @@ def priced_models(router: Router, settings: Settings, names: Iterable[str]) -> l
 
 
 def downgrades_of(provider: Provider) -> list[dict[str, Any]]:
-    """Return the downgrades of a provider in words, and for how long each counts."""
+    """Return the downgrades of a provider as text, and the seconds until each expires."""
     if not isinstance(provider, HttpProvider) or not isinstance(provider.downgrades, MemoryDowngrades):
         return []
     prefix = model_key(provider.base_url, "")
@@ -285,13 +302,13 @@ def downgrades_of(provider: Provider) -> list[dict[str, Any]]:
 
 
 def forget_downgrade(router: Router, key: str, downgrade: str) -> bool:
-    """Drop a downgrade, so that the vendor is asked for it again; return whether there was one."""
+    """Remove a downgrade, so that the next call tries the feature again; return whether it existed."""
     stores = [each.downgrades for each in router.providers.values() if isinstance(each, HttpProvider)]
     return sum(store.forget(key, downgrade) for store in stores if isinstance(store, MemoryDowngrades)) > 0
 
 
 def tally_of(name: str, rows: Iterable[Mapping[str, Any]], window: float, now: float, router: Router) -> dict[str, Any]:
-    """One worker's share of a page: of `stats`, `schemas` or `providers`."""
+    """Return one worker's tally for the page `stats`, `schemas` or `providers`."""
     if name == "stats":
         return tally(rows, window, now)
     if name == "schemas":
@@ -300,7 +317,7 @@ def tally_of(name: str, rows: Iterable[Mapping[str, Any]], window: float, now: f
 
 
 def check_schema(document: Any, dialects: Sequence[str] = DIALECTS) -> dict[str, Any]:
-    """What is wrong with a schema, what each dialect makes of it, and a small valid example."""
+    """Return a schema's problems, the keywords that each dialect loses, and a small valid example."""
     try:
         if not isinstance(document, dict):
             return _problem("A schema is a JSON object", "")
@@ -314,11 +331,8 @@ def check_schema(document: Any, dialects: Sequence[str] = DIALECTS) -> dict[str,
         except SlipformError as error:
             losses[name] = {"error": error.message}
         else:
-            losses[name] = {
-                "rows": [{"pointer": loss.pointer, "action": loss.action, "by": loss.enforced_by} for loss in report][
-                    :_MOST_LISTED
-                ]
-            }
+            rows = [{"pointer": loss.pointer, "action": loss.action, "by": loss.enforced_by} for loss in report]
+            losses[name] = {"rows": rows[:_MOST_LISTED]}
     try:
         sample = example(shape.document)
     except SlipformError:
@@ -335,19 +349,18 @@ def _problem(message: str, pointer: str) -> dict[str, Any]:
     return {"problems": [{"message": message, "pointer": pointer}], "strict": [], "losses": {}, "example": None}
 
 
-def judge_again(text: str, document: Mapping[str, Any]) -> dict[str, Any]:
+def validate_again(text: str, document: Mapping[str, Any]) -> dict[str, Any]:
     """Validate a recorded text under any schema, without calling a model."""
     try:
         report = loads_report(text, schema=dict(document))
     except SlipformError as error:
         return {"ok": False, "error": error.message, "code": error.code, "details": _plain(error.details)}
+    patches = () if report.patched is None else report.patched.edits
     return {
         "ok": True,
         "value": report.value,
         "edits": [edit._asdict() for edit in report.edits],
-        "patches": [{"op": edit.op, "reason": edit.reason, "risk": edit.risk} for edit in report.patched.edits]
-        if report.patched
-        else [],
+        "patches": [{"op": edit.op, "reason": edit.reason, "risk": edit.risk} for edit in patches],
         "warnings": [{"kind": warning.kind, "message": warning.message} for warning in report.warnings],
         "start": report.start,
         "end": report.end,

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
@@ -21,11 +21,6 @@ from slipform.prices import AnyPrice, cost_of
 from slipform.providers.call import VENDOR_RETRIED
 
 Header = tuple[bytes, bytes]
-SharedFields = tuple[
-    str, str, str, str, str, str, bool, str, bool, float | None, int, bool, int, str, int | None, int
-]  # fmt: skip
-"""What many calls have in common: names, and how they ended."""
-
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
 _NO_USAGE = Usage()
 _SHORT_COST = len("0.123456789")
@@ -47,47 +42,68 @@ def request_id(headers: Mapping[bytes, bytes]) -> str:
     return random.getrandbits(128).to_bytes(16, "big").hex()
 
 
+class SharedFields(NamedTuple):
+    """The fields of a call that many calls have in common, so that their text can be cached."""
+
+    api: str
+    caller: str
+    model: str
+    provider: str
+    upstream_model: str
+    strategy: str
+    enforced: bool
+    schema: str
+    stream: bool
+    timeout: float | None
+    attempts: int
+    is_repaired: bool
+    status: int
+    outcome: str
+    upstream_status: int | None
+    generation: int
+
+
 MAX_TRACE_BYTES = 256 * 1024
-"""Kept of the words of one call; of more, the beginning and the true size."""
+"""The most text that is recorded of one call; of a longer one, the beginning and the full size."""
 _TRACE_BYTES = 4_000
-"""What the records of a call take without its words."""
+"""The size of a call's records without its text."""
 
 
 class CallTrace:
-    """The words of one call: its request, its answer, and what the model wrote and was sent on, piece by piece."""
+    """The recorded text of one call: its request, its response, and each piece of the stream."""
 
-    __slots__ = ("_size", "is_archived", "only", "pour", "request", "response")
+    __slots__ = ("_size", "is_archived", "only", "pieces", "request", "response")
 
     def __init__(self, only: Callable[[CallRecord], bool] | None = None, *, is_archived: bool = True) -> None:
         self.is_archived = is_archived
-        """Whether the words may be written to the history on disk."""
+        """Whether the text may be written to the history on disk."""
         self.only = only
-        """Of which calls the words stay when they are over; of all by default."""
+        """Returns whether to keep the text of a call that has ended; by default it is kept for all calls."""
         self.request = b""
         self.response = b""
-        self.pour: list[tuple[float, int, str, str, int]] = []
-        """Milliseconds since the call began, attempt, what was received, what was sent, how much is held back."""
+        self.pieces: list[tuple[float, int, str, str, int]] = []
+        """Milliseconds since the call began, attempt, text received, text sent, number of pending characters."""
         self._size = 0
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes, with the report of its call."""
+        """The approximate size in bytes, including the report of the call."""
         return len(self.request) + 3 * len(self.response) + _TRACE_BYTES
 
     @property
     def is_small(self) -> bool:
-        """Whether it takes little as it is: it is kept to its last byte, and was not streamed."""
-        return len(self.request) <= MAX_TRACE_BYTES and len(self.response) <= MAX_TRACE_BYTES and not self.pour
+        """Whether nothing has to be cut, and the call was not streamed."""
+        return len(self.request) <= MAX_TRACE_BYTES and len(self.response) <= MAX_TRACE_BYTES and not self.pieces
 
-    def poured(self, milliseconds: float, attempt: int, received: str, sent: str, pending: int) -> None:
-        """Note a piece of a stream."""
+    def add_piece(self, milliseconds: float, attempt: int, received: str, sent: str, pending: int) -> None:
+        """Record a piece of a stream, up to the size limit."""
         self._size += len(received) + len(sent) + 24
         if self._size <= MAX_TRACE_BYTES:
-            self.pour.append((round(milliseconds, 1), attempt, received, sent, pending))
+            self.pieces.append((round(milliseconds, 1), attempt, received, sent, pending))
 
 
 CallTotals = tuple[Usage, float, float | None]
-"""Tokens, seconds, and those of them that slipform itself added; None where the vendor's share is not known."""
+"""Tokens, seconds, and the seconds that slipform itself added; None where the vendor's share is unknown."""
 
 
 class CallRecord(msgspec.Struct):
@@ -104,7 +120,7 @@ class CallRecord(msgspec.Struct):
     caller: str = ""
     """The name of the caller's key."""
     model: str = ""
-    """As the caller wrote it."""
+    """The name in the request."""
     provider: str = ""
     upstream_model: str = ""
     strategy: str = ""
@@ -125,17 +141,17 @@ class CallRecord(msgspec.Struct):
     answer: ModelResponse | None = None
     """The enforced answer."""
     usage: Usage | Callable[[], Usage | None] | None = None
-    """Tokens of a forwarded call, or a function that finds them; those of an enforced call are in its report."""
+    """Tokens of a forwarded call, or a function that returns them; the report has those of an enforced call."""
     warnings: int = 0
-    """Warnings of a call without a report; those of an enforced call are in its report."""
+    """The number of warnings of a call without a report; the report has those of an enforced call."""
     trace: CallTrace | None = None
-    """What keeps the words of the call, where they are kept."""
+    """Records the text of the call; None where it is not recorded."""
     words: str = "off"
-    """Whether its words are `kept`, or why not: tracing is `off`, keeps `failures` only, the caller has `opted_out`."""
+    """Whether its text is `kept`, or why not: tracing is `off` or for `failures`, or the caller has `opted_out`."""
     watch: Callable[[int, int, int, int], None] | None = None
     """Called as the stream grows, while it is watched: attempt, characters received, released, pending."""
     stream_watch: StreamWatch | None = None
-    """The watch of the running stream, for subscribers that come later."""
+    """The watch of the running stream, for subscribers that join later."""
     cost: float | None = None
     """What the answer cost, where prices are known."""
     budget_headers: tuple[Header, ...] = ()
@@ -153,7 +169,7 @@ class CallRecord(msgspec.Struct):
     retry_after: float | None = None
     """The seconds that the vendor, or a limit of this server, asked the caller to wait."""
     calls: CallCount | None = None
-    """The calls to vendors that it took, and how long they were waited for."""
+    """The calls to vendors, and the time spent waiting for them."""
     generation: int = 1
     """The generation of the configuration that served it."""
     started: float = msgspec.field(default_factory=time.monotonic)
@@ -163,10 +179,10 @@ class CallRecord(msgspec.Struct):
     """Set when the call is closed, as the next two are."""
     final_fields: SharedFields | None = None
     is_plain: bool = False
-    """Whether the report says no more than the figures: one attempt, whose answer was valid as it came."""
+    """Whether the report adds nothing to the figures: one attempt, whose answer was valid unchanged."""
 
     def close(self) -> None:
-        """Note that nothing about the call will change any more, and when it ended."""
+        """Record when the call ended, and its totals and shared fields, which no longer change."""
         if self.ended is None:
             self.ended = time.monotonic()
         seconds = self.ended - self.started
@@ -183,7 +199,7 @@ class CallRecord(msgspec.Struct):
         self.final_fields = self.shared_fields()
 
     def totals(self) -> CallTotals:
-        """Return tokens over all attempts and times, as they are now or were at the end."""
+        """Return the tokens over all attempts and the times: so far, or at the end of a closed call."""
         if self.final_totals is not None:
             return self.final_totals
         seconds = self.seconds
@@ -194,7 +210,7 @@ class CallRecord(msgspec.Struct):
         self.waits += tuple([each.message for each in warnings if each.code == VENDOR_RETRIED])
 
     def set_report(self, report: Report) -> None:
-        """Record what became of the attempts."""
+        """Record the report of the attempts, and whether the last was repaired or patched."""
         last = report.attempts[-1] if report.attempts else None
         patched = None if last is None else last.patched
         self.report = report
@@ -202,7 +218,7 @@ class CallRecord(msgspec.Struct):
         self.patched = patched is not None and bool(patched.edits)
 
     def add_cost(self, price: AnyPrice, usage: Usage) -> float | None:
-        """Record what the tokens of an answer cost, and return it."""
+        """Compute, record and return the cost of an answer."""
         self.cost = cost_of(price, usage)
         return self.cost
 
@@ -216,8 +232,8 @@ class CallRecord(msgspec.Struct):
         if isinstance(error, UpstreamError):
             self.upstream_status = error.status or 0
 
-    def look(self, watch: Callable[[int, int, int, int], None]) -> None:
-        """Begin to tell by how much the stream grows."""
+    def observe_growth(self, watch: Callable[[int, int, int, int], None]) -> None:
+        """Call `watch` for every further piece of the stream."""
         self.watch = watch
         if self.stream_watch is not None:
             self.stream_watch.tell = self.observe
@@ -234,9 +250,9 @@ class CallRecord(msgspec.Struct):
         return self.trace is not None or self.watch is not None
 
     def observe(self, attempt: int, received: str, released: str, pending: int) -> None:
-        """Note a piece of the stream."""
+        """Report a piece of the stream to the trace and the watch."""
         if self.trace is not None:
-            self.trace.poured((time.monotonic() - self.started) * 1000, attempt, received, released, pending)
+            self.trace.add_piece((time.monotonic() - self.started) * 1000, attempt, received, released, pending)
         if self.watch is not None:
             self.watch(attempt, len(received), len(released), pending)
 
@@ -252,7 +268,7 @@ class CallRecord(msgspec.Struct):
 
     @property
     def seconds(self) -> float:
-        """Seconds that the call took, or has taken so far."""
+        """The seconds that the call took, or has taken so far."""
         return (time.monotonic() if self.ended is None else self.ended) - self.started
 
     def _overhead(self, seconds: float) -> float | None:
@@ -261,12 +277,12 @@ class CallRecord(msgspec.Struct):
         return max(0.0, seconds - self.calls.waited_seconds)
 
     def headers(self) -> list[Header]:
-        """Return what slipform did, as response headers."""
+        """Return the call's request id, figures and warnings as response headers."""
         lines = [line.partition(b": ") for line in self.lines().split(b"\r\n")[1:]]
         return [(name, value) for name, _, value in lines]
 
     def lines(self) -> bytes:
-        """Return `headers` as the lines of a response's head: no value of theirs can end its line."""
+        """Return `headers` as the lines of a response's head; no value can contain a line break."""
         report = self.report
         verdict = None
         if report is not None:
@@ -292,7 +308,7 @@ class CallRecord(msgspec.Struct):
         return lines
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of its log line: no prompt, no answer, no key."""
+        """Return the fields of the call's log line: no prompt, no answer, no key."""
         shared = self.final_fields or self.shared_fields()
         return {"id": self.request_id, **name_fields(shared), **self.figures(), **ending_fields(shared)}
 
@@ -304,9 +320,24 @@ class CallRecord(msgspec.Struct):
         if report is not None:
             attempts = len(report.attempts)
             is_repaired = self.repaired or self.patched
-        return (self.api, self.caller, self.model, self.provider, self.upstream_model, self.strategy, self.enforced,
-                self.schema[:64], self.stream, self.timeout, attempts, is_repaired, self.status, self.outcome,
-                self.upstream_status, self.generation)  # fmt: skip
+        return SharedFields(
+            self.api,
+            self.caller,
+            self.model,
+            self.provider,
+            self.upstream_model,
+            self.strategy,
+            self.enforced,
+            self.schema[:64],
+            self.stream,
+            self.timeout,
+            attempts,
+            is_repaired,
+            self.status,
+            self.outcome,
+            self.upstream_status,
+            self.generation,
+        )
 
     def figures(self) -> dict[str, Any]:
         """Return the fields that differ from call to call, except the id."""
@@ -343,32 +374,33 @@ def _is_plain(report: Report) -> bool:
 
 
 def name_fields(shared: SharedFields) -> Mapping[str, Any]:
-    """Return the names that many calls share by their keys, without empty ones."""
-    api, caller, model, provider, upstream_model, strategy, enforced, schema, stream, timeout, attempts, repaired = (
-        shared[:12]
-    )
+    """Return the shared fields that precede the figures of a log line, by their log keys, without empty ones."""
     fields = {
-        "api": api,
-        "caller": caller[:_MAX_NAME] or None,
-        "model": model[:_MAX_NAME],
-        "provider": provider[:_MAX_NAME] or None,
-        "upstream_model": upstream_model[:_MAX_NAME] or None,
-        "strategy": strategy or None,
-        "require_json": enforced,
-        "use_response_schema": bool(schema),
-        "schema": schema or None,
-        "streaming": stream,
-        "timeout": timeout,
-        "attempts": attempts,
-        "repair_attempted": "yes" if attempts > 1 or repaired else "no",
+        "api": shared.api,
+        "caller": shared.caller[:_MAX_NAME] or None,
+        "model": shared.model[:_MAX_NAME],
+        "provider": shared.provider[:_MAX_NAME] or None,
+        "upstream_model": shared.upstream_model[:_MAX_NAME] or None,
+        "strategy": shared.strategy or None,
+        "require_json": shared.enforced,
+        "use_response_schema": bool(shared.schema),
+        "schema": shared.schema or None,
+        "streaming": shared.stream,
+        "timeout": shared.timeout,
+        "attempts": shared.attempts,
+        "repair_attempted": "yes" if shared.attempts > 1 or shared.is_repaired else "no",
     }
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def ending_fields(shared: SharedFields) -> Mapping[str, Any]:
-    """Return how calls ended by the keys of their log line; these values are all slipform's own."""
-    status, outcome, upstream_status, generation = shared[12:]
-    fields = {"status": status, "outcome": outcome, "upstream_status": upstream_status or None, "config": generation}
+    """Return the shared fields after the figures of a log line, by their log keys; no caller chooses their values."""
+    fields = {
+        "status": shared.status,
+        "outcome": shared.outcome,
+        "upstream_status": shared.upstream_status or None,
+        "config": shared.generation,
+    }
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -396,7 +428,7 @@ def cost_text(cost: float) -> bytes:
     >>> cost_text(0.00002), cost_text(0.0)
     (b'0.00002', b'0')
     """
-    text = orjson.dumps(cost)  # in a third of the time of formatting
+    text = orjson.dumps(cost)  # takes a third of the time of `%`
     if len(text) > _SHORT_COST or text.find(b"e") >= 0:
         return (b"%.9f" % cost).rstrip(b"0").removesuffix(b".")
     return text.removesuffix(b".0")
@@ -416,7 +448,7 @@ def _boolean(value: bool) -> bytes:
 
 
 def _printable(value: str) -> bytes:
-    """Return a header value that cannot end its line, whatever a caller wrote."""
+    """Return a header value of printable ASCII characters, cut to `_MAX_NAME`."""
     value = value[:_MAX_NAME]
     if value.isascii() and value.isprintable():
         return value.encode()

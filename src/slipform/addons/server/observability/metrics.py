@@ -65,7 +65,7 @@ class _Durations:
         self.total += seconds
 
     def cumulated(self) -> list[tuple[str, int]]:
-        """How many durations are within each bound, the last of which is infinite."""
+        """Return how many durations are within each bound; the last bound is infinite."""
         bounds = [*map(str, self._bounds), "+Inf"]
         return list(zip(bounds, accumulate(self._counts), strict=True))
 
@@ -81,7 +81,7 @@ class _DurationMetric:
         registry.register(self)
 
     def of_api(self, api: str) -> _Durations:
-        """Where the durations of an API's calls are counted."""
+        """Return the durations of an API's calls."""
         return self._by_api.setdefault(api, _Durations(self._bounds))
 
     def collect(self) -> Iterator[Metric]:
@@ -93,9 +93,9 @@ class _DurationMetric:
 
 
 class _Series(msgspec.Struct):
-    """The metrics of calls with the same labels, kept because looking labels up takes longer than counting.
+    """The metrics of calls with the same labels, cached because looking up labels takes longer than counting.
 
-    The integers are what was counted since the last page was rendered.
+    The integers count calls since the last page was rendered.
     """
 
     labels: tuple[str, ...]
@@ -104,10 +104,10 @@ class _Series(msgspec.Struct):
     overhead: _Durations
     requests: int = 0
     input_tokens: int = 0
-    """Of first answers, as the output tokens are."""
+    """Tokens of first answers, like `output_tokens`."""
     output_tokens: int = 0
     first_tries: int = 0
-    """Calls whose only answer was valid as it came."""
+    """Calls whose only answer was valid unchanged."""
 
 
 class Metrics:
@@ -125,7 +125,7 @@ class Metrics:
         self.registry = registry = CollectorRegistry(auto_describe=False)
         self._known_models = known_models
         self._model_labels: set[str] = set()
-        """Models that are labels."""
+        """The models that may be labels."""
         self._series: dict[tuple[str, ...], _Series] = {}
         self._ended: list[tuple[CallRecord, bool]] = []
         """Calls that are still to be counted, and whether the cache was consulted for them."""
@@ -179,7 +179,7 @@ class Metrics:
         self.inflight += 1
 
     def call_ended(self, record: CallRecord, *, caching: bool = False) -> None:
-        """Count a finished call, within a batch where an event loop runs: one by one, each costs three times as much.
+        """Count a finished call, in batches where an event loop runs: one by one, each takes three times as long.
 
         `caching` says whether the cache was consulted.
         """
@@ -227,7 +227,7 @@ class Metrics:
         series.output_tokens += usage.output or 0
 
     def _take_counted(self) -> dict[tuple[str, ...], float]:
-        """Return what was counted since the last time, by metric and labels."""
+        """Return and reset the counts since the last page, by metric and labels."""
         counted = self._pending
         self._pending = defaultdict(float)
         for series in self._series.values():
@@ -293,7 +293,7 @@ class Metrics:
         return name[:_MAX_LABEL]
 
     def _may_be_label(self, name: str, record: CallRecord) -> bool:
-        """Whether a name may become a label: there is room, and it is configured or has answered."""
+        """Return whether a name may become a label: there is room, and the model is configured or has answered."""
         configured = set(self._known_models())
         if name in configured:
             return len(self._model_labels) < _MAX_MODELS
