@@ -535,7 +535,7 @@ const checks = {
     assert.match(await outcome('down'), /failed, 503[^]*overloaded[^]*called 2 times[^]*overloaded; slipform waited 0\.\d+ s and tried again[^]*What to do/);
     assert.match(await outcome('limited'), /failed, 429[^]*Rate limit reached[^]*after 600 s[^]*Wait, lower the rate/);
     assert.match(await outcome('limited', PLAIN), /failed, 429[^]*after 600 s[^]*Wait, lower the rate/);
-    assert.match(await outcome('locked', PLAIN), /failed, 401[^]*Incorrect API key[^]*Check the key of this provider/);
+    assert.match(await outcome('locked', PLAIN), /failed, 401[^]*Incorrect API key[^]*Check the key of this provider: slipform doctor says/);
     for (const more of [{}, { stream: true }, PLAIN, { ...PLAIN, stream: true }]) assert.match(await outcome('refusing', more), /I can't help with that[^]*Rephrase the prompt/);
     const short = await outcome('short');
     assert.match(short, /cut off[^]*truncated[^]*Raise the limit of output tokens/);
