@@ -50,7 +50,7 @@ def schema_named(name: Any, settings: Settings) -> Schema[Any]:
     except RequestError as error:
         raise ConfigError(
             f"Unknown schema {name!r}: neither a file nor a registered name",
-            hint=f"{error.hint} Or give a file, module:Class, or fields such as 'name, age int'.",
+            hint=f"{error.hint} Or give a file, module:Class, or fields such as 'name str' or 'name, age int'.",
         ) from None
 
 

@@ -8,6 +8,7 @@ import re
 import socket
 import sys
 from contextlib import ExitStack
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from slipform.testing import (
     FakeModel,
     FakeVendor,
     Raw,
+    Received,
     Step,
     cut_stream,
     rate_limited,
@@ -163,7 +165,12 @@ ENDINGS: dict[str, list[Step]] = {
 
 
 def vendor_named(name: str, stack: ExitStack) -> HttpProvider:
-    vendor = stack.enter_context(FakeVendor(ENDINGS[name]))
+    steps = cycle(ENDINGS[name])
+
+    def answer(received: Received) -> Step:
+        return next(steps) if received.method == "POST" else rejected("There is no list of models", 404)
+
+    vendor = stack.enter_context(FakeVendor(answer))
     policy = RetryPolicy(attempts=1, base=0.05)
     provider = HttpProvider("openai", name=name, base_url=vendor.base_url, api_key="none", retries=policy)
     stack.callback(provider.close)

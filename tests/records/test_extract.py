@@ -13,7 +13,7 @@ from pydantic import BaseModel, field_validator
 
 import slipform
 from slipform.addons.records.result import Extraction, Progress
-from slipform.errors import ConfigError
+from slipform.errors import ConfigError, UnknownModelError, UpstreamRequestError
 from slipform.ir import ModelRequest, ModelResponse, Usage
 from slipform.prices import Price
 from slipform.providers.router import Router
@@ -441,3 +441,15 @@ def test_records_without_a_place_are_never_called_complete() -> None:
     model = FakeModel([answer({"name": "Quux", "age": 1}, {"name": "Corge", "age": 2})])
     extraction = slipform.extract_full(list[Person], "Nobody is named here.", client=client_of(model))
     assert not extraction.complete
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-6-luna", "nobody/m"])
+def test_a_model_that_cannot_be_called_is_an_error_and_not_an_empty_result(model: str) -> None:
+    with pytest.raises(UnknownModelError):
+        slipform.extract(list[Person], "Ada is 36.\n", client=client_of(FakeModel([answer()])), model=model)
+
+
+def test_a_model_that_the_vendor_does_not_know_ends_the_extraction() -> None:
+    error = UpstreamRequestError("The model does not exist", status=404)
+    with pytest.raises(UpstreamRequestError, match="does not exist"):
+        slipform.extract(list[Person], "Ada is 36.\n", client=client_of(FakeModel([error])))

@@ -31,6 +31,7 @@ from slipform.errors import JsonEnforcementError, RequestError
 from slipform.ir import (
     DowngradeWarning,
     LossyEncode,
+    Media,
     Message,
     ModelRequest,
     ModelResponse,
@@ -317,7 +318,8 @@ def _result_text(result: ToolResult, role: str) -> str:
 
 
 def _text_only_error(part: object, role: str) -> RequestError:
+    kind = part.kind if isinstance(part, Media) else type(part).__name__
     return RequestError(
-        f"The embedded model reads text only, and a {role} message holds a {type(part).__name__}",
+        f"The embedded model reads text only, and a {role} message has other content ({kind})",
         hint="Send text, or name another provider's model.",
     )

@@ -26,6 +26,7 @@ from slipform.errors import (
     RequestError,
     SlipformError,
     TruncatedError,
+    UnknownModelError,
     UpstreamRequestError,
 )
 from slipform.ir import ModelRequest, Usage
@@ -86,7 +87,9 @@ class PieceCaller:
 
     def finished(self, outcome: Outcome | SlipformError) -> FinishedCall:
         """Return the valid records of an answer; raises an error that says nothing about the question."""
-        if isinstance(outcome, RequestError | UpstreamRequestError):  # perhaps too long for the model
+        is_refused = isinstance(outcome, RequestError | UpstreamRequestError)
+        is_unknown = isinstance(outcome, UnknownModelError) or getattr(outcome, "status", None) == 404
+        if is_refused and not is_unknown:  # perhaps too long for the model
             return FinishedCall(PieceAnswer(failure=str(outcome), splits=_ALL_SPLITS))
         if isinstance(outcome, EnforcementError):
             return _failed_call(outcome, self.shape)

@@ -102,7 +102,7 @@ function provider(each, draw) {
   return h('section.card', { 'data-provider': each.name }, h('div.who.head', h('h2', {}, each.name), h('span.space'), h('span', { class: `pill ${LOOKS[each.state] || ''}` }, each.state)),
     h('dl.facts', {}, facts.map(([name, value]) => h('div', h('dt', {}, name), h('dd', {}, value)))),
     Object.keys(each.errors).length ? h('p.bad', {}, Object.entries(each.errors).map(([code, number]) => `${code} ×${number}`).join(', ')) : null,
-    each.downgrades.length ? [h('h3', 'Learnt'), table(['', ''], each.downgrades.map((one) => [[h('code', {}, one.model), ` ${one.text}, for ${Math.max(1, Math.round(one.seconds / 3600))} h more`], forget(one)]), `Learnt of ${each.name}`, [1])] : null,
+    each.downgrades.length ? [h('h3', 'Known limitations'), table(['', ''], each.downgrades.map((one) => [[h('code', {}, one.model), ` ${one.text}, for ${Math.max(1, Math.round(one.seconds / 3600))} h more`], forget(one)]), `Learnt of ${each.name}`, [1])] : null,
     each.models.length ? h('p.muted', {}, each.models.slice(0, 12).join(', '), each.models.length > 12 ? ` and ${each.models.length - 12} more` : '') : null,
     h('div.tools', {}, check, each.address ? h('code.muted', {}, each.address) : null, told));
 }

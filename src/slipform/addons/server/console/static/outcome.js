@@ -65,6 +65,6 @@ export function outcomeCard(row, trace) {
   if (failed.length) lines.push(h('p', {}, h('b', {}, row.outcome === 'ok' ? `${[row.provider, row.upstream_model].filter(Boolean).join('/') || row.model} answered after ${failed.length === 1 ? 'another model' : `${failed.length} other models`} failed:` : 'Models that failed before:')), table(['model', 'why'], failed.map((each) => [each.model, `${each.code}${each.message ? `: ${each.message}` : ''}`]), 'Models that failed'));
   if (waited) lines.push(tries(`The vendor was called again ${waited === 1 ? 'once' : `${waited} times`} before it answered:`, waits));
   const advice = refusal ? ADVICE.refusal : ADVICE[error?.code] || adviceFor(code, row.status);
-  if (lines.length && advice) lines.push(h('p', {}, h('b', {}, 'What to do: '), advice));
+  if (lines.length && advice) lines.push(h('p', {}, h('b', {}, 'What to do: '), advice.split('`').map((each, index) => (index % 2 ? h('code', {}, each) : each))));
   return lines.length ? h('section.card.outcome', { 'aria-label': 'What happened' }, lines) : null;
 }
