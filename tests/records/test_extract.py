@@ -13,7 +13,7 @@ from pydantic import BaseModel, field_validator
 
 import slipform
 from slipform.addons.records.result import Extraction, Progress
-from slipform.errors import ConfigError
+from slipform.errors import ConfigError, UnknownModelError
 from slipform.ir import ModelRequest, ModelResponse, Usage
 from slipform.prices import Price
 from slipform.providers.router import Router
@@ -332,6 +332,11 @@ def test_an_estimate_calls_nothing() -> None:
     assert estimate.pieces == 9
     assert 800 < estimate.records < 1200
     assert estimate.cost is not None
+
+
+def test_a_model_that_no_provider_has_is_an_error_and_not_a_failure_of_each_piece() -> None:
+    with pytest.raises(UnknownModelError):
+        slipform.extract_full(list[Person], "Ada is 36 years old.\n" * 100, client=slipform.Client("nobody/nothing"))
 
 
 def test_rate_limits_do_not_lose_a_piece() -> None:

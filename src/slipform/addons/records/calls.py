@@ -26,6 +26,7 @@ from slipform.errors import (
     RequestError,
     SlipformError,
     TruncatedError,
+    UnknownModelError,
     UpstreamRequestError,
 )
 from slipform.ir import ModelRequest, Usage
@@ -86,6 +87,8 @@ class PieceCaller:
 
     def finished(self, outcome: Outcome | SlipformError) -> FinishedCall:
         """Return the valid records of an answer; raises an error that says nothing about the question."""
+        if isinstance(outcome, UnknownModelError):
+            raise outcome
         if isinstance(outcome, RequestError | UpstreamRequestError):  # perhaps too long for the model
             return FinishedCall(PieceAnswer(failure=str(outcome), splits=_ALL_SPLITS))
         if isinstance(outcome, EnforcementError):
