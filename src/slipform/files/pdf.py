@@ -10,7 +10,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import median
 from typing import Any, TypeAlias
 
@@ -226,25 +226,25 @@ def _in_reading_order(lines: list[list[_Run]]) -> list[list[list[_Run]]]:
     if gutter is None:
         return [lines]
     blocks: list[list[list[_Run]]] = []
-    band: list[list[_Run]] = []
-    for line in [*lines, []]:
-        if line and not any(run.x0 < gutter < run.x1 for run in line) and _gap_at(line, gutter):
-            band.append(line)
-            continue
-        for is_left in (True, False):
-            column = [[run for run in each if (run.x1 <= gutter) is is_left] for each in band]
-            blocks.append([each for each in column if each])
-        band = []
-        if line:
-            blocks.append([line])
+    for is_divided, band in groupby(lines, key=lambda line: _is_divided(line, gutter)):
+        own = list(band)
+        blocks += [_side(own, gutter, is_left=True), _side(own, gutter, is_left=False)] if is_divided else [own]
     return [block for block in blocks if block]
 
 
-def _gap_at(line: list[_Run], x: float) -> bool:
-    """Whether a line has a wide gap at a place, or lies on one side of it."""
-    width = _character_width(line)
+def _side(lines: Sequence[list[_Run]], gutter: float, *, is_left: bool) -> list[list[_Run]]:
+    """Return the lines on one side of a gutter."""
+    sides = ([run for run in line if (run.x1 <= gutter) is is_left] for line in lines)
+    return [side for side in sides if side]
+
+
+def _is_divided(line: list[_Run], gutter: float) -> bool:
+    """Whether a line has a wide gap at the gutter, or lies on one side of it."""
+    if any(run.x0 < gutter < run.x1 for run in line):
+        return False
+    least = _WIDE_GAP * _character_width(line)
     gaps = [(before.x1, run.x0) for before, run in pairwise(sorted(line, key=_left_edge))]
-    return not any(low <= x <= high and high - low < _WIDE_GAP * width for low, high in gaps)
+    return not any(low <= gutter <= high and high - low < least for low, high in gaps)
 
 
 def _gutter(lines: list[list[_Run]]) -> float | None:
@@ -254,18 +254,19 @@ def _gutter(lines: list[list[_Run]]) -> float | None:
     single = [own[0] for own in gaps if len(own) == 1]
     if len(single) < max(_LEAST_COLUMN_LINES, len(lines) / 2):
         return None
-    low = sorted(gap[0] for gap in single)[int(len(single) * 0.95)]
-    high = sorted(gap[1] for gap in single)[int(len(single) * 0.05)]
-    if low >= high:
-        return None
+    low = sorted(before for before, _ in single)[int(len(single) * 0.95)]
+    high = sorted(after for _, after in single)[int(len(single) * 0.05)]
     gutter = (low + high) / 2
-    for is_left in (True, False):
-        sides = [[run for run in line if (run.x1 <= gutter) is is_left] for line in lines]
-        words = [len(side) for side in sides if side]
-        extents = [side[-1].x1 - side[0].x0 for side in sides if side]
-        if median(words) < _LEAST_COLUMN_WORDS or median(extents) < _COLUMN_FILL * max(extents):
-            return None
-    return gutter
+    is_prose = low < high and all(_is_column(_side(lines, gutter, is_left=is_left)) for is_left in (True, False))
+    return gutter if is_prose else None
+
+
+def _is_column(lines: Sequence[list[_Run]]) -> bool:
+    """Whether most lines have several words and are nearly as wide as the widest."""
+    extents = [max(run.x1 for run in line) - min(run.x0 for run in line) for line in lines]
+    if median(map(len, lines)) < _LEAST_COLUMN_WORDS:
+        return False
+    return median(extents) >= _COLUMN_FILL * max(extents)
 
 
 def _wide_gaps(line: list[_Run], width: float) -> list[tuple[float, float]]:
