@@ -10,7 +10,8 @@ from typing import Any
 import docx
 import xlsxwriter
 from reportlab.lib.pagesizes import A4
-from reportlab.pdfbase.pdfmetrics import stringWidth
+from reportlab.pdfbase.pdfmetrics import registerFont, stringWidth
+from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
 
 FONT = "Helvetica"
@@ -67,6 +68,12 @@ class _Drawing:
         self._canvas.setFont(*font)
         self._canvas.drawString(x0, baseline, text)
         self.drawn.append(Drawn(text, self.page, x0, x0 + width, baseline))
+
+    def turn(self, angle: int, origin: tuple[float, float]) -> None:
+        """Turn the page by an angle when it is shown, and what is drawn on it against that."""
+        self._canvas.setPageRotation(angle)
+        self._canvas.translate(*origin)
+        self._canvas.rotate(angle)
 
     def next_page(self) -> None:
         self._canvas.showPage()
@@ -126,7 +133,66 @@ def titles(pages: int = 5) -> tuple[bytes, list[Drawn]]:
     return drawing.finish()
 
 
-CORPUS = {"two columns": two_columns, "invoice": invoice, "small print": small_print, "titles": titles}
+def turned(pages: int = 4) -> tuple[bytes, list[Drawn]]:
+    """Return pages that are stored sideways or upside down, and shown upright."""
+    drawing = _Drawing()
+    width, height = A4
+    for page in range(pages):
+        drawing.turn((90, 180, 270, 0)[page % 4], [(height, 0), A4, (0, width), (0, 0)][page % 4])
+        for row in range(40):
+            drawing.text(60, 800 - 18 * row, f"Turned {page}-{row:02} at {row * 7} pieces", ("Helvetica", 10))
+        drawing.next_page()
+    return drawing.finish()
+
+
+def prose_columns(pages: int = 3) -> tuple[bytes, list[Drawn]]:
+    """Return pages of prose in two columns below a title."""
+    drawing = _Drawing()
+    for page in range(pages):
+        drawing.text(60, 815, f"A title over both columns of the text on page {page:02}", ("Times-Bold", 14))
+        for column in (50, 310):
+            for row in range(45):
+                text = f"words of line {page}{column}{row:02} that runs on to" + (" here", " us", "")[row % 3]
+                drawing.text(column, 780 - 16 * row, text, ("Helvetica", 10))
+        drawing.next_page()
+    return drawing.finish()
+
+
+def with_sideways_text() -> bytes:
+    """Return a page with two lines, and a text along its edge."""
+    buffer = io.BytesIO()
+    canvas = Canvas(buffer, pagesize=A4, invariant=True)
+    canvas.setFont(FONT, SIZE)
+    canvas.drawString(50, 700, "First line")
+    canvas.drawString(50, 688, "Second line")
+    canvas.rotate(90)
+    canvas.drawString(640, -20, "Printed at the side")
+    canvas.showPage()
+    canvas.save()
+    return buffer.getvalue()
+
+
+def right_to_left() -> bytes:
+    """Return a page with two Arabic names, drawn as they are seen."""
+    buffer = io.BytesIO()
+    canvas = Canvas(buffer, pagesize=A4, invariant=True)
+    registerFont(TTFont("DejaVu", str(DEJAVU)))
+    canvas.setFont("DejaVu", 12)
+    canvas.drawString(400, 700, "محمد كريم"[::-1])
+    canvas.showPage()
+    canvas.save()
+    return buffer.getvalue()
+
+
+DEJAVU = Path("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf")
+CORPUS = {
+    "two columns": two_columns,
+    "invoice": invoice,
+    "small print": small_print,
+    "titles": titles,
+    "turned": turned,
+    "prose columns": prose_columns,
+}
 
 
 def scan() -> bytes:

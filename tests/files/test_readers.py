@@ -11,7 +11,19 @@ import pytest
 from slipform.errors import ConfigError
 from slipform.files import read_file
 from slipform.files.pdf import read_pdf, render_pages
-from tests.files.make_files import CORPUS, Drawn, encrypted, letter, scan, statement, workbook
+from tests.files.make_files import (
+    CORPUS,
+    DEJAVU,
+    Drawn,
+    encrypted,
+    letter,
+    prose_columns,
+    right_to_left,
+    scan,
+    statement,
+    with_sideways_text,
+    workbook,
+)
 
 
 def test_the_words_of_a_pdf_are_on_their_page_and_in_their_box() -> None:
@@ -43,6 +55,22 @@ def test_texts_of_other_layouts_are_in_their_boxes(name: str) -> None:
     data, drawn = CORPUS[name]()
     assert len(set(drawn)) == len(drawn) > 100
     assert misplaced(data, drawn) == []
+
+
+def test_prose_in_two_columns_is_read_column_by_column() -> None:
+    data, drawn = prose_columns(pages=1)
+    lines = [line.strip() for line in read_pdf(data).text.splitlines() if line.strip()]
+    assert lines == [each.text for each in drawn]
+
+
+def test_text_at_the_side_of_a_page_does_not_interrupt_its_lines() -> None:
+    data = with_sideways_text()
+    assert read_pdf(data).text.splitlines() == ["First line", "Second line", "", "Printed at the side"]
+
+
+@pytest.mark.skipif(not DEJAVU.exists(), reason="needs a font with Arabic letters")
+def test_words_from_right_to_left_are_in_the_order_of_reading() -> None:
+    assert read_pdf(right_to_left()).text == "محمد كريم"
 
 
 def test_columns_of_a_pdf_are_kept_apart_by_blanks() -> None:

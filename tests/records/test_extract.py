@@ -334,6 +334,11 @@ def test_an_estimate_calls_nothing() -> None:
     assert estimate.cost is not None
 
 
+def test_a_model_that_no_provider_has_is_an_error_and_not_a_failure_of_each_piece() -> None:
+    with pytest.raises(UnknownModelError):
+        slipform.extract_full(list[Person], "Ada is 36 years old.\n" * 100, client=slipform.Client("nobody/nothing"))
+
+
 def test_rate_limits_do_not_lose_a_piece() -> None:
     document = statement(200, 5)
     reader = UnreliableModel(document.read, FLAWLESS)

@@ -113,6 +113,26 @@ def test_a_line_that_names_what_the_records_below_it_share_is_not_a_gap() -> Non
     assert extraction.coverage.gaps == ()
 
 
+def test_a_wrong_digit_in_a_cell_of_several_lines_is_asked_about_again() -> None:
+    shape = {
+        "type": "array",
+        "items": {"type": "object", "properties": {"text": {"type": "string"}, "count": {"type": "integer"}}},
+    }
+    rows: list[Row] = [
+        {"text": f"Hinge of type {number * 7} for {number} doors", "count": 500 + number} for number in range(60)
+    ]
+    text = "".join(
+        f"| Hinge of type {row['text'].split()[3]:<6}| {row['count']} pieces |\n"
+        f"| {' '.join(row['text'].split()[4:]):<20}| {'':10} |\n+---\n"
+        for row in rows
+    )
+    wrong = {**rows[30], "text": rows[30]["text"].replace("210", "219")}
+    answers = [answer(*rows[:30], wrong, *rows[31:]), answer(rows[30])]
+    extraction = slipform.extract_full(shape, text, client=client_of(FakeModel(answers)))
+    assert extraction.value == rows
+    assert extraction.complete
+
+
 def test_wrapped_prose_is_split_into_sentences_and_a_list_into_lines() -> None:
     sentence = "On the day the court was shown the letter that the defendant had sent to the bank."
     paragraphs = [textwrap.fill(f"{number}. {sentence} {sentence}", 60) for number in range(1, 6)]

@@ -9,7 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from slipform.addons.records.lines import Features, Line, LineSignature, LineTable, fills_cell, form_of, resembles
+from slipform.addons.records.lines import (
+    Features,
+    Line,
+    LineSignature,
+    LineTable,
+    column_text,
+    fills_cell,
+    form_of,
+    has_phrase,
+    resembles,
+)
 from slipform.addons.records.regions import Region, RegionIndex, find_regions
 
 _LEAST_EXAMPLES = 3
@@ -167,35 +177,58 @@ class RecordModel:
         return self.rates.get(name, 1.0) >= _LITERAL_RATE
 
 
+@dataclass(slots=True)
+class _FieldCounts:
+    """How often the values of each field are in their record, and how they are written there."""
+
+    totals: Counter[str] = field(default_factory=Counter)
+    inside: Counter[str] = field(default_factory=Counter)
+    cells: Counter[str] = field(default_factory=Counter)
+    """How many of those inside are whole cells."""
+    forms: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    above: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    """How many values are in which line above their record."""
+
+    def add(self, table: LineTable, record: Placed, leaf: RecordLeaf) -> None:
+        """Count a value of a record."""
+        name = leaf.field
+        start = table.lines[record.line].start
+        self.totals[name] += 1
+        place = record.near.get(leaf.pointer)
+        if place is not None:
+            self.inside[name] += 1
+            self.cells[name] += fills_cell(table.text, *place)
+            self.forms[name][form_of(table.text[place[0] : place[1]])] += 1
+        elif _is_in_column(table.text[start : start + DEFAULT_HEIGHT], leaf.value):
+            self.inside[name] += 1
+        elif (before := bisect_left(leaf.places, (start, 0))) > 0:
+            self.above[name][table.line_at(leaf.places[before - 1][0])] += 1
+
+
 def derive_model(table: LineTable, placed: Sequence[Placed], shown: Iterable[int]) -> RecordModel:
     """Return what the placed records have in common; `shown` are the lines that questions have had."""
     regions = RegionIndex.of(find_regions(table, [each.line for each in placed]))
     model = RecordModel(_beginnings(table, placed, shown, regions), regions, _height(table, placed))
-    totals: Counter[str] = Counter()
-    inside: Counter[str] = Counter()
-    cells: Counter[str] = Counter()
-    forms: dict[str, Counter[str]] = defaultdict(Counter)
-    above: dict[str, Counter[int]] = defaultdict(Counter)
+    counts = _FieldCounts()
     for each in placed:
-        low = table.lines[each.line].start
         for leaf in each.candidate.leaves:
-            totals[leaf.field] += 1
-            place = each.near.get(leaf.pointer)
-            if place is not None:
-                inside[leaf.field] += 1
-                cells[leaf.field] += fills_cell(table.text, *place)
-                forms[leaf.field][form_of(table.text[place[0] : place[1]])] += 1
-            elif (before := bisect_left(leaf.places, (low, 0))) > 0:
-                above[leaf.field][table.line_at(leaf.places[before - 1][0])] += 1
-    model.rates = {name: inside[name] / totals[name] for name in totals}
-    model.forms = _regular_forms(forms, totals)
+            counts.add(table, each, leaf)
+    inside = counts.inside
+    model.rates = {name: inside[name] / total for name, total in counts.totals.items()}
+    model.forms = _regular_forms(counts.forms, counts.totals)
     model.whole_cells = frozenset(
-        name for name, count in cells.items() if count >= max(_LEAST_CELLS, _CELL_SHARE * inside[name])
+        name for name, count in counts.cells.items() if count >= max(_LEAST_CELLS, _CELL_SHARE * inside[name])
     )
     model.shared = _shared_fields(placed)
-    model.misread = _misread_fields(table, placed, model.height, totals)
-    _add_carriers(model, table, placed, above, totals)
+    model.misread = _misread_fields(table, placed, model.height, counts.totals)
+    _add_carriers(model, table, placed, counts.above, counts.totals)
     return model
+
+
+def _is_in_column(text: str, value: Any) -> bool:
+    """Whether the words of a value continue below each other in a stretch of lines."""
+    words = value.casefold().split() if isinstance(value, str) else []
+    return len(words) > 1 and has_phrase(column_text(text), " ".join(words))
 
 
 def _misread_fields(table: LineTable, placed: Sequence[Placed], height: int, totals: Counter[str]) -> frozenset[str]:

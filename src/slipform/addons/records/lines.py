@@ -318,7 +318,7 @@ def column_text(text: str) -> str:
     'upper respiratory infection \x00 mild'
     """
     columns: list[tuple[int, list[str]]] = []
-    for raw in text.splitlines():
+    for raw in text.replace("|", " ").splitlines():
         for match in _CELL.finditer(raw):
             parts = next((parts for start, parts in columns if abs(start - match.start()) <= 1), None)
             if parts is None:
@@ -326,6 +326,18 @@ def column_text(text: str) -> str:
             else:
                 parts.append(match[0])
     return COLUMN_END.join(" ".join(parts) for _, parts in columns).casefold()
+
+
+def has_phrase(text: str, phrase: str) -> bool:
+    """Whether a text has a phrase that is not a part of longer words."""
+    at = text.find(phrase) if phrase else -1
+    while at >= 0:
+        end = at + len(phrase)
+        is_whole = not (text[max(0, at - 1) : at].isalnum() and phrase[0].isalnum())
+        if is_whole and not (text[end : end + 1].isalnum() and phrase[-1].isalnum()):
+            return True
+        at = text.find(phrase, at + 1)
+    return False
 
 
 def resembles(value: str, text: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from slipform.addons.evidence.occurrences import Lookup, percentages
 from slipform.addons.evidence.source_index import LookupBudget, Occurrence, SourceIndex
 from slipform.addons.records.learning import DEFAULT_HEIGHT, Placed, Places, RecordCandidate, RecordLeaf, RecordModel
-from slipform.addons.records.lines import COLUMN_END, LineTable, column_text, fills_cell, resembles
+from slipform.addons.records.lines import COLUMN_END, LineTable, column_text, fills_cell, has_phrase, resembles
 from slipform.addons.records.segments import Context, Question
 from slipform.schema.document import join_pointer
 
@@ -442,7 +442,7 @@ def missing_leaves(
             if columns is None:
                 columns = column_text(table.text[start:end])
             phrase = " ".join(leaf.value.casefold().split())
-            if phrase in columns.split(COLUMN_END) if is_cell else _has_phrase(columns, phrase):
+            if phrase in columns.split(COLUMN_END) if is_cell else has_phrase(columns, phrase):
                 continue
             if leaf.field in model.misread and resembles(leaf.value, table.text[start:end]):
                 continue
@@ -451,18 +451,6 @@ def missing_leaves(
         if _is_inside_others(leaf, places, present) or _is_taken(leaf, places, present[:number], model):
             missing.append(leaf)
     return missing
-
-
-def _has_phrase(text: str, phrase: str) -> bool:
-    """Whether a text has a phrase that is not a part of longer words."""
-    at = text.find(phrase) if phrase else -1
-    while at >= 0:
-        end = at + len(phrase)
-        is_whole = not (text[max(0, at - 1) : at].isalnum() and phrase[0].isalnum())
-        if is_whole and not (text[end : end + 1].isalnum() and phrase[-1].isalnum()):
-            return True
-        at = text.find(phrase, at + 1)
-    return False
 
 
 def _is_taken(
