@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from slipform.schema.validator import Compiled
 
 MAX_VIOLATIONS = 1_000
-"""A list longer than this helps no one; the walk ends there."""
+"""The most violations of one value: a longer list does not help anyone."""
 _MAX_FRAMES = 150  # four Python frames each
 _SHOWN_CLOSEST = 3
 _MOST_APART = 20
 _MAX_WORK = 1_000_000
 _UNION_COST = 100
-"""To try an alternative costs about as much as this many verdicts."""
+"""The cost of trying one alternative, in verdicts."""
 _UNEXPLAINED = "does not fit; to say why would take too long"
 
 
 def explain(compiled: Compiled, value: Any) -> list[Violation]:
-    """Return the violations of a value that is known not to fit, as far as a bounded amount of work finds them."""
+    """Return the violations of an invalid value, as many as a bounded amount of work finds."""
     with counting() as budget:
         walk = _Explainer(_Work(compiled, budget), deep=True)
         with suppress(_SpentError, _FullError):
@@ -40,15 +40,15 @@ def explain(compiled: Compiled, value: Any) -> list[Violation]:
 
 
 class _SpentError(Exception):
-    """The work allowed for one explanation is done."""
+    """The work allowed for one explanation is used up."""
 
 
 class _FullError(Exception):
-    """As many violations were found as are wanted."""
+    """The requested number of violations was found."""
 
 
 class _Work:
-    """Verdicts on parts, counted: unions and patterns can ask for very many."""
+    """Counts verdicts on parts, of which unions and patterns may need very many."""
 
     def __init__(self, compiled: Compiled, budget: MatchBudget) -> None:
         self.compiled = compiled
@@ -72,13 +72,13 @@ class _Work:
         return self._within_budget(bool(search(pattern, name)))
 
     def _within_budget(self, verdict: bool) -> bool:
-        if self.budget.is_spent:  # then a pattern that was not tried looks like one that does not match
+        if self.budget.is_spent:  # a pattern that was not tried counts as one that does not match
             raise _SpentError
         return verdict
 
 
 class _Explainer:
-    """One walk over a value. With `deep` off, unions are reported but not looked into: enough to compare them.
+    """One walk over a value. With `deep` off, violations inside unions are not collected, which is enough to rank them.
 
     Violations are collected, not yielded: through as many generators as the value is deep, each would cost its depth.
     """
@@ -115,7 +115,7 @@ class _Explainer:
             self._as_the_validator_says(place, value, steps)
 
     def _keywords(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
-        """Add the violations of a place, keyword by keyword; before draft 2019-09 `$ref` hides those beside it."""
+        """Add the violations of a place, keyword by keyword; before draft 2019-09, `$ref` hides its siblings."""
         node = place.node
         if REF in node and self.compiled.reference_hides_siblings:
             _reference(self, place, value, steps, REF)
@@ -135,7 +135,7 @@ class _Explainer:
         self.add(_violation(place, join_pointer([keyword]), keyword, steps, message, expected=expected, found=actual))
 
     def into(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
-        """Add the violations under a subschema, if there are any."""
+        """Add the violations of a subschema, if there are any."""
         if not self.work.fits(place, value):
             self.at(place, value, steps)
 
@@ -143,13 +143,13 @@ class _Explainer:
         return self.compiled.index.child(place, *steps)
 
     def _as_the_validator_says(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
-        """Some keywords (`unevaluatedProperties`, `$dynamicRef`) only mean something in the whole."""
+        """Add the validator's errors for keywords that need the whole schema (`unevaluatedProperties` and others)."""
         keyword, message, inner = self.compiled.first_error(place, value)
         full = (*steps, *inner)
         self.add(_violation(place, "", keyword, full, message, found=excerpt_of(follow(value, inner))))
 
     def apart(self, place: SubSchema, value: Any, steps: PathSteps, *, deep: bool) -> list[Violation]:
-        """Return the first violations under a subschema that the value does not fit, without adding them."""
+        """Return the first violations of a subschema, without adding them."""
         walk = _Explainer(self.work, deep=deep, frames=self.frames, most=_MOST_APART)
         with suppress(_FullError):
             walk.at(place, value, steps)
@@ -160,7 +160,7 @@ Handler: TypeAlias = Callable[[_Explainer, SubSchema, Any, PathSteps, str], None
 
 
 def follow(value: Any, steps: PathSteps) -> Any:
-    """Return the part of a value that a path leads to."""
+    """Return the part of a value at a path."""
     for step in steps:
         value = value[step]
     return value
@@ -175,7 +175,7 @@ def _violation(
 
 def _reference(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     targets = {target.path: target for target in walk.compiled.index.targets(place, keyword)}
-    if len(targets) == 1:  # which of several anchors a dynamic reference means, only the validator can say
+    if len(targets) == 1:  # only the validator knows the anchor of a dynamic reference
         walk.into(next(iter(targets.values())), value, steps)
 
 
@@ -185,7 +185,7 @@ def _all_of(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, ke
 
 
 def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
-    """Add the violation of a union: more than one alternative fits, or none, and then how far the nearest one is."""
+    """Add the violation of a union: several alternatives match, or none; then also the distance of the nearest."""
     branches = [walk.below(place, keyword, number) for number in range(len(place.node[keyword]))]
     walk.work.spend(len(branches) * _UNION_COST)
     fitting = [number + 1 for number, branch in enumerate(branches) if walk.work.fits(branch, value)]
@@ -226,13 +226,13 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
 
 
 def _root_type(violations: list[Violation], steps: PathSteps) -> str | None:
-    """Return what a branch asks for when all it has to say is that the kind of value, or the value itself, is wrong."""
+    """Return the expectation of a branch that only fails by the type of the value, or by the value itself."""
     wrong = next((one for one in violations if one.steps == steps and one.keyword in {"type", "const", "enum"}), None)
     return wrong.expected if wrong else None
 
 
 def _distance(violations: list[Violation], steps: PathSteps) -> tuple[int, int, int]:
-    """Return how far a branch is: the wrong kind of value first, then a wrong tag, then the number of violations."""
+    """Return the distance of a branch: a wrong type of value, then a wrong tag, then the number of violations."""
     wrong_kind = sum(one.steps == steps and one.keyword in {"type", "const", "enum"} for one in violations)
     wrong_tag = sum(
         one.keyword in {"const", "enum"} and one.steps is not None and len(one.steps) == len(steps) + 1
@@ -245,7 +245,7 @@ _NONE_FITS: Final = "fits none of the {} alternatives; nearest is number "
 
 
 def nearest_alternative(message: str, closest: tuple[Violation, ...], steps: PathSteps) -> str:
-    """The message of a union that nothing fits, up to the number of the nearest alternative, and what is wrong there.
+    """Return the message of a union that nothing matches, with the nearest alternative and its violations.
 
     >>> wrong = Violation("/a", "", "type", "expected integer", steps=("a",))
     >>> nearest_alternative("fits none of the 2 alternatives; nearest is number 1: x", (wrong,), ())
@@ -255,7 +255,7 @@ def nearest_alternative(message: str, closest: tuple[Violation, ...], steps: Pat
 
 
 def _brief(closest: tuple[Violation, ...], steps: PathSteps) -> str:
-    """Return the nearest alternative in a line; a union inside it is described by its own nearest alternative."""
+    """Describe the nearest alternative in one line; for a nested union, by its own nearest alternative."""
     leaves = [leaf for one in closest for leaf in _leaves(one)]
     parts = [(f"{one.json_path}: " if one.steps != steps else "") + one.message for one in leaves[:_SHOWN_CLOSEST]]
     more = len(leaves) - len(parts)

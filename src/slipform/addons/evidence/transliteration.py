@@ -68,7 +68,7 @@ _SAME = tuple(
         "nn=n",
     ]
 )
-"""What spellings of the same name differ in, longest first where one is a part of another."""
+"""Differences between spellings of the same name, longest first where one is part of another."""
 _OTHER_SCRIPT = re.compile(r"[\u0370-\u03ff\u0400-\u04ff]")
 _SHORTEST = 4
 _MOST_WORDS = 4
@@ -98,7 +98,7 @@ def transliterated(source: SourceIndex, value: str, budget: LookupBudget) -> Ite
 
 @lru_cache(maxsize=4096)
 def _phonetic_form(word: str) -> str:
-    """Return a word in Latin letters, with all ways to spell a sound made one."""
+    """Return a word in Latin letters, with all spellings of a sound unified."""
     sound = "".join(_LETTERS.get(letter, letter) for letter in folded_word(word).replace("ου", "u"))
     for one, other in _SAME:
         sound = sound.replace(one, other)
