@@ -1,7 +1,7 @@
 """Run Hugging Face models in this process.
 
-Everything but the engine is the embedded model's: constraints, bounds, prompts, tools, streaming. The embedded engine
-is several times faster on a CPU; this one runs what has no GGUF file, and on whatever torch runs on.
+Everything but the engine is shared with the embedded model: constraints, bounds, prompts, tools, streaming. The
+embedded engine is several times faster on a CPU; this one runs models without a GGUF file, on any torch device.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def package(name: str) -> Any:
 class GrammarLogitsProcessor:
     """Excludes every token that the grammar does not allow next.
 
-    With the grammar of `ForceJsonStartLogitsProcessor` it is that processor; with a schema's, the schema holds.
+    It replaces `ForceJsonStartLogitsProcessor`, given that grammar; with a schema's grammar, it enforces the schema.
     """
 
     def __init__(self, grammar: str, tokenizer: Any) -> None:

@@ -26,8 +26,8 @@ class Token(NamedTuple):
 def tokens_of(logprobs: Any) -> list[Token] | None:
     """Return the tokens; None where the data is missing or unusable.
 
-    Where the provider says how likely each was among the tokens that the schema admits, that is the figure: by
-    `bench.confidence` it separates right values from wrong ones better than the model's own.
+    Where the provider reports the probability among the tokens that the schema allows, that is used: according to
+    `bench.confidence`, it separates right values from wrong ones better than the model's own.
 
     >>> tokens_of({"content": [{"token": "a", "bytes": [97], "logprob": -0.5}]})
     [Token(data=b'a', logprob=-0.5)]
@@ -130,9 +130,9 @@ def _entries_at(logprobs: Any, places: Sequence[int]) -> dict[str, Any]:
     chosen = set(places)
     for entry, piece, end in zip(entries, pieces, accumulate(map(len, pieces)), strict=True):
         begin = end - len(piece)
-        left = bytes(byte for at, byte in enumerate(piece, begin) if at in chosen)
-        if left == piece and left:
+        selected = bytes(byte for index, byte in enumerate(piece, begin) if index in chosen)
+        if selected == piece and selected:
             chosen_entries.append(entry)
-        elif left:
-            chosen_entries.append({**entry, "token": left.decode("utf-8", "replace"), "bytes": list(left)})
+        elif selected:
+            chosen_entries.append({**entry, "token": selected.decode("utf-8", "replace"), "bytes": list(selected)})
     return {"content": chosen_entries}

@@ -17,8 +17,8 @@ ITEM_ID = "item_id"
 def with_content(parts: Sequence[Part], text: str, calls: Sequence[ToolCall]) -> tuple[Part, ...]:
     """Return the parts with this text and these calls in place of their own; all others stay unchanged.
 
-    A text that has changed takes the place of the last one, with what the vendor said about any of them: signatures and
-    citations are not about its bytes.
+    A changed text replaces the last one, with the vendor's data about all of them: signatures and citations do not
+    depend on its bytes.
 
     >>> with_content((Reasoning("hm", {"anthropic": {"signature": "s"}}), Text("{'a':1}")), '{"a":1}', ())[1].text
     '{"a":1}'

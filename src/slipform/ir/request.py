@@ -125,7 +125,7 @@ class Tool:
     def of(cls, function: Callable[..., Any], *, name: str | None = None, description: str | None = None) -> Tool:
         """Build a tool from a function: the schema from its signature, the descriptions from its docstring.
 
-        Raises `SchemaError` for a function that no schema can be made of.
+        Raises `SchemaError` for a function without a suitable signature.
 
         >>> def add(a: int, b: int) -> int:
         ...     "Add two numbers."
@@ -222,8 +222,8 @@ class CallCount(msgspec.Struct, eq=False):
 class RequestFrame:
     """Computed values of a request that are valid for all requests that differ only in the conversation.
 
-    Agents send the same tools and the same schema with every turn: to plan, lower and check them again each time would
-    be most of the work. Code that computes something stores it here, under its own key.
+    Agents send the same tools and the same schema with every turn: planning, lowering and checking them again would be
+    most of the work. Code that computes such a value stores it here, under a separate key.
 
     >>> frame = RequestFrame()
     >>> frame.keep("plan", 1)

@@ -21,7 +21,7 @@ class Lift:
     """Converts a whole value of the lowered schema into one of the caller's schema.
 
     `schema` is the lowered one, as the vendor sees it. `plan` is the same as data, for texts that are lifted while they
-    grow (`slipform.text.lifted`); without it only the whole can be.
+    grow (`slipform.text.lifted`); without it, only the complete text can be lifted.
 
     >>> Lift({"type": "object"}, lambda value: value["value"])({"value": 3})
     3

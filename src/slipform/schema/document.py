@@ -1,11 +1,11 @@
 """Read a schema document: resolve its references, and find its subschemas.
 
-This is the only code that knows how a reference, a name or a pointer is spelled: `$ref` and its dynamic kin, `$id`,
-`id`, `$anchor`, percent escapes, `~0` and `~1`. Two ways to use it:
+Only this module knows the spelling of references, names and pointers: `$ref` and its dynamic variants, `$id`, `id`,
+`$anchor`, percent escapes, `~0` and `~1`. There are two ways to use it:
 
-* `with_plain_references` gives an equal document in which every reference is a pointer from the root, and `lookup`
-  follows such a reference. Work on one document needs no more than that.
-* `SchemaDocument` knows the place of every subschema, also of the other documents that may be referred to.
+* `with_plain_references` returns an equal document in which every reference is a pointer from the root, and `lookup`
+  resolves such a reference. That is sufficient for work on one document.
+* `SchemaDocument` knows the place of every subschema, also in other documents that may be referred to.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def replaced(schema: Json, steps: Pointer, value: Json) -> Json:
 def subschemas(schema: Json, at: Pointer = ()) -> Iterator[tuple[Pointer, Mapping[str, Any]]]:
     """Yield every subschema that is an object, the root first, with its path.
 
-    A property that is named like a keyword is never taken for one.
+    A property with the name of a keyword is not mistaken for one.
 
     >>> [steps for steps, _ in subschemas({"properties": {"items": {"type": "integer"}}})]
     [(), ('properties', 'items')]
@@ -412,7 +412,7 @@ class SchemaDocument:
 def with_plain_references(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the document with every reference as a pointer from the root that `lookup` can follow.
 
-    What leads nowhere, or to another document, stays unchanged.
+    References without a target, or to another document, stay unchanged.
 
     >>> with_plain_references({"$ref": "#a", "$defs": {"A": {"$anchor": "a", "type": "null"}}})
     {'$ref': '#/$defs/A', '$defs': {'A': {'type': 'null'}}}

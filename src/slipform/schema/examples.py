@@ -157,7 +157,7 @@ class Example:
 
 
 class _NoExampleError(Exception):
-    """There is no valid instance, or none was found within the allowed steps."""
+    """No valid instance exists, or none was found within the allowed steps."""
 
 
 def example(schema: Mapping[str, Any]) -> Example | None:
@@ -322,7 +322,7 @@ class _Maker:
     def _place_of(self, node: Any, place: SubSchema) -> SubSchema:
         """Return the place of a part, for validating its value.
 
-        A made-up part is checked with the whole.
+        The value of an invented part is validated with the whole.
         """
         if not isinstance(node, dict):
             return SubSchema(node, "", "", place.base)

@@ -1,8 +1,8 @@
 """Find every violation in a value, place by place.
 
-`jsonschema-rs` gives every verdict here; only the walk is ours. Its own error iterator copies the value into each error
-and follows every branch of every union, so its cost is the product of errors and value size, and exponential for
-recursive unions. This walk asks for a verdict first and goes only where something is wrong.
+`jsonschema-rs` gives every verdict here; only the walk is our own. The library's error iterator copies the value into
+each error and follows every branch of every union, so its cost is the product of errors and value size, and
+exponential for recursive unions. This walk asks for a verdict first and only descends into invalid parts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_VIOLATIONS = 1_000
 """The most violations of one value: a longer list does not help anyone."""
 _MAX_FRAMES = 150  # four Python frames each
 _SHOWN_CLOSEST = 3
-_MOST_APART = 20
+_MAX_SEPARATE = 20
 _MAX_WORK = 1_000_000
 _UNION_COST = 100
 """The cost of trying one alternative, in verdicts."""
@@ -35,8 +35,8 @@ def explain(compiled: Compiled, value: Any) -> list[Violation]:
     with counting() as budget:
         walk = _Explainer(_Work(compiled, budget), deep=True)
         with suppress(_SpentError, _FullError):
-            walk.at(compiled.index.root, value, ())
-    return walk.found or [_violation(compiled.index.root, "", "schema", (), _UNEXPLAINED)]
+            walk.explain(compiled.index.root, value, ())
+    return walk.violations or [_violation(compiled.index.root, "", "schema", (), _UNEXPLAINED)]
 
 
 class _SpentError(Exception):
@@ -80,7 +80,7 @@ class _Work:
 class _Explainer:
     """One walk over a value. With `deep` off, violations inside unions are not collected, which is enough to rank them.
 
-    Violations are collected, not yielded: through as many generators as the value is deep, each would cost its depth.
+    Violations are collected, not yielded: passing each through the generators of all levels would cost its depth.
     """
 
     def __init__(self, work: _Work, *, deep: bool, frames: int = 0, most: int = MAX_VIOLATIONS) -> None:
@@ -89,14 +89,14 @@ class _Explainer:
         self.deep = deep
         self.frames = frames
         self.most = most
-        self.found: list[Violation] = []
+        self.violations: list[Violation] = []
 
     def add(self, violation: Violation) -> None:
-        self.found.append(violation)
-        if len(self.found) >= self.most:
+        self.violations.append(violation)
+        if len(self.violations) >= self.most:
             raise _FullError
 
-    def at(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
+    def explain(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
         """Add the violations of `value`, which does not fit the subschema at `place`."""
         node = place.node
         if node is False:
@@ -108,11 +108,11 @@ class _Explainer:
             self.add(_violation(place, "", "depth", steps, "does not fit, and is nested too deeply to say why"))
             return
         self.frames += 1
-        before = len(self.found)
+        count = len(self.violations)
         self._keywords(place, value, steps)
         self.frames -= 1
-        if len(self.found) == before:
-            self._as_the_validator_says(place, value, steps)
+        if len(self.violations) == count:
+            self._add_validator_error(place, value, steps)
 
     def _keywords(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
         """Add the violations of a place, keyword by keyword; before draft 2019-09, `$ref` hides its siblings."""
@@ -134,26 +134,26 @@ class _Explainer:
         message = f"expected {expected}, found {actual}"
         self.add(_violation(place, join_pointer([keyword]), keyword, steps, message, expected=expected, found=actual))
 
-    def into(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
+    def check(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
         """Add the violations of a subschema, if there are any."""
         if not self.work.fits(place, value):
-            self.at(place, value, steps)
+            self.explain(place, value, steps)
 
     def below(self, place: SubSchema, *steps: str | int) -> SubSchema:
         return self.compiled.index.child(place, *steps)
 
-    def _as_the_validator_says(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
+    def _add_validator_error(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
         """Add the validator's errors for keywords that need the whole schema (`unevaluatedProperties` and others)."""
         keyword, message, inner = self.compiled.first_error(place, value)
         full = (*steps, *inner)
         self.add(_violation(place, "", keyword, full, message, found=excerpt_of(follow(value, inner))))
 
-    def apart(self, place: SubSchema, value: Any, steps: PathSteps, *, deep: bool) -> list[Violation]:
+    def violations_of(self, place: SubSchema, value: Any, steps: PathSteps, *, deep: bool) -> list[Violation]:
         """Return the first violations of a subschema, without adding them."""
-        walk = _Explainer(self.work, deep=deep, frames=self.frames, most=_MOST_APART)
+        walk = _Explainer(self.work, deep=deep, frames=self.frames, most=_MAX_SEPARATE)
         with suppress(_FullError):
-            walk.at(place, value, steps)
-        return walk.found
+            walk.explain(place, value, steps)
+        return walk.violations
 
 
 Handler: TypeAlias = Callable[[_Explainer, SubSchema, Any, PathSteps, str], None]
@@ -176,12 +176,12 @@ def _violation(
 def _reference(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     targets = {target.path: target for target in walk.compiled.index.targets(place, keyword)}
     if len(targets) == 1:  # only the validator knows the anchor of a dynamic reference
-        walk.into(next(iter(targets.values())), value, steps)
+        walk.check(next(iter(targets.values())), value, steps)
 
 
 def _all_of(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     for number in range(len(place.node[keyword])):
-        walk.into(walk.below(place, keyword, number), value, steps)
+        walk.check(walk.below(place, keyword, number), value, steps)
 
 
 def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
@@ -201,7 +201,7 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
     if not walk.deep:
         walk.add(_violation(place, at, keyword, steps, "fits none of the alternatives"))
         return
-    tried = [walk.apart(branch, value, steps, deep=False) for branch in branches]
+    tried = [walk.violations_of(branch, value, steps, deep=False) for branch in branches]
     kinds = [_root_type(violations, steps) for violations in tried]
     if all(kinds):
         expected = wording.joined(list(dict.fromkeys(kind for kind in kinds if kind)))
@@ -209,7 +209,7 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
         walk.add(_violation(place, at, keyword, steps, message, expected=expected, found=excerpt_of(value)))
         return
     best = min(range(len(branches)), key=lambda number: _distance(tried[number], steps))
-    closest = tuple(walk.apart(branches[best], value, steps, deep=True))
+    closest = tuple(walk.violations_of(branches[best], value, steps, deep=True))
     message = nearest_alternative(f"{_NONE_FITS.format(len(branches))}{best + 1}: ", closest, steps)
     walk.add(
         _violation(
@@ -278,7 +278,7 @@ def _not(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keywo
 def _condition(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     branch = "then" if walk.work.fits(walk.below(place, keyword), value) else "else"
     if branch in place.node:
-        walk.into(walk.below(place, branch), value, steps)
+        walk.check(walk.below(place, branch), value, steps)
 
 
 def _required(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
@@ -308,14 +308,14 @@ def _dependent(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps,
         else:
             names = [rule] if isinstance(rule, str) else []
             _missing(walk, place, join_pointer([keyword, name]), value, steps, names)
-            walk.into(walk.below(place, keyword, name), value, steps)
+            walk.check(walk.below(place, keyword, name), value, steps)
 
 
 def _properties(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     if isinstance(value, Mapping):
         for name in place.node[keyword]:
             if name in value:
-                walk.into(walk.below(place, keyword, name), value[name], (*steps, name))
+                walk.check(walk.below(place, keyword, name), value[name], (*steps, name))
 
 
 def _pattern_properties(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
@@ -323,7 +323,7 @@ def _pattern_properties(walk: _Explainer, place: SubSchema, value: Any, steps: P
         for pattern in place.node[keyword]:
             for name in value:
                 if walk.work.matches(pattern, name):
-                    walk.into(walk.below(place, keyword, pattern), value[name], (*steps, name))
+                    walk.check(walk.below(place, keyword, pattern), value[name], (*steps, name))
 
 
 def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
@@ -347,14 +347,14 @@ def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps
                 )
             )
         else:
-            walk.into(rule, value[name], (*steps, name))
+            walk.check(rule, value[name], (*steps, name))
 
 
 def _property_names(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     if isinstance(value, Mapping):
         rule = walk.below(place, keyword)
         for name in value:
-            for wrong in () if walk.work.fits(rule, name) else walk.apart(rule, name, (), deep=walk.deep):
+            for wrong in () if walk.work.fits(rule, name) else walk.violations_of(rule, name, (), deep=walk.deep):
                 message = f"the key {excerpt_of(name)} is not allowed: {wrong.message}"
                 walk.add(
                     _violation(place, join_pointer([keyword]), keyword, (*steps, name), message, found=excerpt_of(name))
@@ -367,7 +367,7 @@ def _items(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
         return
     if isinstance(place.node[keyword], list):
         for number in range(min(len(place.node[keyword]), len(value))):
-            walk.into(walk.below(place, keyword, number), value[number], (*steps, number))
+            walk.check(walk.below(place, keyword, number), value[number], (*steps, number))
         return
     before = place.node.get("prefixItems") if keyword == "items" else place.node.get("items")
     if keyword == "additionalItems" and not isinstance(before, list):
@@ -380,7 +380,7 @@ def _items(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
             at = join_pointer([keyword])
             walk.add(_violation(place, at, keyword, (*steps, number), message, found=excerpt_of(value[number])))
             continue
-        walk.into(rule, value[number], (*steps, number))
+        walk.check(rule, value[number], (*steps, number))
 
 
 def _contains(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:

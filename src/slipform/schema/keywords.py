@@ -1,9 +1,9 @@
 """Interpret single keywords of a JSON Schema, and intersect two schemas keyword by keyword.
 
-A schema is brought into a normal form three times, each for a different purpose: lowering reports what became of every
-keyword (`normal_form`), decoding must never allow what is invalid (`addons/local/decoding/forms`), a stream must
-never refuse what is valid (`text/resolve_plan`). What they have in common is here: types, enumerated values, bounds,
-the places where a schema constrains a property, and the intersection of two schemas that have no choices.
+A schema is normalised three times, each for a different purpose: lowering reports the change to every keyword
+(`normal_form`), decoding must never allow an invalid value (`addons/local/decoding/forms`), and a stream must never
+refuse a valid one (`text/resolve_plan`). This module has their common parts: types, enumerated values, bounds, the
+places where a schema constrains a property, and the intersection of two schemas without choices.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def _all_of(schemas: list[Json]) -> Json:
 def intersection(one: PlainSchema, other: PlainSchema) -> PlainSchema:
     """Return the intersection of two schemas without choices.
 
-    It never widens. `Unsatisfiable` where no value fits both, `NoNormalForm` where one schema cannot say it.
+    It never widens. Raises `Unsatisfiable` where no value matches both, `NoNormalForm` where one schema is not enough.
 
     >>> intersection({"type": "number", "minimum": 1}, {"type": ["integer", "null"], "minimum": 3})
     {'type': ['integer'], 'minimum': 3}
@@ -214,7 +214,7 @@ def intersection(one: PlainSchema, other: PlainSchema) -> PlainSchema:
         _common_items(result, one, other)
     if _has_any(one, _OF_CONTAINS) or _has_any(other, _OF_CONTAINS):
         _common_contains(result, one, other)
-    if any(property_schema(result, name) is False for name in result.get("required", ())) or _is_void(result):
+    if any(property_schema(result, name) is False for name in result.get("required", ())) or _is_contradictory(result):
         raise Unsatisfiable
     return result
 
@@ -225,7 +225,7 @@ def _require_any(values: list[Any]) -> list[Any]:
     return values
 
 
-def _is_void(schema: PlainSchema) -> bool:
+def _is_contradictory(schema: PlainSchema) -> bool:
     """Return whether the bounds of a value's only type contradict each other."""
     types = named_types(schema)
     required = len(set(schema.get("required", ())))
@@ -271,19 +271,19 @@ def _common_properties(result: PlainSchema, one: PlainSchema, other: PlainSchema
     """Merge the properties of both schemas; patterns stay where only one of them has any."""
     sides = (one, other)
 
-    def held_by_both(names: Iterable[str]) -> dict[str, Json]:
+    def intersected(names: Iterable[str]) -> dict[str, Json]:
         return {name: _all_of([property_schema(each, name) for each in sides]) for name in names}
 
-    shared = held_by_both([*one.get("properties", ()), *other.get("properties", ())])
-    shut_out = [name for name, each in shared.items() if each is False]
+    shared = intersected([*one.get("properties", ()), *other.get("properties", ())])
+    excluded = [name for name, each in shared.items() if each is False]
     patterned = [each for each in sides if "patternProperties" in each]
     if len(patterned) == 2:
         raise NoNormalForm
     if patterned:
         _check_patterns(result, other if patterned[0] is one else one)
-    if shut_out:
-        shared |= held_by_both(result.get("required", ()))
-        if patterned and _matches_any(patterned[0]["patternProperties"], shut_out):
+    if excluded:
+        shared |= intersected(result.get("required", ()))
+        if patterned and _matches_any(patterned[0]["patternProperties"], excluded):
             result.pop("patternProperties", None)
         result["additionalProperties"] = False
     elif any("additionalProperties" in each for each in sides):

@@ -1,6 +1,6 @@
 """Refuse schemas and values that are not JSON, too large, too deep, or whose references multiply.
 
-Schemas come from strangers. Nothing here recurses, so no input can exhaust the interpreter's stack.
+Schemas come from untrusted callers. Nothing here recurses, so no input can exhaust the interpreter's stack.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def not_json(value: Any, max_depth: int = MAX_VALUE_DEPTH) -> Iterator[Violation
 def plainly_json(value: Any) -> bool:
     """Return whether a value certainly is ordinary JSON; where False, `not_json` has to decide.
 
-    It is, when it comes back from its own JSON as it was. NaN is written as null, so nulls are left to `not_json`.
+    It is if it survives encoding and decoding unchanged. NaN becomes null, so nulls are left to `not_json`.
 
     >>> plainly_json({"a": [1, "b", 2.5]}), plainly_json({"a": (1, 2)})
     (True, False)
@@ -199,7 +199,7 @@ def is_large(size: int | bytes | str) -> bool:
 def check_size(documents: Mapping[str, Mapping[str, Any]], max_bytes: int, max_nodes: int) -> None:
     """Refuse schemas, by their place in a request, that together exceed a length or a number of values.
 
-    A pattern counts as 20 values, and as more where it repeats much: that is what compiling it costs.
+    A pattern counts as 20 values, and as more where it repeats much: that is the cost of compiling it.
 
     >>> check_size({"tools[0]": {"enum": [1, 2, 3]}}, max_bytes=100, max_nodes=4)
     Traceback (most recent call last):
@@ -377,7 +377,7 @@ class _Graph:
     def _weigh(self, key: int) -> int:
         """Return the visits of one place in a value: branches for it add up, of its children the heaviest counts.
 
-        What recurses counts once: the validator remembers its verdict on recursive references.
+        Recursive parts count once: the validator remembers its verdict on recursive references.
         """
         total = 1 + sum(map(self._index_of, self._here[key]))
         parts = (

@@ -1,8 +1,8 @@
 """Combine all constraints that references and `allOf` put on one place of a schema into one record.
 
-Unions are not multiplied out: `Conjunction.groups` lists them, and the caller decides which of them to spread. Every
-constraint keeps the pointer of the place that says it, for reports. The views read off
-what it says of an object's keys and of an array's places.
+Unions are not multiplied out: `Conjunction.groups` lists them, and the caller decides which of them to distribute.
+Every constraint has the pointer of its place, for reports. The views collect
+its constraints on an object's keys and on an array's positions.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Conjunction:
     enum_pointer: str = ""
     bounds: dict[str, Bound] = field(default_factory=dict)
     local: list[Bound] = field(default_factory=list)
-    settled: list[Bound] = field(default_factory=list)
+    applied_bounds: list[Bound] = field(default_factory=list)
     """Constraints that were applied to the listed values, so that the list implies them."""
     groups: list[tuple[SourceNode, str]] = field(default_factory=list)
     title: str | None = None
@@ -182,7 +182,7 @@ def flatten(
 ) -> tuple[tuple[SourceNode, ...], list[SourceNode], bool]:
     """Resolve references and allOf: return the constraining parts, all parts, and whether one of them is false.
 
-    A part is met once, so loops end and doubling references cost nothing.
+    A part is visited once, so loops end and repeated references cost nothing.
     """
     begin = list(starts)
     if len(begin) == 1 and not isinstance(begin[0].schema, bool) and _LINKS.isdisjoint(begin[0].schema):
@@ -269,7 +269,7 @@ def conjunction_of(source: SchemaSource, starts: Iterable[SourceNode]) -> Conjun
 def _compiled_parts(source: SchemaSource, schemas: list[dict[str, Any]]) -> Compiled | None:
     """Compile schemas that all apply; None where that is not possible.
 
-    Patterns that have to be counted may be given up on, and then constrain nothing.
+    Patterns that have to be counted may be given up, and then do not constrain anything.
     """
     draft = {"$schema": source.document["$schema"]} if "$schema" in source.document else {}
     try:
@@ -295,7 +295,7 @@ def _fitting_values(source: SchemaSource, shape: Conjunction, values: list[Any])
         shape.local = every
         return values
     every += [Bound(word, part.get(word), f"{part.pointer}/{word}") for part, word in shape.groups]
-    shape.settled = [bound for bound in every if not _has_reference(bound.value)]
+    shape.applied_bounds = [bound for bound in every if not _has_reference(bound.value)]
     shape.local = [bound for bound in every if _has_reference(bound.value) and bound.keyword not in CHOICES]
     shape.groups = [(part, word) for part, word in shape.groups if _has_reference(part.get(word))]
     return [value for value in values if compiled.is_valid(value)]

@@ -1,12 +1,12 @@
 r"""Run and measure callers' regular expressions: the only module that does, and never with Python's `re`.
 
-The engine is the validator's own (`jsonschema-rs`), so a consumer and the final verdict read a pattern alike. Its limit
-on backtracking is not yet a bound on the cost, for two reasons that were measured. A step of a pattern with look-around
-may read the whole text: `(?=.*x)y` takes 17 s on 100 kB with 100,000 steps. And without look-around the cost is the
-text's length times the places of the automaton that are alive at once: `[ab]*a[ab]{10000}c` takes 14 s on 100 kB.
-So `search` allows a match as many steps as its text and pattern leave room for, and gives up (None) beyond that; the
-caller then leaves the keyword to the validator. A schema whose patterns could be costly is validated with `search` too
-(`CountedPattern`), within a budget for the whole value.
+The engine is the validator's own (`jsonschema-rs`), so that callers and the final verdict agree on a pattern. Its
+limit on backtracking does not bound the cost, for two measured reasons. A step of a pattern with look-around may read
+the whole text: `(?=.*x)y` takes 17 s on 100 kB with 100,000 steps. And without look-around, the cost is the text's
+length times the live positions of the automaton: `[ab]*a[ab]{10000}c` takes 14 s on 100 kB. So `search` limits the
+steps of a match according to its text and pattern, and gives up (None) beyond that; the caller then leaves the
+keyword to the validator. A schema whose patterns could be costly is validated with `search` too (`CountedPattern`),
+within a budget for the whole value.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def counting() -> Iterator[MatchBudget]:
 def search(pattern: str, text: str) -> bool | None:
     """Return whether a text contains a match of a pattern; None when that would cost too much to find out.
 
-    None too for what is not a regular expression, and for a text that is not Unicode.
+    None also for an invalid expression, and for a text that is not Unicode.
 
     >>> search("^a", "ab"), search("^a", "ba"), search("(", "a")
     (True, False, None)
@@ -135,12 +135,12 @@ def _class_follows(pattern: str, at: int) -> bool:
     return _ESCAPE.match(pattern, at) is not None and pattern[at + 1] in _CLASSES
 
 
-def meant(pattern: str) -> str:
+def intended_pattern(pattern: str) -> str:
     r"""Return a pattern that the validator refuses in the spelling that other engines read.
 
     Brackets first in a class or alone, braces that repeat nothing, a dash beside a class such as `\w`: literal.
 
-    >>> meant("[][]+"), meant(r"^{[\w-.]}$"), meant(r"a{,3}\Z")
+    >>> intended_pattern("[][]+"), intended_pattern(r"^{[\w-.]}$"), intended_pattern(r"a{,3}\Z")
     ('[\\]\\[]+', '^\\{[\\w\\-.]\\}$', 'a{0,3}$')
     """
     out: list[str] = []
@@ -175,13 +175,13 @@ def meant(pattern: str) -> str:
     return "".join(out)
 
 
-def meant_document(document: Any) -> Any:
+def with_intended_patterns(document: Any) -> Any:
     """Return a copy of a schema in which patterns that the validator refuses are replaced by `meant`."""
     if isinstance(document, list):
-        return [meant_document(item) for item in document]
+        return [with_intended_patterns(item) for item in document]
     if not isinstance(document, dict):
         return document
-    copy = {key: meant_document(value) for key, value in document.items()}
+    copy = {key: with_intended_patterns(value) for key, value in document.items()}
     if isinstance(copy.get("pattern"), str):
         copy["pattern"] = accepted(copy["pattern"])
     if isinstance(keyed := copy.get("patternProperties"), dict):
@@ -208,7 +208,7 @@ def parsed(pattern: str) -> Any:
 def survey(documents: list[Any]) -> PatternUse:
     """Return the highest cost of the patterns of these schemas.
 
-    A `SchemaError` where they would need too much memory together.
+    Raises `SchemaError` where they would need too much memory together.
     """
     values: set[str] = set()
     names: set[str] = set()
@@ -352,7 +352,7 @@ def _engine(pattern: str) -> _Engine | None:
     if engine is not None or key in PATTERNS:
         return engine
     weight = pattern_weight(pattern)
-    for spelling in dict.fromkeys((pattern, meant(pattern))) if weight <= MAX_PATTERN_WEIGHT else ():
+    for spelling in dict.fromkeys((pattern, intended_pattern(pattern))) if weight <= MAX_PATTERN_WEIGHT else ():
         with suppress(jsonschema_rs.ValidationError, ValueError):
             engine = _Engine(spelling)
             break
@@ -376,7 +376,7 @@ def pattern_weight(pattern: str) -> int:
 def places_alive(pattern: str) -> int:
     """Return the most positions of a pattern that a text can have reached at the same time.
 
-    That is all of its places, except in `^[a-z]{1,5000}$` and the like: there, each character leads to one place.
+    These are all of its positions, except in `^[a-z]{1,5000}$` and the like: there, each character reaches one.
 
     >>> places_alive("[ab]*a[ab]{100}c"), places_alive("^[ab]{1,100}$")
     (103, 3)

@@ -151,7 +151,7 @@ class Schema(Generic[T]):
     def validate(self, value: Any) -> list[Violation]:
         """Return the violations of a JSON value; empty for a valid one.
 
-        What the schema does not speak about is not looked at; `check` looks at everything.
+        Parts that the schema does not constrain are ignored; `check` includes them.
         """
         if self.fits(value):
             return []
@@ -176,9 +176,9 @@ class Schema(Generic[T]):
     def read(self, value: Any, text: bytes | None) -> tuple[T | None, list[Violation]]:
         """Return the typed object of a valid value, or the errors of its type.
 
-        `check` and `to_python` at once.
+        The result combines `check` and `to_python`.
 
-        For who has just parsed the value and found it to fit; `text` is its JSON where `orjson` could write it.
+        For a value that was just parsed and validated; `text` is its JSON where `orjson` could encode it.
 
         >>> Schema.of(tuple[int, str]).read([1, "a"], b'[1,"a"]')
         ((1, 'a'), [])
@@ -245,7 +245,7 @@ def _of_type(shape: Any, _order: str) -> Schema[Any]:
 def _generator() -> type[GenerateJsonSchema]:
     """Return pydantic's own schemas without its warnings, and without defaults that are not JSON.
 
-    Made when the first type is asked for: pydantic takes a while to import, and many programs give JSON Schemas.
+    Built when the first type is used: importing pydantic takes a while, and many programs only use JSON Schemas.
     """
     from pydantic.json_schema import GenerateJsonSchema
     from pydantic_core import PydanticSerializationError

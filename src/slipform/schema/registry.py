@@ -36,8 +36,8 @@ class Registry:
     def load(cls, folder: str | Path | None = None, references: Mapping[str, str] | None = None) -> Registry:
         """The built-in schemas, those in a folder's `.json` and `.yaml` files, and `module:Class` references by name.
 
-        A file's name without its ending is the schema's name. What is given twice or cannot be read is a `ConfigError`
-        that names the file or the reference.
+        The name of a schema is its file's name without the suffix. Raises `ConfigError` with the file or the reference
+        for a duplicate name, and for a schema that cannot be read.
         """
         schemas: dict[str, Schema[Any]] = {
             "minimal_object": Schema("minimal_object", MINIMAL_OBJECT),

@@ -1,7 +1,7 @@
 """Intern one object per schema document, which owns everything derived from it: `Shape`.
 
-Whatever depends on a schema alone (its validator, its form in a vendor's dialect, its grammar, an example) is built
-once and found by the schema's text. All of it is bounded in one table, and evicted together.
+Everything that depends only on a schema (its validator, its form in a vendor's dialect, its grammar, an example) is
+built once and found by the schema's text. All of it is bounded in one table, and evicted together.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _LEAST = 2_000
 class Shape:
     """One JSON Schema document, by its text, and everything derived from it. Thread-safe.
 
-    Documents with the same keys in another order are two shapes: prompts and lowering depend on the order. What is
-    derived must not refer to its shape: an evicted shape would wait for the garbage collector.
+    Documents with the same keys in another order are two shapes: prompts and lowering depend on the order. Derived
+    objects must not refer to their shape: an evicted shape would wait for the garbage collector.
 
     >>> Shape.of({"type": "integer"}) is Shape.of({"type": "integer"})
     True
@@ -64,8 +64,8 @@ class Shape:
     def derived(self, key: Hashable, build: Callable[[], V], size: Callable[[V], int] | None = None) -> V:
         """Return the value under `key`, which depends only on the document and the key; build it at first.
 
-        Keys begin with a word for what the value is. `size` estimates the bytes that a value keeps alive, where that
-        is not about as much as a copy of the document. Two threads may both build a value.
+        Keys begin with the kind of the value. `size` estimates the bytes that a value retains, unless that is about as
+        much as a copy of the document. Two threads may build the same value.
         """
         value: V | None = self._derived.get(key)
         if value is None:

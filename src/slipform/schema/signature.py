@@ -1,6 +1,6 @@
 """Read a Python function as a tool: its arguments from the signature, their descriptions from the docstring.
 
-The arguments become a `TypedDict`, so that a parameter may have any name and one that the model leaves out keeps the
+The arguments become a `TypedDict`, so that a parameter may have any name, and one that the model omits keeps the
 function's own default.
 """
 

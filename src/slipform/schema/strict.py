@@ -30,7 +30,7 @@ _MAX_FOLLOWED = 200
 def strict_preflight(schema: Any) -> None:
     """Raise for the first violation of the strict-mode rules.
 
-    The order is the design document's: `additionalProperties`, `required`, then down into the properties or the items,
+    The order is: `additionalProperties`, `required`, then down into the properties or the items,
     then into `anyOf`, `allOf` and `oneOf`. References are not followed; `strict_findings` does that.
 
     >>> strict_preflight({"type": "object", "additionalProperties": False})
@@ -50,8 +50,8 @@ def strict_preflight(schema: Any) -> None:
 def strict_findings(schema: Any) -> list[StrictSchemaError]:
     """Return every violation of the strict-mode rules, also in places that `strict_preflight` skips.
 
-    That is: definitions, lists of types, tuples, schemas of further properties, `not` and `if`, and what references
-    within the document lead to. Each target is looked at once, so cycles are safe.
+    These are: definitions, lists of types, tuples, schemas of further properties, `not` and `if`, and targets of
+    references within the document. Each target is checked once, so cycles are safe.
 
     >>> [str(found) for found in strict_findings({"type": ["object", "null"]})]
     ['strict-mode schema requires `additionalProperties: false` at $']
@@ -122,7 +122,7 @@ def _children(node: Mapping[str, Any], path: _Path) -> Iterator[_Todo]:
 def _target(document: Any, node: Mapping[str, Any], followed: set[str]) -> Iterator[_Todo]:
     """Yield the target of a reference, with the target's own path.
 
-    Definitions are walked without being referred to.
+    Definitions without a reference are also checked.
     """
     reference = reference_of(node)
     steps = reference_steps(reference)

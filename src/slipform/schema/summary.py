@@ -65,8 +65,8 @@ class SchemaSummary:
 def summarize(schema: Mapping[str, Any], max_chars: int = MAX_CHARS, *, descriptions: bool = False) -> SchemaSummary:
     """Return a schema as compact JSON, without annotations, and at most `max_chars` long.
 
-    Too long a schema loses its descriptions first, then bounds, then what its deepest branches say; keys and types stay
-    longest, and required keys longer than others.
+    A schema that is too long loses its descriptions first, then bounds, then constraints of its deepest branches; keys
+    and types stay longest, and required keys longer than others.
 
     >>> summarize({"type": "object", "title": "User", "properties": {"title": {"type": "string", "default": ""}}}).text
     '{"type":"object","properties":{"title":{"type":"string"}}}'
@@ -103,12 +103,12 @@ class _Cut:
 
     def __init__(self, schema: Any, max_chars: int) -> None:
         self.schema: dict[str, Any] = json.loads(compact(schema))
-        self.over = len(compact(self.schema)) - max_chars
+        self.excess = len(compact(self.schema)) - max_chars
         """The number of excess characters; as the JSON is compact, every removal is subtracted here."""
 
     @property
     def fits(self) -> bool:
-        return self.over <= 0
+        return self.excess <= 0
 
     def branches(self, *, keeps_required: bool) -> None:
         """Remove constraints of branches, level by level from the deepest, the longest of a level first."""
@@ -145,14 +145,14 @@ class _Cut:
             self._put_key(properties, name, None)
 
     def _put(self, node: dict[str, Any], new: dict[str, Any]) -> None:
-        self.over -= len(compact(node)) - len(compact(new))
+        self.excess -= len(compact(node)) - len(compact(new))
         node.clear()
         node.update(new)
 
     def _put_key(self, properties: dict[str, Any], name: str, new: Any) -> None:
         """Replace the constraint of a key by `new`; None removes the key."""
         before = len(compact(properties[name])) + (len(compact(name)) + 2 if new is None else 0)
-        self.over -= before - (0 if new is None else len(compact(new)))
+        self.excess -= before - (0 if new is None else len(compact(new)))
         if new is None:
             del properties[name]
         else:

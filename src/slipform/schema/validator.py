@@ -1,6 +1,6 @@
 """Compile schemas and validate values, with formats as defined by JSON or by Python types.
 
-JSON Schema's `date-time` and `time` need an offset and its `duration` knows no fractions or signs; Python's
+In JSON Schema, `date-time` and `time` need an offset, and `duration` has no fractions or signs; Python's
 `datetime`, `time` and `timedelta` have all of these.
 """
 
@@ -38,8 +38,8 @@ from slipform.schema.patterns import (
     PatternUse,
     can_match_names,
     counting,
-    meant_document,
     survey,
+    with_intended_patterns,
 )
 from slipform.schema.shape import Shape
 from slipform.schema.violations import Violation, excerpt_of
@@ -368,7 +368,7 @@ __all__ = ["Violation", "compile_schema", "find_violations", "fingerprint", "pre
 def fingerprint(document: Mapping[str, Any]) -> str:
     """Return a stable hash of a schema's meaning, regardless of the order of its keys.
 
-    The order of `properties` is not part of it: do not keep under it what depends on that order.
+    It ignores the order of `properties`: values that depend on that order must not be stored under it.
 
     >>> fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
     True
@@ -408,9 +408,9 @@ def _compiled(document: dict[str, Any], text: bytes, formats: Formats, resources
     try:
         return Compiled(document, formats=formats, resources=copies, text=text)
     except SchemaError:
-        if b'"pattern' not in text or (meant := meant_document(document)) == document:
+        if b'"pattern' not in text or (intended := with_intended_patterns(document)) == document:
             raise
-        return Compiled(meant, formats=formats, resources=copies, text=canonical_text(meant))
+        return Compiled(intended, formats=formats, resources=copies, text=canonical_text(intended))
 
 
 def violations(document: Mapping[str, Any], value: Any) -> list[Violation]:

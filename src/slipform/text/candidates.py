@@ -236,7 +236,7 @@ class _Search:
     def _skip_listed_members(self, at: int) -> int:
         """Return where to continue after a bracket that does not open JSON.
 
-        Keys in a list are recorded as what cannot be read.
+        Keys in a list are recorded as an unreadable part.
         """
         if _MEMBERS_LISTED.match(self.text, at) and not _CLOSED_SOON.match(self.text, at):
             return self._skip_unreadable(at, CannotRepair(at, "a list has keys instead of items"))
@@ -291,8 +291,8 @@ class _Search:
 
     def _add_struck(self, at: int, repaired: Repaired) -> int:
         """Add one document that is struck out, without those after it; return its end."""
-        alone = self._repair(at, len(self.text), many=False)
-        repaired = repaired if isinstance(alone, CannotRepair) else alone
+        first_document = self._repair(at, len(self.text), many=False)
+        repaired = repaired if isinstance(first_document, CannotRepair) else first_document
         self._add("struck", repaired)
         return max(repaired.end, at + 1)
 
@@ -424,7 +424,7 @@ def _is_struck(text: str, at: int, end: int) -> bool:
 def _restart(text: str, at: int, repaired: Repaired) -> int:
     """Return where a document that broke off begins again on a separate line; -1 where it does not.
 
-    It was read to the end nevertheless, with the quotes of the second beginning inside one long string.
+    The text up to the end was read as one long string, which contains the quotes of the second beginning.
     """
     if not _has_edit(repaired, "unescaped_quote"):
         return -1

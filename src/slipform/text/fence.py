@@ -81,8 +81,8 @@ class FencePhase(StrEnum):
 class FenceResult:
     """The result of `JsonFenceDetector.process`.
 
-    `delta` is new text to pass on at once. `failed` says that no JSON began within the limit: with `fail_hard` nothing
-    is passed on any more, without it the text is passed on raw, from its very start, and `raw` is true.
+    `delta` is new text to pass on at once. `failed` says that no JSON began within the limit: with `fail_hard`, no more
+    text is passed on; without it, the text is passed on raw from its very start, and `raw` is true.
     """
 
     delta: str
@@ -95,8 +95,8 @@ class FenceResult:
 class StartFinder:
     """Finds the bracket that opens the JSON, in prose that may contain other brackets.
 
-    A bracket is held back until the text after it could be JSON, so that `[note]`, `{name}`, `[[link]]` and
-    `[12:30]` are prose. Reasoning blocks such as `<think>…</think>` are passed over, whatever they hold, and do not
+    A bracket is pending until the text after it could be JSON, so that `[note]`, `{name}`, `[[link]]` and `[12:30]` are
+    prose. Reasoning blocks such as `<think>…</think>` are skipped with everything in them, and do not
     count towards the limit. With `loose`, single quotes, bare keys and Python's literals may follow the bracket too.
     """
 
@@ -118,7 +118,7 @@ class StartFinder:
     def feed(self, chunk: str, *, last: bool = False) -> str | None:
         """Return the beginning of the JSON; None while it is not certain.
 
-        None while it is not. With `last` nothing is held back any more.
+        With `last`, the decision is final.
         """
         text = self._pending + chunk
         i = 0
@@ -214,7 +214,7 @@ class StartFinder:
 class JsonFenceDetector:
     """Passes on only the JSON of a chatty stream, as it arrives.
 
-    Feed it with `add_chunk`, ask with `process`, and call `finish` when the stream has ended.
+    Feed it with `add_chunk`, call `process` for the result, and `finish` when the stream has ended.
 
     >>> detector = JsonFenceDetector()
     >>> detector.add_chunk('Sure! Here is [the JSON]: {"a": "}')

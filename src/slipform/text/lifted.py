@@ -1,10 +1,10 @@
 """Convert a growing JSON text from a vendor's shape to the caller's, piece by piece.
 
-The plan of a lowered schema says what each part of the vendor's text means. One generator follows each open part
-of the text: it is sent the scanner's events, and writes the caller's text as soon as it is known. A generator yields
-what follows a part inside its own, and is resumed when that part has ended: a stack of generators, and not
-`yield from`, so that an event costs the same at every depth. What cannot be written before something later has
-arrived (a value whose key comes after it, an object whose branch is still open) waits by itself; everything before it
+The plan of a lowered schema describes each part of the vendor's text. One generator reads each open part of the
+text: it is sent the scanner's events, and writes the caller's text as soon as it is known. A generator yields the
+reader of an inner part, and is resumed when that part has ended: an explicit stack of generators instead of
+`yield from`, so that an event costs the same at every depth. Text that depends on later events (a value whose key
+comes after it, an object whose branch is still open) is buffered separately; everything before it
 has been written.
 """
 
@@ -53,7 +53,7 @@ _JSON_IN_TEXT: Final = ("{", "[", '"')
 class ScanEvent:
     """An event of the vendor's text: a bracket, a key, a piece of a string, a scalar.
 
-    Not a `NamedTuple`: compiled, a class of its own is created in a twentieth of the instructions.
+    Not a `NamedTuple`: a compiled class is created in a twentieth of the instructions.
     """
 
     __slots__ = ("kind", "spelling", "value")

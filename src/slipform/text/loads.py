@@ -35,7 +35,7 @@ class Hint(Protocol):
 class LoadWarning(NamedTuple):
     """A warning about a loaded text: its `kind`, the position, and a sentence.
 
-    With `is_doubt` the value may not be what was meant: with a model, the request is retried.
+    With `is_doubt`, the value may be wrong: with a model, the request is retried.
     """
 
     kind: str

@@ -61,7 +61,7 @@ def fenced_blocks(text: str, start: int, end: int) -> Iterator[FencedBlock]:
 def load_valid_scalar(text: str, hint: Hint | None) -> Loaded | None:
     """Return the scalar in a fence marked as JSON, or with a hint in any fence or the whole text; else None.
 
-    For texts without an object or array, where a scalar is not all that is wanted: only valid JSON counts.
+    For texts without an object or array, where other types than scalars are accepted: only valid JSON counts.
     """
     start, end = answer_span(text)
     blocks = islice(fenced_blocks(text, start, end), _MAX_FENCES)
@@ -80,7 +80,7 @@ def load_valid_scalar(text: str, hint: Hint | None) -> Loaded | None:
 def load_scalar(text: str, hint: Hint) -> Loaded | None:
     """Return the scalar that a whole text is; None when `hint` accepts none.
 
-    A text that is not a valid string is returned nevertheless where a string is wanted, for its violations to be named.
+    A text that is not a valid string is also returned where a string is required, so that its violations are reported.
     """
     start, end = answer_span(text)
     start, end = _stripped(text, start, end)

@@ -228,7 +228,7 @@ class Parser:
     def open_path(self) -> tuple[str | int, ...] | None:
         """Where the text is now: the innermost container or string that has not closed; None when none is open.
 
-        Everything that shows and is not on this path will not change again.
+        Visible values outside this path do not change any more.
 
         >>> Parser().feed('{"a": 1, "b": [true, "x').open_path
         ('b', 1)

@@ -113,7 +113,7 @@ def may_open_at(text: str, at: int) -> bool:
 def answer_span(text: str) -> tuple[int, int]:
     """Return the part of a text that is neither reasoning nor a special token: from its start to its end.
 
-    Of an open reasoning block nothing is answer.
+    The content of an open reasoning block is not part of it.
 
     >>> text = "<think>maybe 41</think> 42<|im_end|>"
     >>> text[slice(*answer_span(text))]

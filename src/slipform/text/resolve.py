@@ -38,7 +38,7 @@ NO_MATCH: Final = NoMatch()
 class ResolveCache:
     """The state of `resolve` between the snapshots of one text; one per text and schema.
 
-    It never has to be cleared: given another text, another schema or an older snapshot, it starts over by itself.
+    It never has to be cleared: with another text, another schema or an older snapshot, it starts again.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ def resolve(schema: Any, parser: Parser, cache: ResolveCache) -> Match | NoMatch
         cache.result = NO_MATCH
         cache.shown = None
     elif cache.shown is None or not _same_place(cache.shown, shown):
-        cache.result = _show(parser, source, chunk_count, position, shown)
+        cache.result = _match_at(parser, source, chunk_count, position, shown)
         cache.shown = shown
     return cache.result
 
@@ -200,9 +200,10 @@ def _position_before(frame: Frame) -> Position | None:
     return Position(parent, frame.slot, -1)
 
 
-def _show(
+def _match_at(
     parser: Parser, source: GrowingText, chunk_count: int, position: Position, shown: Position
 ) -> Match | NoMatch:
+    """Return the value as far as `shown`, which is `position`, the end of the parsed text, or a place before it."""
     if shown is position:
         value = parser.value
         return NO_MATCH if value is PENDING else Match(value)
@@ -214,9 +215,10 @@ def _show(
 def _same_place(left: Position, right: Position) -> bool:
     if left.frame is right.frame and left.count == right.count and min(left.length, right.length) >= 0:
         return left.length == right.length  # one string, which may have grown
-    a = _outermost_alike(left)
-    b = _outermost_alike(right)
-    return a.frame is b.frame and a.count == b.count and a.length == b.length
+    outer_left = _outermost_alike(left)
+    outer_right = _outermost_alike(right)
+    is_same_child = outer_left.frame is outer_right.frame and outer_left.count == outer_right.count
+    return is_same_child and outer_left.length == outer_right.length
 
 
 def _outermost_alike(position: Position) -> Position:

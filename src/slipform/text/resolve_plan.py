@@ -1,12 +1,12 @@
 """Prepare a JSON Schema for the tracker: at each place, the alternatives that a value there may follow.
 
 A schema is a tree of keywords, references, conjunctions (`allOf`) and choices (`anyOf`, `oneOf`). A `Node` is the same
-as a flat list of `Alternative`s, each a conjunction of `Leaf`s, and a `Leaf` has plain keywords only. Children are made
-ready when a value gets there, so recursion in the schema is not a concern.
+as a flat list of `Alternative`s, each a conjunction of `Leaf`s, and a `Leaf` has plain keywords only. Children are
+prepared when a value reaches them, so recursive schemas need no special case.
 
-What is only shown (`resolve`) may pass where the plain keywords say nothing: the validator has the last word. What is
-sent to a caller may not. An exact form (`form_of`) therefore also knows the other keywords: a scalar is validated when
-it has ended. `container_needs_whole` and `scalar_needs_whole` mark what only the whole answer can decide.
+Values that are only shown (`resolve`) need to match the plain keywords only: the validator decides later. Values that
+are sent to a caller must match all. An exact form (`form_of`) therefore includes the other keywords: a scalar is
+validated when it has ended. `container_needs_whole` and `scalar_needs_whole` mark what needs the whole answer.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ def show_frames(scanner: JsonScanner, top: Frame, with_text: bool) -> Any:
 def show_cut(scanner: JsonScanner, top: Frame) -> Any:
     """Return the value with the open path shown down to `top`, without anything open in it.
 
-    The frames forget that they were shown like this: what they close with is never this again, but may be what they
-    were last shown with in full.
+    The frames forget this version: it differs from the final content, which may be equal to the last complete
+    version.
     """
     path: list[Frame] = []
     frame: Frame | None = top

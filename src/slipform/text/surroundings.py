@@ -40,7 +40,7 @@ _CORRECTED: Final = re.compile(
 )
 """After the JSON: a name that should have another value."""
 _MAX_SENTENCE: Final = 400
-"""Characters around the JSON that are searched for a statement that there is no answer."""
+"""Characters around the JSON that are searched for a statement that the answer is missing."""
 _IN_SENTENCE: Final = re.compile(
     r"(?<!\bis)(?<!\bare)(?<!\bbe)(?<!\banswer)(?<!\bjson)(?<=[a-z])[ \t]+`?\Z", re.IGNORECASE
 )
@@ -87,7 +87,7 @@ def _left_out_data(loaded: Loaded) -> LoadWarning | None:
 
 
 def _no_answer(text: str, loaded: Loaded) -> LoadWarning | None:
-    """Warn of JSON inside a sentence that says that there is no answer."""
+    """Warn of JSON inside a sentence that says that the answer is missing."""
     if not _SENTENCE_GOES_ON.match(text, loaded.end):
         return None
     before = text[max(0, loaded.start - _MAX_SENTENCE) : loaded.start]

@@ -1,6 +1,6 @@
 """Build a page as a single file: styles, scripts and data inside it, and a policy that blocks everything else.
 
-The look is the console's: what its pages share (`base.css`) and its way to build nodes are read from where it has them.
+It looks like the console: the common styles (`base.css`) and the function that builds nodes are read from there.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def whole_page(
 ) -> Iterable[bytes]:
     """Yield the parts of a page. `data` are lines of JSON by the id of their element.
 
-    `styles` and `scripts` are files of the package; the console's `base.css` comes before them. Whatever words the
-    data holds, they are text of a JSON string: no part of them can end the element or begin another.
+    `styles` and `scripts` are files of the package; the console's `base.css` precedes them. The data is text in JSON
+    strings, escaped so that no part of it can end the element or begin another.
     """
     style = "\n".join(map(_text, [f"{CONSOLE}/base.css", *styles]))
     script = "\n".join(map(_module, scripts))

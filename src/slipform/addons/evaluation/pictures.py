@@ -1,7 +1,7 @@
 """Draw the pictures of an evaluation as SVG: fields by run, cost against accuracy, score against correctness.
 
-Colours that mean nothing come from the page's style (classes); a share has one colour in the light and in the dark,
-and its figure beside or on it.
+Neutral colours come from the page's style (classes); a share has the same colour in light and dark mode, and its
+figure beside or on it.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def _cell(run: RunScore, name: str, x: float, y: float, wide: float, high: float
 def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
     """Draw accuracy against the cost of a thousand rows, or against the tokens of a row without prices.
 
-    Returns the picture and what its axis is. Points have numbers, best first, and the names are in a list beside the
-    picture: names at the points would cover each other, and do not fit on a narrow screen.
+    Returns the picture and the label of its axis. Points are numbered, best first, and a list beside the picture has
+    the names: beside the points they would overlap, and not fit on a narrow screen.
     """
     priced = all(run.cost is not None for run in runs)
     axis = "cost of 1,000 rows" if priced else "tokens of a row, in and out"

@@ -1,7 +1,7 @@
 """Write the page on which a person checks answers against their sources: `slipform review`.
 
-The rows are lines of JSON inside the page, taken apart one at a time as they are looked at; only an index of them is
-read at once. So a page of ten thousand rows opens at once.
+The rows are lines of JSON inside the page, which are parsed one at a time as they are shown; only an index of them
+is read at the start. So a page of ten thousand rows opens without delay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run models on labelled rows, each with each strategy, and score their answers: `slipform eval`.
 
 Every model and strategy is a separate batch job in the folder of the evaluation, with the runner's journal: after a
-stop at any moment the same call resumes, and a model that is added later is the only one asked.
+stop at any moment, the same call resumes, and only models that were added later are called.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def evaluate(
 ) -> Evaluation:
     """Run every model with every strategy and variant, and score the answers; results in the folder are reused.
 
-    A run that fails as a whole (a wrong key, an unknown model) has the reason; the others continue.
+    A run that fails as a whole (a wrong key, an unknown model) records the reason; the others continue.
     """
     first = variants[0]
     base = BatchJob(

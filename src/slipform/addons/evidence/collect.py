@@ -1,6 +1,6 @@
 """Collect the evidence of one enforced call: request what it needs, and combine it for each value.
 
-`collected` is `enforce` with more around it, and like it a generator without I/O. So every interface has it.
+`collected` wraps `enforce` and is, like it, a generator without I/O, so that every interface can use it.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def votes(value: Any, others: Sequence[Any]) -> dict[str, int]:
 def value_origins(value: Any, attempts: Sequence[Attempt], plan: Plan) -> dict[str, Confidence]:
     """Return the confidence of each leaf of the value that these attempts produced, and what changed it.
 
-    An answer to a question for parts of the one before takes the place of those parts, with its own tokens.
+    The answer of a retry for some parts replaces those parts, with its own tokens.
     """
     scores: dict[FieldPath, Confidence] = {}
     for number, attempt in enumerate(attempts):
@@ -261,7 +261,7 @@ def _with_parts(
 def _origins(response: ModelResponse, schema: Schema[Any], plan: Plan) -> tuple[dict[FieldPath, Confidence], Any]:
     """Return the confidence of each leaf of one answer, and that answer.
 
-    In the caller's shape, before any patch.
+    The answer is in the caller's shape, before any patch.
     """
     text = answer_text(response, plan.answer_tool)
     try:

@@ -1,8 +1,8 @@
 """Compare two answers value by value, regardless of notation.
 
-Two values are the same where the grounder would see one in the other: `1,234.50` and 1234.5, `March 5, 2024` and
-`2024-03-05`, `Kowalska, Anna` and `Anna Kowalska`, whatever the case and the blanks. Items of lists are paired by what
-they say, not by where they are. Nothing similar is the same: a letter more is another value.
+Two values are equal where the grounder would find one in the other: `1,234.50` and 1234.5, `March 5, 2024` and
+`2024-03-05`, `Kowalska, Anna` and `Anna Kowalska`, whatever the case and the blanks. Items of lists are paired by
+meaning, not by position. Similar values are not equal: one more letter makes another value.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def is_equal(one: Any, other: Any) -> bool:
 def compare(expected: Any, answer: Any) -> list[LeafMatch]:
     """Pair the values of an answer with the expected ones, in their order.
 
-    A key whose value is null is the same as no such key. An empty list or object counts as a value.
+    A key with the value null equals a missing key. An empty list or object counts as a value.
 
     >>> [match[:3] for match in compare({"tags": ["a", "b"]}, {"tags": ["B"]})]
     [('missing', '/tags/0', None), ('right', '/tags/1', '/tags/0')]
@@ -134,7 +134,7 @@ def _kind(value: Any) -> str:
 def _shared(one: Any, other: Any, budget: WorkBudget) -> int:
     """Return how many values two items of a list share.
 
-    Scalars that got here share none, nor what takes too much work.
+    Scalars at this point share none, and neither do items that take too much work.
     """
     if _kind(one) == "scalar" or not budget.allows_trials:
         return 0
@@ -218,7 +218,7 @@ def _field(path: PathSteps) -> str:
 def _item_readings(item: Any) -> frozenset[Hashable]:
     """Return the meaning of a list item as a whole.
 
-    Of objects and lists only one way of reading each value is tried.
+    Only one reading of each value in objects and lists is tried.
     """
     if _kind(item) == "scalar":
         return _readings(item)

@@ -1,8 +1,8 @@
 """Compute the confidence of a model in each value of its answer, from its token probabilities.
 
-The tokens are those of the raw text. A value is followed back to them: through the patches that moved or changed it,
-the edits that repaired the JSON around it, and the text around that JSON. Where that cannot be done exactly there is no
-score but a reason; never a guess, and never 1.0 for want of knowing.
+The tokens are those of the raw text. A value is traced back to them: through the patches that moved or changed it,
+the edits that repaired the JSON around it, and the text around that JSON. Where that is not exactly possible, there
+is a reason instead of a score; never a guess, and never 1.0 for lack of data.
 
 A score is not a probability of being right: see docs/evidence.md.
 """
@@ -67,7 +67,7 @@ def answer_confidence(
 ) -> dict[str, Confidence]:
     """Return the confidence of each leaf of `value`, which slipform read from the model's raw `text`.
 
-    `logprobs` are those of the vendor's answer; `schema` is the one that the value was validated by.
+    `logprobs` are those of the vendor's answer; `schema` is the schema of the value.
 
     >>> logprobs = {"content": [{"token": "4", "logprob": -0.7}, {"token": "2", "logprob": 0.0}]}
     >>> round(answer_confidence(42, "42", logprobs)[""].score, 2)
@@ -171,7 +171,7 @@ def _byte_offsets(text: str) -> Callable[[int], int]:
 def _with_places(written: Written) -> tuple[str, array[int]]:
     """Return the repaired JSON, and the position in the raw text of each of its characters.
 
-    -1 for one that was inserted.
+    Inserted characters have the position -1.
     """
     text = written.text
     at = written.start
@@ -249,9 +249,9 @@ def patched_paths(
 ) -> dict[FieldPath, Confidence]:
     """Return the scores by the pointers after the patches.
 
-    Moved and removed with their values, None for new ones.
+    Scores move and disappear with their values; new values have none.
 
-    `value` is what is patched, where it is known: a part of it that takes its place keeps its scores.
+    `value` is the patched value, where it is known: a part of it that replaces it keeps its scores.
     """
     if not operations:
         return dict(scores_by_path)

@@ -77,7 +77,7 @@ def likeness(value: str, other: str) -> How | None:
 
     None if it differs.
 
-    A long value of which a few words are left out, or more, is `partial`: nothing says what they mean.
+    A long value without a few words of the text, or with more, is `partial`: their meaning is unknown.
 
     >>> likeness("may be terminated", "may be terminatde"), likeness("may be sold", "may not be sold")
     ('fuzzy', None)

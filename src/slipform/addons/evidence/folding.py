@@ -1,7 +1,7 @@
 """Reduce a text to its letters and digits, and find words in it despite small differences in spelling.
 
 Case, accents' composition, ligatures, quotes, dashes, blanks, soft hyphens, hyphens at line ends, HTML entities and
-Markdown signs do not count; every folded character knows the place it came from.
+Markdown signs do not count; every folded character has its place in the original.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ def fold(text: str) -> str:
 def _pieces(text: str) -> Iterator[tuple[str, int, bool]]:
     """Yield folded pieces with their places: runs of unchanged characters, and the characters in between.
 
-    A run has NUL for each character that does not count, and `_KEPT_SIGNS` under their own characters. Only what folds
-    to more or fewer characters than it is written with lies between: entities, letters with accents after them.
+    A run has NUL for each character that does not count, and private characters for `_KEPT_SIGNS`. In between are
+    characters that fold to another length: entities, letters followed by accents.
     """
     others = {each: fold_character(each) for each in set(text) if each > "\x7f"}
     run = _run_of(text, others)

@@ -1,7 +1,7 @@
 """Locate each value of an answer in the text it was taken from.
 
-`ground` asks no model: every leaf is looked up in the source, and where it occurs several times, the words around it,
-the other values of its record and the order of equal values decide. What stays undecided is `ambiguous`.
+`ground` calls no model: every leaf is looked up in the source, and where it occurs several times, the words around
+it, the other values of its record and the order of equal values decide. Undecided leaves are `ambiguous`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _KEY_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|\d+")
 def ground(value: Any, text: str, schema: Mapping[str, Any] | None = None) -> dict[str, tuple[Span, ...]]:
     """Return the places of each leaf of `value` in `text`, by JSON Pointer; an empty tuple for a missing value.
 
-    The schema names listed values and gives labels (titles, descriptions); without one the keys have to do. The work is
-    bounded: of very many values in a very long text, the last may not be looked up and have an empty tuple, too.
+    The schema lists values and provides labels (titles, descriptions); without one, only keys are labels. The work is
+    bounded: of very many values in a very long text, the last may not be looked up, and also have an empty tuple.
 
     >>> ground({"total": 1234.5, "city": "Rome"}, "Total: EUR 1.234,50")
     {'/total': (Span(start=11, end=19, how='normalised', ambiguous=False),), '/city': ()}

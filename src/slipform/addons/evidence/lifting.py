@@ -1,7 +1,7 @@
 """Map places in the vendor's shape of an answer to places in the caller's shape.
 
-A lift is a function of the whole value, and does not report places. So it is tried on marked values: strings of a class
-of their own all at once, and each other scalar by lifting the answer once more with another value in its place.
+A lift is a function of the whole value, and does not report places. So it is applied to marked values: all strings at
+once as instances of `MarkedText`, and every other scalar by lifting the answer again with another value in its place.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def lifted_paths(
 ) -> dict[FieldPath, T]:
     """Return findings by place in a value as findings by place in the lifted value.
 
-    `unknown` for what is not followed.
+    The result is `unknown` for places that cannot be traced.
 
     >>> lifted_paths({("value", "a"): 1, ("value", "b"): 2}, {"value": {"a": "x", "b": True}}, lambda v: v["value"], 0)
     {('a',): 1, ('b',): 2}

@@ -1,7 +1,7 @@
 """Find numbers that a text spells in words: "forty-two", "fünfundzwanzig", "soixante-douze", "三十八".
 
-English ones of any size, those of other languages below a hundred (and the round ones of `words.toml`), Han ones up to
-hundreds of millions. Words that mean something else in English ("on", "once", "en") only count inside longer numbers.
+Numbers are English ones of any size, those of other languages below a hundred (and the round ones of `words.toml`),
+and Han ones up to hundreds of millions. Ambiguous words ("on", "once", "en") only count inside longer numbers.
 """
 
 from __future__ import annotations

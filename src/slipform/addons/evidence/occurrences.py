@@ -45,7 +45,7 @@ class Lookup:
     def find(self, value: Any, *, is_listed: bool) -> list[Occurrence] | None:
         """Return every possible place of a value, the best kinds of match only; None when the budget is spent.
 
-        Values that a schema lists (`is_listed`) are words of the schema's: nothing similar will do for them.
+        Values that a schema lists (`is_listed`) are the schema's words: similar text does not match.
         """
         if not isinstance(value, str | int | float):
             return []
@@ -225,7 +225,7 @@ def _has_same_meaning(source: SourceIndex, value: str, place: SourceRange, *, in
 def _end_with_sign(source: SourceIndex, value: str, place: SourceRange) -> int:
     """Return the end of a place, including the sign at the end of its value (40%, A-).
 
-    0 if it does not have that, or another <.
+    0 if the place lacks the sign, or has another comparison sign before it.
     """
     if (compared := _COMPARED.match(value)) and compared[0] not in html.unescape(
         source.text[max(0, place.start - 6) : place.start]

@@ -1,7 +1,7 @@
 """Choose the place from which each leaf of an answer was taken, among several in a source.
 
-The clear leaves come first, because they show where their records are. What is computed of a place, or of equal leaves,
-is computed once, so the work grows with the leaves and not with leaves times places.
+Unambiguous leaves are assigned first, because they show the places of their records. Scores of places, and of equal
+leaves, are computed once, so that the work grows with the leaves and not with leaves times places.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class _Placer:
     def _eligible_places(self, leaf: AnswerLeaf) -> list[Occurrence]:
         """Return the places that may state a value.
 
-        `true`, say, and 5 where the text has -5, need their key beside them.
+        `true`, for example, and 5 where the text has -5, need their key beside them.
         """
         places = leaf.places
         if isinstance(leaf.value, bool):
@@ -210,7 +210,7 @@ class _Placer:
     def _unnegated_places(self, leaf: AnswerLeaf) -> list[Occurrence]:
         """Return the places without a negation directly before them.
 
-        If all have one, they are `partial`: fever in "no fever".
+        If all places have one, they are `partial`: fever in "no fever".
         """
         if not leaf.places or _DIGIT.search(leaf.value) or has_negation(leaf.value):
             return leaf.places
@@ -306,7 +306,7 @@ class _Placer:
     def _label_strength(self, place: Occurrence, labels: Labels, *, excluded: tuple[str, ...] = ()) -> float:
         """Return how strongly the words around a place label a leaf.
 
-        The nearer the more, and those before it more than others.
+        Nearer words count more, and words before the place more than others.
         """
         if not labels:
             return 0.0

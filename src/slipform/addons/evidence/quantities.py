@@ -1,7 +1,7 @@
 """Find the numbers in a text, in any notation: `1.234,50`, `(1,200)`, `2.3M`, `15%`, `½`, "forty-two".
 
-A notation with two readings (`1.234`) keeps both. A reading is weak where the text more likely means something else by
-it: the day of a date, a piece of a longer number, a percentage for the bare number.
+A notation with two readings (`1.234`) keeps both. A reading is weak where the text probably has another meaning:
+the day of a date, a part of a longer number, a percentage for the bare number.
 """
 
 from __future__ import annotations

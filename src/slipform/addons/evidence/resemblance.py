@@ -1,6 +1,6 @@
 """Find text that resembles a value: words reordered or abbreviated, a few letters changed, a part of it.
 
-Work is bounded: places are looked at only around rare pieces that they share with the value.
+Work is bounded: only places around rare pieces in common with the value are checked.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _is_one_name(source: SourceIndex, place: SourceRange, between: list[int]) ->
 def shortened(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
     """Yield the words of a value with some of them abbreviated (Hauptstr.
 
-    12, 42 Oak Ave), or a middle name left out.
+    12, 42 Oak Ave), or with a middle name omitted.
     """
     words = folded_words(value)
     index = source.words_by_text
@@ -215,7 +215,7 @@ def _windows(source: SourceIndex, needle: str, most: int, budget: LookupBudget) 
 def parts(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
     """Yield the longest run of a value's words that is in the source, if that is at least half of the value.
 
-    What companies' names have in common, as GmbH, does not count.
+    Common parts of companies' names, such as GmbH, do not count.
     """
     if not _IN_WORDS.fullmatch(value) or moments_of(value):
         return
@@ -269,7 +269,7 @@ def _has_own_meaning(word: str) -> bool:
 def is_of_two_names(source: SourceIndex, place: SourceRange, *, is_literal: bool = False) -> bool:
     """Return whether a place is the end of one name in a list and the beginning of the next: Eva Berg, Jan Holm.
 
-    One end of a name beside it will do, unless the place is literally the value.
+    One end of another name is sufficient, unless the place is literally the value.
     """
     text = source.text
     if not _NAMES_APART.search(text, place.start, place.end):
@@ -290,7 +290,7 @@ def _same_numbers(value: str, source_text: str) -> bool:
 def best_matches(needle: str, haystack: str, most: int) -> Iterator[tuple[int, int, int]]:
     """Yield the parts of a haystack that differ from a needle in the fewest characters: edits, start, end.
 
-    Myers' bit-parallel search: one step a character of the haystack, whatever the needle's length.
+    Myers' bit-parallel search: one step per character of the haystack, whatever the needle's length.
 
     >>> list(best_matches("copenhagen", "tocopenhagntoday", 2))
     [(1, 2, 11)]

@@ -1,6 +1,6 @@
 """Index a source text for lookups: folded text, numbers, dates, times, words.
 
-Also find the head of a place's column in Markdown, CSV, tabs, HTML rows or columns made of blanks.
+Also find the column head above a place in Markdown, CSV, tabs, HTML rows or columns separated by blanks.
 """
 
 from __future__ import annotations

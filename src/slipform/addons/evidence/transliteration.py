@@ -1,7 +1,7 @@
 """Find a name that the source writes in another script: Ivan Petrov for Иван Петров, and the reverse.
 
-Cyrillic and Greek letters are spelled in Latin ones; since there are many ways to do that, what they differ in is made
-the same on both sides (`kh` and `h`, `y` and `i`, `ts` and `c`). So a name is found; a word of another language is not.
+Cyrillic and Greek letters are spelled in Latin ones; since there are many ways to do that, their differences are
+unified on both sides (`kh` and `h`, `y` and `i`, `ts` and `c`). This finds names, but not words of another language.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class EngineAnswerReader:
     def next_run(self, body: Mapping[str, Any]) -> tuple[CompletionChunk, dict[str, Any] | None] | None:
         """Return the text that completes a cut-off answer, and the engine's request for the rest, if it has one.
 
-        None where the answer has ended by itself. A second run that is cut off is closed without the model.
+        None where the answer has ended. A second run that is cut off is closed without the model.
         """
         finisher = self._finisher
         if finisher is None or not self._is_cut:
@@ -308,7 +308,7 @@ def tool_grammar(
 ) -> tuple[AnswerFinisher, tuple[ModelWarning, ...]]:
     """Return the grammar of a call to one of these tools or, where a call is optional, of an answer or free text.
 
-    It comes with what finishes such an answer where it is cut off.
+    Also return the finisher for an answer that is cut off.
     """
     rules: list[str] = []
     warnings: list[ModelWarning] = []

@@ -145,7 +145,7 @@ def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None
 def _instructed(request: ModelRequest, response_format: ResponseFormat) -> ModelRequest:
     """Return a direct call with the schema in its prompt, where only the prompt asks for it.
 
-    Enforcement writes its own.
+    For enforced calls, enforcement writes the prompt.
     """
     if response_format.strategy is not OutputStrategy.PROMPTED or request.tools:
         return request

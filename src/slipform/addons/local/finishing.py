@@ -1,8 +1,8 @@
 """Finish answers that would not end within their tokens, or that repeat themselves endlessly.
 
-A grammar does not bound how long texts and lists get: they share the tokens of the answer. The first run of the model
-leaves as many tokens as what is required should take. An answer that is cut off there continues in a second run, under
-a grammar of what is left; whatever is then still open is closed without the model.
+A grammar does not bound the length of texts and lists: they share the tokens of the answer. The first run of the
+model leaves enough tokens for the required rest. An answer that is cut off there continues in a second run, under a
+grammar of the rest; anything still open then is closed without the model.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AnswerFinisher:
     def close_answer(self, text: str) -> str | None:
         """Return the text that ends an answer without the model, by closing what is open.
 
-        None where that is not enough: a value that the model has not written is never made up, and half a number is
+        None where that is not sufficient: a missing value is never invented, and half a number is
         another number.
         """
         opened_value = self._value_of(text)

@@ -51,8 +51,8 @@ _SPINS = "2000"
 def limit_spin_waits() -> None:
     """Make the engine's threads wait for each other in a short spin, then asleep.
 
-    Spinning on, as they do by default, stops all others on busy cores: less than a token a second was measured. Without
-    any spin an idle machine wakes them hundreds of times a token: 50 ms each, instead of 15 with two threads.
+    Without a limit, spinning stops all other threads on busy cores: less than a token per second was measured.
+    Without spinning, idle machines wake them hundreds of times per token: 50 ms each, instead of 15 with two threads.
     Call it before the engine's library is loaded: it reads the variables only then.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -159,9 +159,9 @@ that the grammar allows. More of them cost more than they add."""
 class AdmittedTokens:
     r"""Computes the probability of each token among those that the grammar allows at its place.
 
-    The engine reports probabilities before the grammar has excluded anything, and after it only which token was drawn.
-    So the likeliest tokens are tried on a matcher of the same grammar, byte by byte. `admitted` is None for a token,
-    and for all after it, that the matcher does not take.
+    The engine reports probabilities from before the grammar has excluded anything; after that, only the chosen token.
+    So the likeliest tokens are tried on a matcher of the same grammar, byte by byte. `admitted` is None for a token
+    that the matcher does not accept, and for all after it.
 
     >>> answer = AdmittedTokens('%llguidance {}\nstart: "yes" | "no"')
     >>> round(math.exp(answer.admitted(b"no", -3.0, [(b"1", -0.1), (b"no", -3.0), (b"yes", -4.0)])), 2)

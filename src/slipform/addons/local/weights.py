@@ -143,8 +143,8 @@ DownloadProgress = Callable[[int], None]
 def pull(weights: Weights, on_progress: DownloadProgress = lambda _: None) -> Path:
     """Return the weights, downloaded if this machine does not have them; raises `LocalModelError`.
 
-    `on_progress` is called with the bytes downloaded so far. Fetched parts stay until the last one has arrived, so that
-    an interrupted fetch resumes.
+    `on_progress` is called with the bytes downloaded so far. Downloaded parts are kept until the last one is complete,
+    so that an interrupted download resumes.
     """
     if path := find(weights):
         return path

@@ -50,7 +50,7 @@ class _Leaf:
     def values_of(self, key: str) -> frozenset[str] | None:
         """Return the possible values of a property, where they are listed.
 
-        Every pair of alternatives asks for them.
+        Called for every pair of alternatives.
         """
         if key not in self._values:
             self._values[key] = _values(self.properties[key])
@@ -83,7 +83,7 @@ def separate(root: ValuePlan, defs: Mapping[str, Any]) -> None:
 def settle(root: ValuePlan, defs: Mapping[str, Any], *, closed: bool) -> frozenset[int]:
     """Build the table of every union under `root`, tagging branches in place; return the ids of active plans.
 
-    `closed` says that objects hold no other keys even where the schema does not say so.
+    `closed` says that objects cannot have other keys even if the schema does not say so.
     """
     now = active(root)
     unions = [plan for plan in reachable(root) if isinstance(plan, UnionPlan)] if now else []

@@ -33,7 +33,7 @@ EnforcedBy: TypeAlias = Literal["vendor", "engine", "local"]
 class LoweringLoss:
     """A change to one keyword: `pointer` is its place in the caller's schema.
 
-    `closed` declares that values the caller's schema accepts can no longer be said: extra keys of an object, say.
+    `closed` means that valid values can no longer be expressed, for example further keys of an object.
 
     >>> LoweringLoss("/properties/age/minimum", "minimum", 0, "dropped", "local").action
     'dropped'

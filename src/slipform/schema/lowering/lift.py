@@ -157,7 +157,7 @@ class Lifter:
     def _union(self, plan: UnionPlan) -> LiftFunction:
         """Return the function that determines a value's alternative, and lifts it by that plan."""
         table = plan.table
-        assert table is not None  # noqa: S101 — every union is settled before lifting
+        assert table is not None  # noqa: S101 — every union has its table before lifting
         by_kind = {kind: made for kind, inner in table.by_kind.items() if (made := self.of(inner)) is not None}
         objects = [(tests, self.of(inner) or same) for tests, inner in table.objects]
         get = by_kind.get

@@ -124,7 +124,7 @@ ValuePlan: TypeAlias = (
 Test: TypeAlias = tuple[Literal["has", "lacks", "in", "out", "kind", "other_kind"], str, frozenset[str]]
 """A test of one key of an object: whether it is there, or its value or JSON type belongs to a set.
 
-`out` and `other_kind` hold for objects without the key, too.
+`out` and `other_kind` also hold for objects without the key.
 """
 
 
@@ -203,8 +203,8 @@ def encodes(plan: ValuePlan) -> bool:
     """Return whether a plan itself changes the value."""
     match plan:
         case RecordPlan():
-            odd = any(entry.mode not in ("plain", "native") for entry in plan.fields.values())
-            return odd or plan.extra is not None or bool(plan.names)
+            encodes_absence = any(entry.mode not in ("plain", "native") for entry in plan.fields.values())
+            return encodes_absence or plan.extra is not None or bool(plan.names)
         case UnionPlan():
             return plan.tagged
         case Same() | Items() | Ref():

@@ -1,7 +1,7 @@
 """Lower a schema to a dialect within the vendor's limits, and report what was lost: `lower`.
 
-The vendor sees what its channel can take; the answer is lifted back and is then, always, checked against the schema
-the caller gave. `Lowered.report` lists every keyword the vendor does not enforce.
+The vendor receives the part that its channel supports; the answer is lifted back and always validated against the
+caller's schema. `Lowered.report` lists every keyword that the vendor does not enforce.
 """
 
 from __future__ import annotations
@@ -330,12 +330,12 @@ class Lowered:
 def lower(schema: Mapping[str, Any], dialect: str, *, open_objects: OpenObjects = "kept") -> Lowered:
     """Express `schema` in `dialect`.
 
-    JSON Schema lets an object hold other keys unless it says otherwise. Where the vendor wants every key listed, the
-    other keys travel as key/value pairs; with `open_objects="closed"` there are none, and the report says so. `auto`
-    keeps them in objects that leave some of their properties out, where there are not too many of those.
+    In JSON Schema, objects may have other keys unless the schema excludes them. If the vendor requires a list of all
+    keys, other keys are encoded as key/value pairs; with `open_objects="closed"` they are dropped, and reported. `auto`
+    keeps them in objects with optional properties, unless there are too many of those.
 
-    A `ConfigError` for a dialect that is none, an `UnsupportedSchemaError` where the dialect has no words for the
-    schema, a `SchemaError` where the schema itself is at fault.
+    Raises `ConfigError` for an unknown dialect, `UnsupportedSchemaError` where the dialect cannot express the schema,
+    and `SchemaError` for an invalid schema.
 
     >>> lower({"type": "integer"}, "identity").lift(3)
     3

@@ -58,7 +58,7 @@ def emit_object(emitter: Emitter, shape: Conjunction, loosened: list[SourceNode]
 def _keeps_open(emitter: Emitter, shape: Conjunction, view: ObjectView) -> bool:
     """Return whether an object gets a property for further keys.
 
-    With `open_objects: auto`, one whose schema does not mention them does if it has optional properties, and notes it:
+    With `open_objects: auto`, an object with optional properties gets one even if its schema does not mention others:
     where a schema has too many such objects, the policy closes the deepest.
     """
     if view.openness != "implicit" or emitter.open_objects != "auto":

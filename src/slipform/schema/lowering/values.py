@@ -246,7 +246,7 @@ def _say_enum(emitter: Emitter, shape: Conjunction, values: list[Any], *, taken:
         emitter.report.add(shape.enum_pointer, keyword, None, "kept", emitter.dialect.engine)
     else:
         emitter.report.add(shape.enum_pointer, keyword, values[:50], "dropped")
-    for bound in shape.settled:
+    for bound in shape.applied_bounds:
         by = emitter.dialect.engine if taken else "local"
         emitter.report.add(bound.pointer, bound.keyword, bound.value, "kept" if taken else "dropped", by)
 

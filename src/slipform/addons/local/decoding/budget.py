@@ -1,6 +1,6 @@
 """Bound a schema's open ends by a token budget, and report the bounds that an answer has reached.
 
-Everything valid under the narrowed schema is valid under the one it was made from.
+Every valid value of the narrowed schema is valid under the original one.
 """
 
 from __future__ import annotations
@@ -169,16 +169,20 @@ def narrow(sub: Json, limits: TokenBounds, *, branch: bool = False) -> Json:
     if not kinds and not branch and not any(key in sub for key in (*_COMBINES, "enum", "const")):
         kinds = types_of(sub)
         changed["type"] = sorted(kinds) if len(kinds) > 1 else next(iter(kinds))
-    fixed = "enum" in sub or "const" in sub
-    if "string" in kinds and not fixed:
-        _narrow_string(changed, limits)
-    if not fixed:
-        narrow_numbers(changed, kinds)
-    if "array" in kinds and not fixed:
-        _narrow_array(changed, limits, branch=branch)
-    if "object" in kinds and not fixed:
-        _narrow_object(changed, limits, branch=branch)
+    if "enum" not in sub and "const" not in sub:
+        _narrow_types(changed, kinds, limits, branch=branch)
     return _inside(sub, changed, limits, branch=branch)
+
+
+def _narrow_types(changed: dict[str, Any], kinds: frozenset[str], limits: TokenBounds, *, branch: bool) -> None:
+    """Bound the values of each of these types."""
+    if "string" in kinds:
+        _narrow_string(changed, limits)
+    narrow_numbers(changed, kinds)
+    if "array" in kinds:
+        _narrow_array(changed, limits, branch=branch)
+    if "object" in kinds:
+        _narrow_object(changed, limits, branch=branch)
 
 
 def _inside(sub: Mapping[str, Any], changed: dict[str, Any], limits: TokenBounds, *, branch: bool) -> dict[str, Any]:
@@ -417,14 +421,18 @@ def _reached_bounds(value: Any, sub: Json, bounds: AddedBounds, at: Pointer, dep
             break
     if _is_full(value, sub, bounds):
         yield at
+    for step, child, child_schema in _children(value, sub):
+        yield from _reached_bounds(child, child_schema, bounds, (*at, step), depth + 1)
+
+
+def _children(value: Any, sub: Mapping[str, Any]) -> Iterator[tuple[str, Any, Json]]:
+    """Yield the children of a value, each with its key or index, and its subschema."""
     if isinstance(value, dict):
-        named = sub.get("properties") or {}
-        other = next(iter((sub.get("patternProperties") or {}).values()), None)
-        for name, each in value.items():
-            yield from _reached_bounds(each, named.get(name, other), bounds, (*at, name), depth + 1)
+        listed = sub.get("properties") or {}
+        unlisted = next(iter((sub.get("patternProperties") or {}).values()), None)
+        yield from ((name, each, listed.get(name, unlisted)) for name, each in value.items())
     elif isinstance(value, list) and isinstance(items := sub.get("items"), Mapping):
-        for number, each in enumerate(value):
-            yield from _reached_bounds(each, items, bounds, (*at, str(number)), depth + 1)
+        yield from ((str(index), each, items) for index, each in enumerate(value))
 
 
 def _is_full(value: Any, sub: Mapping[str, Any], bounds: AddedBounds) -> bool:

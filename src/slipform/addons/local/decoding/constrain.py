@@ -44,7 +44,7 @@ class ConstraintCandidate:
 def constraint_candidates(schema: Mapping[str, Any], *, exact: bool) -> Iterator[ConstraintCandidate]:
     """Yield candidates, the strongest first; with `exact`, they exclude valid values rather than accept invalid ones.
 
-    Raises once there is nothing more to offer.
+    Raises after the last candidate, if none of them compiles.
 
     >>> first = next(constraint_candidates({"type": "array", "uniqueItems": True}, exact=False))
     >>> [loss.pointer for loss in first.losses]
@@ -204,8 +204,8 @@ class Constraint:
 def constrain(schema: Mapping[str, Any], max_tokens: int, *, exact: bool = False) -> Constraint:
     """Return the strongest grammar for `schema` whose answers can close within `max_tokens`.
 
-    Where the schema says what no grammar can hold, the grammar takes more than the schema does. A `exact` one takes
-    less instead, wherever something valid is left then: for a model whose first answer was not valid.
+    Where no grammar can enforce the schema, the grammar accepts more than the schema does. With `exact`, it accepts
+    less instead, wherever some valid value remains: for a model whose first answer was not valid.
 
     >>> constrain({"type": "array", "uniqueItems": True}, 100).warnings[0].path
     '/uniqueItems'
@@ -276,7 +276,7 @@ def _narrowed(candidate: ConstraintCandidate, max_tokens: int, wrapped: bool) ->
 def _narrowings(schema: Mapping[str, Any], max_tokens: int) -> Iterator[tuple[dict[str, Any], tuple[Pointer, ...]]]:
     """Yield the schema without added bounds, then with different bounds: the compiler may reject some of them.
 
-    What is too much for the compiler one way may do another.
+    A schema that is too large for the compiler in one form may compile in another.
     """
     for open_ended in (with_merged_forms(schema), schema):
         yield narrow(open_ended, no_limits(open_ended)), ()
@@ -320,8 +320,8 @@ def constrain_retry(
 ) -> Constraint:
     """Return the constraint for the next answer, or for the arguments of a call to `tool`.
 
-    The conversation itself shows whether this is a second try: it then ends in an answer that is not valid, and in
-    the answer to it.
+    The conversation itself shows whether this is a retry: it then ends with an invalid answer, and the response to
+    it.
 
     >>> messages = (Message.user("Two letters."), Message.assistant('["a", "a"]'), Message.user("They must differ."))
     >>> constrain_retry({"type": "array", "uniqueItems": True}, 100, messages).exact

@@ -1,7 +1,7 @@
 """Let the model finish an answer that was cut off, with a grammar of the rest.
 
-Only what is required, and what the tokens have room for, is left then. Where the schema does not say plainly what may
-follow, nothing is continued, and `closing` ends the answer.
+The rest is limited to required parts, and others that fit into the tokens. Where the schema is ambiguous, the answer
+is not continued, and `closing` ends it.
 """
 
 from __future__ import annotations
@@ -206,10 +206,10 @@ def continuation(
 ) -> Continuation | None:
     """Return how a cut-off answer continues under a grammar, within the given tokens.
 
-    None if that is not plain.
+    None where the schema is ambiguous.
 
-    `form` is the schema that the grammar was made of; with an `opening` before the value, a brace follows it. A string
-    that the answer is in continues, unless it `is_stuck` there.
+    `form` is the schema of the grammar; with an `opening` before the value, a brace follows it. A string in which the
+    answer ends is continued, unless the model `is_stuck` there.
     """
     if tokens < _FEWEST_TOKENS:
         return None
@@ -291,7 +291,7 @@ class _Rest:
 def _rests(form: Mapping[str, Any], stack: Sequence[OpenContainer]) -> list[_Rest] | None:
     """Return the rest of each open container, the innermost first.
 
-    None where the schema does not plainly say so.
+    None where the schema is ambiguous.
     """
     rests: list[_Rest] = []
     sub: Json = form
@@ -399,7 +399,7 @@ def _following(
 ) -> _Following | None:
     """Return the grammar of the rest, fitted into the given tokens.
 
-    Before it comes the rest of a string, if the answer is in one, or a value of the schema `first`, if not None.
+    It is preceded by the rest of a string, if the answer ends in one, or by a value of the schema `first`, if any.
     """
     names = [f"part {number}" for number in range(len(rests))]
     parts: dict[str, Any] = dict(zip(names, map(_as_schema, rests), strict=True))

@@ -1,8 +1,8 @@
 """Narrow a schema so that its answers close within a token budget.
 
-The tokens are shared out from the root down: first what is required, in the least it takes, then optional properties
-in their order while there is room, then more room for texts, lists and maps. A reference is followed with the tokens
-that are left there, so that recursion ends. Everything valid under the result is valid under the schema it is made of.
+The tokens are distributed from the root down: first to required parts, as few as they need, then to optional
+properties in their order while they fit, then to longer texts, lists and maps. A reference is resolved with the
+tokens left at its place, so that recursion ends. Every valid value of the result is valid under the given schema.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ class _Fitter:
     ) -> dict[str, Cost]:
         """Return the properties that fit, in the order of the schema.
 
-        The needed ones come first, then the rest.
+        Required properties come first, then the others.
         """
         costs = {name: self.costs.of(each) for name, each in listed.items()}
         room = tokens - sum(keyed(name, cost).comfortable for name, cost in costs.items() if name in needed)

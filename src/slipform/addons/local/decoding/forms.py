@@ -1,12 +1,12 @@
 """Expand a schema into plain alternatives, without `$ref`, `allOf`, choices, `not`, conditions or dependencies.
 
-The compiler takes neither `not` nor conditions nor most `oneOf`. What they say can be said without them: a condition is
-a choice between "it holds, and so does `then`" and "it does not, and `else` does"; `oneOf` is a choice in which each
-branch excludes the others. Every value of an alternative is valid under the schema; not every valid value need have
-an alternative, so what has no plain spelling is simply left out.
+The compiler accepts neither `not` nor conditions nor most `oneOf`. They have equivalents: a condition is a choice
+between "it holds, and so does `then`" and "it does not, and `else` does"; `oneOf` is a choice in which each branch
+excludes the others. Every value of an alternative is valid under the schema, but not every valid value needs an
+alternative, so that keywords without an equivalent are left out.
 
-Each gives some of those values, not always all: "not these words" leaves every other text, "at least 3" leaves what is
-at most 2.
+A negation describes some of the remaining values, not always all: "not these words" leaves every other text, "at
+least 3" leaves "at most 2".
 """
 
 from __future__ import annotations
@@ -71,6 +71,13 @@ def outside(form: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Plain
             yield from ({"type": [kind], **one} for one in opposite(other[keyword]))
 
 
+def _can_negate_type(form: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether the types of a form are known, and not split into integers and other numbers by `other`."""
+    if form and not named_types(form):
+        return False
+    return "number" not in _kinds(form) or named_types(other) & _NUMBERS != {"integer"}
+
+
 def can_negate(form: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether `outside` describes every value within `form` that `other` does not accept."""
     keywords = other.keys() - ANNOTATIONS
@@ -79,9 +86,7 @@ def can_negate(form: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         return False
     if {"enum", "const"} & keywords and "enum" not in form and not (kinds and kinds <= {"string", "boolean", "null"}):
         return False
-    if "type" in keywords and (
-        (form and not kinds) or ("number" in _kinds(form) and named_types(other) & _NUMBERS == {"integer"})
-    ):
+    if "type" in keywords and not _can_negate_type(form, other):
         return False
     if {"minimum", "maximum"} & keywords and (not kinds or "number" in kinds):
         return False
@@ -109,10 +114,11 @@ def _other_values(form: Mapping[str, Any], values: list[Json]) -> Iterator[Plain
     kinds = _remaining_types(_kinds(form), types)
     if kinds:
         yield {"type": sorted(kinds)}
-    if words := [value for value in values if isinstance(value, str)]:
-        yield {"type": ["string"], "pattern": other_words(words)}
-    if numbers := [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]:
-        yield {"type": ["number"], "minimum": max(numbers) + 1}
+    if "string" in types:
+        yield {"type": ["string"], "pattern": other_words([value for value in values if isinstance(value, str)])}
+    if types & _NUMBERS:
+        # A grammar cannot exclude single numbers: only those above all listed ones are allowed.
+        yield {"type": ["number"], "minimum": max(value for value in values if json_type(value) in _NUMBERS) + 1}
     if "boolean" in types:
         yield {"enum": [value for value in (False, True) if value not in values]}
 
@@ -389,7 +395,7 @@ class DecodingForm:
     def _less(self, mine: Json, other: Json, depth: int) -> Json:
         """Return the schema of a part without the values of another one.
 
-        The same object if that is nothing, None if it is all.
+        The same object if they have no value in common, None if nothing remains.
         """
         if other is False:
             return mine
@@ -414,9 +420,9 @@ def choice(forms: list[PlainSchema]) -> PlainSchema:
 def merged(sub: Mapping[str, Any], root: Mapping[str, Any]) -> PlainSchema | None:
     """Merge several schemas of one value into a choice of plain alternatives.
 
-    None where that leaves values out.
+    None where that would exclude values.
 
-    The compiler has taken the schema before, so the branches of its `oneOf` are apart.
+    The compiler has accepted the schema before, so the branches of its `oneOf` are disjoint.
 
     >>> merged({"required": ["a"], "allOf": [{"properties": {"a": {"type": "null"}}}]}, {})
     {'required': ['a'], 'properties': {'a': {'type': 'null'}}}

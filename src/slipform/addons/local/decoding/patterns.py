@@ -1,8 +1,8 @@
 """Spell formats and regular expressions for the engine, and check grammars with its compiler.
 
-The engine carries an llguidance of its own, older than the one on PyPI: a schema that compiles with the newer one (a
-`format: uri`, say) may not compile there, and then the engine continues unconstrained and says nothing. Its C functions
-are exported, so the very code that will decode is asked. Where they are not, the Python package has to do.
+The engine contains an llguidance that is older than the one on PyPI: a schema that compiles with the newer one (a
+`format: uri`, for example) may not compile there, and then the engine silently continues unconstrained. Its C
+functions are exported, so the code that will decode is called. Where they are not, the Python package is used.
 """
 
 from __future__ import annotations
@@ -132,23 +132,28 @@ class _ConstraintInit(ctypes.Structure):
     )
 
 
+def _declare_functions(library: ctypes.CDLL) -> None:
+    """Declare the types of the library's functions."""
+    pointer = ctypes.c_void_p
+    text = ctypes.c_char_p
+    size = ctypes.c_size_t
+    library.llg_new_tokenizer.restype = pointer
+    library.llg_new_tokenizer.argtypes = [pointer, text, size]
+    library.llg_constraint_init_set_defaults.argtypes = [pointer, pointer]
+    library.llg_new_matcher.restype = pointer
+    library.llg_new_matcher.argtypes = [pointer, text, text]
+    library.llg_matcher_get_error.restype = text
+    library.llg_matcher_get_error.argtypes = [pointer]
+    library.llg_matcher_compute_mask.argtypes = [pointer]
+    library.llg_free_matcher.argtypes = [pointer]
+
+
 class _Checker:
     """The engine's grammar compiler with a vocabulary of single bytes, which is sufficient and fast."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        pointer = ctypes.c_void_p
-        text = ctypes.c_char_p
-        size = ctypes.c_size_t
-        library.llg_new_tokenizer.restype = pointer
-        library.llg_new_tokenizer.argtypes = [pointer, text, size]
-        library.llg_constraint_init_set_defaults.argtypes = [pointer, pointer]
-        library.llg_new_matcher.restype = pointer
-        library.llg_new_matcher.argtypes = [pointer, text, text]
-        library.llg_matcher_get_error.restype = text
-        library.llg_matcher_get_error.argtypes = [pointer]
-        library.llg_matcher_compute_mask.argtypes = [pointer]
-        library.llg_free_matcher.argtypes = [pointer]
+        _declare_functions(library)
         tokens = bytes(range(256)) + _END
         self._tokens = ctypes.create_string_buffer(tokens, len(tokens))
         self._lengths = (ctypes.c_uint32 * 257)(*[1] * 256, len(_END))
@@ -160,11 +165,11 @@ class _Checker:
             greedy=True,
         )
         error_buffer = ctypes.create_string_buffer(500)
-        made = library.llg_new_tokenizer(ctypes.byref(tokenizer), error_buffer, len(error_buffer))
-        if not made:
+        tokenizer_handle = library.llg_new_tokenizer(ctypes.byref(tokenizer), error_buffer, len(error_buffer))
+        if not tokenizer_handle:
             raise OSError(error_buffer.value.decode(errors="replace"))
         self._setup = _ConstraintInit()
-        library.llg_constraint_init_set_defaults(ctypes.byref(self._setup), made)
+        library.llg_constraint_init_set_defaults(ctypes.byref(self._setup), tokenizer_handle)
         self._setup.log_buffer_level = self._setup.log_stderr_level = 0
 
     def problem(self, grammar: str) -> str | None:
@@ -248,8 +253,8 @@ def pieces(pattern: str) -> Iterator[str]:
 def twins(pattern: str) -> tuple[str, str] | None:
     r"""Return two patterns that together mean the same as this one; None where one is sufficient.
 
-    The engine loses what follows a character that JSON escapes: `^C:\\.*$` ends at the backslash. A class of two
-    characters it does not take for that character, and two such classes have only that one in common.
+    The engine loses the text after a character that JSON escapes: `^C:\\.*$` ends at the backslash. A class of two
+    characters is not affected, and the intersection of two such classes is that one character.
 
     >>> [found.encode("ascii", "replace") for found in twins('^"a+$')]
     [b'^["?]a+$', b'^["?]a+$']
@@ -280,7 +285,7 @@ def with_twins(schema: Mapping[str, Any]) -> dict[str, Any]:
 def with_positive_classes(pattern: str) -> str:
     r"""Return the pattern with negated classes around a quote or backslash written as positive ones.
 
-    The engine takes the escape of what such a class excludes: `\\\\` under `[^\\]`. Control characters are left out.
+    The engine accepts the escape of a character that the class excludes: `\\\\` under `[^\\]`. No control characters.
 
     >>> with_positive_classes(r'^[^"]+\d$')
     '^[\\x{20}-\\x{21}\\x{23}-\\x{10ffff}]+\\d$'

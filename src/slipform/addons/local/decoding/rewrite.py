@@ -168,7 +168,7 @@ class _Rewriter:
     def _alternatives(self, sub: Mapping[str, Any], at: Pointer) -> dict[str, Any] | Literal[False] | None:
         """Return the schema as a choice of plain alternatives.
 
-        False if no value fits, None if it cannot be written so.
+        False if no value is valid, None if it cannot be written so.
         """
         forms = DecodingForm(self.root)
         alternatives = forms.of(sub)

@@ -1,8 +1,8 @@
 """Drop keywords until a schema compiles, or prune the places that need them.
 
-A model that has answered wrongly there once is not asked for it again: a property that need not be there is left out,
-a list that may be empty stays empty, a branch that is not the only one is not taken. Everything valid under the result
-is valid under the schema it was made of, as far as the places that were taken out go.
+After a wrong answer, the model is no longer asked for such a place: an optional property is left out, a list that
+may be empty stays empty, a branch with alternatives is removed. Every valid value of the result is valid under the
+original schema, as far as the removed places are concerned.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _ROUNDS = 60
 def prune(schema: Mapping[str, Any], weak: Mapping[str, Any], places: Iterable[Pointer]) -> tuple[Json, list[Pointer]]:
     """Return the schema `weak` without as many of the places as possible, and the removed places.
 
-    A place is the pointer of a keyword that is not held in `weak`; `schema` still has it. Known values that are valid
-    there (a `default`, `examples`) are kept as the only ones.
+    A place is the pointer of a keyword that `weak` does not enforce but `schema` has. Known values that are valid
+    there (a `default`, `examples`) stay as the only ones.
 
     >>> schema = {"properties": {"a": {"pattern": "(a)(?=b)"}, "b": {"type": "null"}}}
     >>> prune(schema, {"properties": {"a": {}, "b": {"type": "null"}}}, [("properties", "a", "pattern")])[0]
@@ -354,7 +354,7 @@ def _has_counted_keys(sub: Mapping[str, Any]) -> bool:
 def _with_counted_keys(sub: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an object schema without a number of keys: the first optional ones are required, the last ones left out.
 
-    The same schema is returned where its properties cannot give that number.
+    The schema is returned unchanged where its properties cannot satisfy that number.
     """
     properties = sub.get("properties")
     required = list(sub.get("required", ()))
