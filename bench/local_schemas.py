@@ -56,7 +56,7 @@ def constraint_of(schema: dict[str, Any], max_tokens: int) -> str:
     try:
         if constrain(schema, max_tokens).exact:
             return KINDS[0]
-        return KINDS[1] if constrain(schema, max_tokens, certain=True).exact else KINDS[2]
+        return KINDS[1] if constrain(schema, max_tokens, exact=True).exact else KINDS[2]
     except SchemaError:
         return KINDS[3]
 

@@ -43,7 +43,7 @@ OWN_PATTERNS = {
     ("addons/evidence/folding.py", "_longer_or_shorter"): "characters of the source in a class, escaped",
     ("addons/records/coverage.py", "_pattern"): "forms of values in the source, escaped",
     ("addons/evidence/folding.py", "_run_of"): "characters of the source in a class, escaped",
-    ("addons/evidence/occurrences.py", "_written_otherwise"): "a web address, escaped",
+    ("addons/evidence/occurrences.py", "_other_spellings"): "a web address, escaped",
 }
 
 HOSTILE = [

@@ -1,7 +1,7 @@
 """Run Hugging Face models in this process.
 
-Everything but the engine is the embedded model's: constraints, bounds, prompts, tools, streaming. The embedded engine
-is several times faster on a CPU; this one runs what has no GGUF file, and on whatever torch runs on.
+Everything but the engine is shared with the embedded model: constraints, bounds, prompts, tools, streaming. The
+embedded engine is several times faster on a CPU; this one runs models without a GGUF file, on any torch device.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from slipform.providers.base import ProviderAddOn, push_each
 _INSTALL = "Run `pip install 'slipform[transformers]'`."
 _DEFAULT_CONTEXT = 4096
 _UNFINISHED = "\ufffd"
-"""What a tokenizer gives for the first bytes of a character whose others have yet to come."""
+"""A tokenizer's output for an incomplete character."""
 Forward = Callable[[Chunk], bool]
 
 
 def package(name: str) -> Any:
-    """A package of the optional extra; raises what to install when it is not there."""
+    """Import a package of the optional extra; raises with the command that installs it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -40,9 +40,9 @@ def package(name: str) -> Any:
 
 
 class GrammarLogitsProcessor:
-    """Rules out every token that the grammar does not allow next.
+    """Excludes every token that the grammar does not allow next.
 
-    With the grammar of `ForceJsonStartLogitsProcessor` it is that processor; with a schema's, the schema holds.
+    It replaces `ForceJsonStartLogitsProcessor`, given that grammar; with a schema's grammar, it enforces the schema.
     """
 
     def __init__(self, grammar: str, tokenizer: Any) -> None:
@@ -54,7 +54,7 @@ class GrammarLogitsProcessor:
         self._consumed: int | None = None
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        """The scores, with minus infinity for what may not come next."""
+        """Return the scores, with minus infinity for excluded tokens."""
         size = input_ids.shape[1]
         if self._consumed is not None and not self._matcher.is_stopped():
             self._matcher.consume_tokens(input_ids[0, self._consumed :].tolist())
@@ -70,7 +70,7 @@ class GrammarLogitsProcessor:
 
 
 class PenaltyLogitsProcessor:
-    """Makes tokens that the answer already holds less likely, as OpenAI's two penalties do."""
+    """Makes tokens that occur in the answer less likely, like OpenAI's two penalties."""
 
     def __init__(self, frequency: float, presence: float) -> None:
         self._frequency = frequency
@@ -78,7 +78,7 @@ class PenaltyLogitsProcessor:
         self._prompt: int | None = None
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        """The scores, less what each token has cost itself so far."""
+        """Return the scores, less the penalty of each token."""
         if self._prompt is None:
             self._prompt = input_ids.shape[1]
         counts = package("torch").bincount(input_ids[0, self._prompt :], minlength=scores.shape[-1])
@@ -86,15 +86,15 @@ class PenaltyLogitsProcessor:
 
 
 class Pieces:
-    """Tokens in, whole characters out: what `generate` is given as its streamer."""
+    """Converts tokens into complete characters: the streamer of `generate`."""
 
     def __init__(
         self, tokenizer: Any, stop: tuple[str, ...], forward: Forward, timed_prompt: int | None = None
     ) -> None:
-        """`timed_prompt` is the size of the prompt, where every piece is to report the tokens used so far."""
+        """Take `timed_prompt`, the size of the prompt, where every piece should report the tokens so far."""
         self.count = 0
         self.is_finished = False
-        """Whether generation is to end here: cancelled, or at a stop sequence."""
+        """Return whether generation ends here: it is cancelled, or at a stop sequence."""
         self.stopped = False
         self._tokenizer = tokenizer
         self._stop = stop
@@ -114,7 +114,7 @@ class Pieces:
         self._send(max((len(stop) for stop in self._stop), default=1) - 1)
 
     def end(self) -> None:
-        """Send what was held back."""
+        """Send the remaining text."""
         if not self.is_finished:
             self._send(0)
 
@@ -142,7 +142,7 @@ class TransformersModel:
     """A loaded model; answers one chat at a time."""
 
     def __init__(self, name: str, context: int | None = None, *, fetch: bool = True) -> None:
-        """Load what is in that place, or by that name in the hub's cache, or else `fetch` it from the hub."""
+        """Load a model from a path, or by its name from the hub's cache, else `fetch` it from the hub."""
         transformers = package("transformers")
         path = Path(os.path.expanduser(name))  # noqa: PTH111 — pathlib's raises for an unknown user
         where, more = (str(path.parent), {"gguf_file": path.name}) if path.suffix == ".gguf" else (name, {})
@@ -165,7 +165,7 @@ class TransformersModel:
         self._lock = threading.Lock()
 
     def handle_chat_completions(self, body: Mapping[str, Any], forward: Forward) -> None:
-        """Answer a chat; each chunk goes to `forward`, which says whether to stop there."""
+        """Answer a chat; `forward` is called with each chunk, and returns whether to stop there."""
         goes_on = bool(body.get("continue_final_message"))
         prompt = self._tokenizer.apply_chat_template(
             list(body["messages"]),
@@ -185,14 +185,14 @@ class TransformersModel:
         with self._lock:
             ended = self._generate(prompt, body, room, pieces)
         if pieces.is_finished and not pieces.stopped:
-            return  # cancelled: there is no reader any more
+            return  # cancelled: no reader is left
         finish = "stop" if pieces.stopped or ended else "length"
         forward({"choices": [{"delta": {}, "finish_reason": finish}]})
         usage = {"prompt_tokens": size, "completion_tokens": pieces.count, "total_tokens": size + pieces.count}
         forward({"choices": [], "usage": usage})
 
     def _generate(self, prompt: Any, body: Mapping[str, Any], room: int, pieces: Pieces) -> bool:
-        """Run to the end; whether the model itself ended its answer."""
+        """Generate the answer; return whether the model itself ended it."""
         torch = package("torch")
         transformers = package("transformers")
         temperature = body.get("temperature")
@@ -242,19 +242,19 @@ def _all(ids: Any, value: bool) -> Any:
 
 
 class TransformersEngine:
-    """A model of transformers in this process; loads when it is made, and answers one request at a time, in turn."""
+    """A model of transformers in this process; loaded at construction, answers one request at a time."""
 
     def __init__(self, name: str, settings: EngineSettings | None = None, *, fetch: bool = True) -> None:
         self._slots = EngineSlots(TransformersModel(name, settings.context if settings else None, fetch=fetch), 1)
 
     def start(self, body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel:
-        """Begin a chat."""
+        """Start a chat."""
         job = GenerationJob(body, put)
         self._slots.start(job)
         return job.cancelled.set
 
     def warm(self) -> None:
-        """Nothing is left to load."""
+        """Do nothing: the model is loaded."""
 
     def close(self) -> None:
         """Release the model once current calls have ended."""
@@ -279,7 +279,7 @@ class TransformersProvider:
         stop_hook: HookFactory | None = None,
         models: Collection[str] | None = None,
     ) -> None:
-        """`models` are the only ones it serves, and none of them is fetched; None serves any, downloaded if needed."""
+        """Take `models`, the only ones to serve, without downloads; None serves any, downloaded if needed."""
         self._load_arguments = (load, settings, options, stop_hook)
         self._models = models
         self._local = LocalProvider(
@@ -290,7 +290,7 @@ class TransformersProvider:
         self.guard = self._local.guard
 
     def for_callers(self, models: Collection[str]) -> TransformersProvider:
-        """The same for callers from outside: these models, and no path or download of the callers' choice."""
+        """Return a provider for callers from outside: these models, and no path or download of the callers' choice."""
         load, settings, options, stop_hook = self._load_arguments
         return TransformersProvider(load, settings=settings, options=options, stop_hook=stop_hook, models=models)
 
@@ -299,11 +299,11 @@ class TransformersProvider:
         return self._local.capabilities(model)
 
     def models(self) -> list[str]:
-        """None by name; see `serves`."""
+        """Return no models by name; see `serves`."""
         return []
 
     def serves(self, model: str) -> bool:
-        """Whether a name is allowed: any, unless some are listed; loading shows whether there is such a model."""
+        """Return whether a name is allowed: any, unless some are listed; loading it shows whether it exists."""
         if self._models is None:
             return bool(model)
         return model in self._models
@@ -325,7 +325,7 @@ class TransformersProvider:
         return self._local.stream_async(request)
 
     def batches_async(self, request: ModelRequest, sink: ChunkSink) -> AsyncGenerator[Sequence[CompletionChunk], None]:
-        """`stream_async`, into a sink."""
+        """Stream the answer into a sink, like `stream_async`."""
         return push_each(self.stream_async(request), sink)
 
     def close(self) -> None:

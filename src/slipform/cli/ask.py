@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 _MAX_REPETITION: Final = 1_024
-"""Characters of one repeated phrase that text for a person may end in."""
+"""Characters of one repeated phrase at the end of a text for a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def _user_message(text: str, attachments: Sequence[str] | None) -> Message:
 
 
 def _enforcement(settings: Settings, max_attempts: int | None) -> Options:
-    """Return the config's options; on the command line a failure is always an error."""
+    """Return the config's options; on the command line, a failure is always an error."""
     from slipform.call_options import retrying
     from slipform.enforce.options import override
 
@@ -220,7 +220,7 @@ async def _ask_schema(client: AsyncClient, question: _Question, schema: Any) -> 
 
 
 async def _ask_text(client: AsyncClient, question: _Question) -> tuple[str, Report | None]:
-    """Return the model's plain text, or JSON of any kind where that is required."""
+    """Return the model's plain text, or any JSON where that is required."""
     from contextlib import aclosing
 
     from slipform.enforce.judging import runaway_error
@@ -253,13 +253,13 @@ async def _ask_text(client: AsyncClient, question: _Question) -> tuple[str, Repo
     fallback = FallbackList(client.router, models, CallCount(client.options.budget.calls))
     sink = PassThroughSink()
     stream = stream_first(fallback, lambda route: route.batches_async(fallback.for_model(request, route), sink))
-    async with aclosing(stream) as batches:  # a stream that is stopped stops the model
+    async with aclosing(stream) as batches:  # closing the stream stops the model
         await _print_stream(batches, detector)
     return "", None
 
 
 async def _print_stream(batches: AsyncIterator[Sequence[CompletionChunk]], detector: RunawayDetector) -> None:
-    """Print text as it arrives; raises `RunawayError` at the chunk where it repeats itself without end."""
+    """Print text as it arrives; raises `RunawayError` where it begins to repeat itself endlessly."""
     from slipform.enforce.judging import runaway_error
 
     last = "\n"
@@ -300,7 +300,7 @@ _FRAMES_PER_SECOND: Final = 15
 
 
 async def watch(stream: AsyncStream[Any], console: Console | None = None) -> Result[Any]:
-    """Show the answer on the terminal while it arrives, clear it at the end, and return the result."""
+    """Show the answer on the terminal as it arrives, clear it at the end, and return the result."""
     from rich.console import Console
     from rich.live import Live
 
@@ -318,7 +318,7 @@ async def watch(stream: AsyncStream[Any], console: Console | None = None) -> Res
 
 
 def frame(value: Any, attempt: int, height: int) -> Text:
-    """Return the end of the value, as much as fits, in colours, and the number of the attempt after the first.
+    """Return the end of the value that fits on the terminal, in colours, and the number of a repeated attempt.
 
     >>> frame({"a": 1}, 2, 24).plain.splitlines()[-1]
     'attempt 2 …'

@@ -89,7 +89,7 @@ def _config_source(config: Path | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check: fine, worth knowing, or to be fixed.
+    """The result of one check: fine, a remark, or a problem.
 
     >>> Finding("ok", "all is well").mark
     'ok'
@@ -100,7 +100,7 @@ class Finding:
 
 
 def keys(settings: Settings) -> Iterator[Finding]:
-    """Yield the keys that are set, by the names of their variables, and configured providers without a key."""
+    """Yield the API keys in the environment, by variable, and configured providers without a key."""
     from slipform.providers.catalog import load_catalog
 
     set_keys: dict[str, list[str]] = {}
@@ -118,7 +118,7 @@ def keys(settings: Settings) -> Iterator[Finding]:
 
 
 def _missing_key(name: str, provider_settings: ProviderSettings) -> str | None:
-    """Return the variables that would give a configured provider its key, when none of them is set."""
+    """Return the variables that could contain a configured provider's key, when none of them is set."""
     from slipform.providers.auth import from_environment, secrets_in
     from slipform.providers.catalog import load_catalog
     from slipform.providers.cloud_credentials import cloud_credentials
@@ -149,7 +149,7 @@ def embedded(settings: Settings) -> Iterator[Finding]:
 
 
 def reachable(settings: Settings, providers: Mapping[str, Provider]) -> Iterator[Finding]:
-    """Yield whether each provider's address answers, with whatever status; no key is sent.
+    """Yield whether each provider's address answers, with any status; no key is sent.
 
     An unreachable provider is a fault only when the config names it.
     """
@@ -171,7 +171,7 @@ def reachable(settings: Settings, providers: Mapping[str, Provider]) -> Iterator
 
 
 def picks(router: Router, models: Sequence[str]) -> Iterator[Finding]:
-    """Yield what `auto` means for these models, or for each known model and any other of each provider."""
+    """Yield the strategy that `auto` selects for these models, or for all known ones."""
     for name in models or [*router.names(), *_placeholder_names(router)]:
         try:
             provider, model = router.resolve(name)
@@ -182,7 +182,7 @@ def picks(router: Router, models: Sequence[str]) -> Iterator[Finding]:
 
 
 def learned_limitations(router: Router) -> Iterator[Finding]:
-    """Yield what the proxy has learned from refusals and still goes by; `slipform models show` has one model's."""
+    """Yield the downgrades that the proxy has recorded and still applies; `slipform models show` has one model's."""
     from slipform.cli.models import limitations_of
 
     limitations = [

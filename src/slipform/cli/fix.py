@@ -37,7 +37,7 @@ _CONTEXT: Final = 24
 
 
 def explain_lines(text: str, report: Loaded | LoadReport) -> Iterator[str]:
-    """Yield the lines of the explanation: where the JSON is, each edit in its place, patches, warnings."""
+    """Yield the lines of the explanation: the place of the JSON, each edit in its context, patches, warnings."""
     from slipform.cli.terminal import counted_words, patch_line
 
     if text[: report.start].strip() or text[report.end :].strip():
@@ -70,7 +70,7 @@ def _groups(edits: Sequence[RepairEdit]) -> Iterator[list[RepairEdit]]:
 
 
 def _diff(text: str, group: Sequence[RepairEdit]) -> str:
-    """Return the text around a group of edits, with what was removed and added."""
+    """Return the text around a group of edits, with removed and added text marked."""
     removed, added = _markers()
     start = group[0].position
     end = group[-1].position + len(group[-1].before)

@@ -47,7 +47,7 @@ _VALUES = {
     "strategies": "NAMES",
     "timeout": "SECONDS",
 }
-"""The word for an option's value, by the option's name."""
+"""The description of an option's value, by the option's name."""
 _OTHER_VALUES = {
     ("ask", "source"): "FILE",
     ("ask", "attach"): "FILE",
@@ -94,7 +94,7 @@ _GROUPS = {
     "keys add": _KEY_LIMITS,
     "keys change": _KEY_LIMITS,
 }
-"""The groups of a command's options; those that no group lists come first, under "Options"."""
+"""The groups of a command's options; others come first, under "Options"."""
 _COMMAND_GROUPS = {
     "Answers": ("ask", "run", "batch", "extract"),
     "JSON and schemas": ("fix", "check", "schema"),
@@ -139,7 +139,7 @@ _EXAMPLES = {
 
 
 def lay_out_help(command: Any, path: tuple[str, ...] = ()) -> None:
-    """Set what `--help` shows of a command of typer, and of the commands below it."""
+    """Set the `--help` text of a typer command and its subcommands."""
     for name, inner in getattr(command, "commands", {}).items():
         lay_out_help(inner, (*path, name))
         if not path:
@@ -166,6 +166,6 @@ def _lay_out_parameter(parameter: Any, command: str, groups: Mapping[str, str]) 
         parameter.metavar = ""
         return
     parameter.metavar = _OTHER_VALUES.get((command, name)) or _VALUES.get(name)
-    # Only shown: values are still checked. The help of an option says what its numbers mean.
+    # Only the display changes: values are still checked. The option's help explains its numbers.
     parameter.min = None
     parameter.max = None

@@ -61,7 +61,7 @@ def litellm(
 
 
 def convert_litellm(config: Path, environment: Mapping[str, str]) -> tuple[str, list[str], bool]:
-    """Return a slipform.yaml for a LiteLLM configuration, the lines of its report, and whether nothing was left out."""
+    """Return a slipform.yaml for a LiteLLM configuration, the lines of its report, and whether it is complete."""
     import yaml
 
     from slipform.cli.litellm_config import convert
@@ -74,7 +74,7 @@ def convert_litellm(config: Path, environment: Mapping[str, str]) -> tuple[str, 
     text, secrets = mask(_HEAD.format(name=config.name) + body)
     if secrets:
         state.note("left out", (), "it stood where no secret belongs, and is not copied", "a secret")
-    read_settings(text, "slipform.yaml")  # what cannot be read is never written
+    read_settings(text, "slipform.yaml")  # an unreadable configuration is never written
     report = []
     counts = Counter(remark[:3] for remark in state.remarks)
     first = {remark[:3]: remark.place for remark in reversed(state.remarks)}
@@ -90,7 +90,7 @@ def convert_litellm(config: Path, environment: Mapping[str, str]) -> tuple[str, 
 def _read(
     state: LiteLlmImport, path: Path, including: tuple[Path, ...]
 ) -> tuple[dict[str, Any], dict[SettingPath, str]]:
-    """Return what a file and those it includes say, and the line of each part."""
+    """Return the content of a file and its includes, and the line of each part."""
     from slipform.cli.litellm_values import as_list
     from slipform.config.load import node_lines
     from slipform.errors import ConfigError
@@ -122,7 +122,7 @@ def _read(
 def _merge(
     data: dict[str, Any], lines: dict[SettingPath, str], more: Mapping[str, Any], others: Mapping[SettingPath, str]
 ) -> None:
-    """Add what an included file says: its lists go after those there are, its fields under them."""
+    """Add the content of an included file: lists are appended, fields are merged."""
     from slipform.cli.litellm_values import as_list
 
     offset = len(as_list(data.get("model_list")))

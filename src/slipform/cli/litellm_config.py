@@ -35,11 +35,11 @@ _FALLBACKS: Final = ("fallbacks", "context_window_fallbacks", "content_policy_fa
 _CALLBACKS: Final = ("callbacks", "success_callback", "failure_callback")
 _REDIS: Final = ("redis_host", "redis_port", "redis_password", "redis_url", "redis_db", "redis_ssl")
 _SECRET = object()
-"""Stands for a value that is not copied."""
+"""Replaces a value that must not be copied."""
 
 
 def convert(state: LiteLlmImport, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of slipform for a LiteLLM configuration."""
+    """Return slipform's settings for a LiteLLM configuration."""
     data = typed_fields(state, data, ())
     sections = {name: typed_fields(state, as_mapping(data.get(name)), (name,)) for name in SECTIONS}
     _read_credentials(state, data.get("credential_list"))
@@ -61,7 +61,7 @@ def convert(state: LiteLlmImport, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merge_settings(state: LiteLlmImport, aliases: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings in the order in which people read them."""
+    """Return the settings in a readable order."""
     first = next((each.target for deployments in state.aliases.values() for each in deployments), None)
     default = state.settings.pop("default_model", None) or next(iter(aliases), None) or first
     seconds = as_mapping(state.settings.get("runtime")).get("timeout_seconds", 0)
@@ -144,7 +144,7 @@ def _model_name(state: LiteLlmImport, model: Any, place: SettingPath) -> str | N
 
 
 def _request_defaults(state: LiteLlmImport, params: dict[str, Any], kind: str, place: SettingPath) -> dict[str, Any]:
-    """Return the parameters that are sent with every request, taken out of `params`."""
+    """Remove the parameters that are sent with every request from `params`, and return them."""
     options = {name: params.pop(name) for name in list(params) if name in NAMES["ollama_options"]}
     defaults = {name: params.pop(name) for name in list(params) if name in NAMES["defaults"]}
     body = dict(as_mapping(params.pop("extra_body", None)))
@@ -160,7 +160,7 @@ def _request_defaults(state: LiteLlmImport, params: dict[str, Any], kind: str, p
 
 
 def _readable_defaults(state: LiteLlmImport, defaults: dict[str, Any], place: SettingPath) -> dict[str, Any]:
-    """Return the defaults that slipform can read, without anything that could be a secret."""
+    """Return the defaults that slipform supports, without possible secrets."""
     from slipform.config import Settings
     from slipform.engine.setup import alias_targets
     from slipform.errors import SlipformError
@@ -181,7 +181,7 @@ def _readable_defaults(state: LiteLlmImport, defaults: dict[str, Any], place: Se
 
 
 def _without_secrets(state: LiteLlmImport, value: Any, name: str, place: SettingPath) -> Any:
-    """Return a value without what may be a secret; `_SECRET` where all of it may be."""
+    """Return a value without possible secrets; `_SECRET` where all of it may be one."""
     if isinstance(value, Mapping):
         fields = {str(key): _without_secrets(state, each, str(key), place) for key, each in value.items()}
         return {key: each for key, each in fields.items() if each is not _SECRET}
@@ -197,7 +197,7 @@ def _without_secrets(state: LiteLlmImport, value: Any, name: str, place: Setting
 def _read_info(
     state: LiteLlmImport, info: Mapping[str, Any], params: dict[str, Any], target: str, place: SettingPath
 ) -> None:
-    """Read prices; note what only informs."""
+    """Read prices; note purely informative fields."""
     costs = {}
     for name, own in (("input_cost_per_token", "input"), ("output_cost_per_token", "output")):
         numbers = [as_number(each) for each in (params.pop(name, None), info.get(name))]
@@ -218,7 +218,7 @@ def _read_info(
 
 
 def _read_parameter(state: LiteLlmImport, value: Any, defaults: dict[str, Any], place: SettingPath) -> None:
-    """Read a parameter that no table names: it is sent to the vendor as it is, unless it costs, or is a secret."""
+    """Read an unknown parameter: it is sent to the vendor unchanged, unless it affects costs, or is a secret."""
     name = str(place[-1])
     if "cost" in name:
         state.note("left out", place, "prices are for tokens read and written")
@@ -243,7 +243,7 @@ def _read_wildcard(state: LiteLlmImport, alias: str, target: str, place: Setting
         state.note("left out", place, f"`{alias}`: aliases have no wildcards; callers write {provider}/MODEL")
 
 
-# Sections beside the models
+# Sections other than models
 
 
 def _read_credentials(state: LiteLlmImport, listed: Any) -> None:
@@ -265,7 +265,7 @@ def _read_top(state: LiteLlmImport, name: str, value: Any) -> None:
 
 
 def _read_setting(state: LiteLlmImport, section: Mapping[str, Any], place: SettingPath) -> None:
-    """Put one field of a section where it belongs, by its row or its reader."""
+    """Convert one field of a section, by its row or its reader."""
     name = str(place[-1])
     value = section[name]
     if name in TABLES["settings"]:
@@ -308,7 +308,7 @@ def _read_callbacks(state: LiteLlmImport, value: Any, place: SettingPath) -> Non
 
 
 def _read_cache_params(state: LiteLlmImport, value: Any, place: SettingPath) -> None:
-    """Read the cache's settings; note those that slipform does not have."""
+    """Read the cache's settings; note unsupported ones."""
     params = as_mapping(value)
     kind = params.get("type", "local")
     if kind not in ("local", "redis"):
@@ -380,13 +380,13 @@ def _read_group_aliases(state: LiteLlmImport, value: Any, place: SettingPath) ->
             state.note("left out", place, f"`{name}` stands for {group!r}, which is not in `model_list`")
 
 
-# Aliases, with what they fall back on
+# Aliases and their fallbacks
 
 
 def _read_fallbacks(
     state: LiteLlmImport, sections: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Return what each name falls back on, and what all do."""
+    """Return the fallbacks of each name, and the general ones."""
     chains: dict[str, list[str]] = {}
     general: list[str] = []
     for place in product(sections, _FALLBACKS):
@@ -406,7 +406,7 @@ def _read_fallbacks(
 
 
 def _fallback_pairs(value: Any) -> Iterator[tuple[str | None, str]]:
-    """Yield the names of a setting of fallbacks, each with one model it falls back on; no name is every name."""
+    """Yield each name in a setting of fallbacks with one of its fallback models; an empty name means all."""
     for each in value if isinstance(value, list) else [value]:
         if not isinstance(each, Mapping) and each is not None:
             yield None, str(each)
@@ -433,13 +433,13 @@ def _encode_aliases(state: LiteLlmImport, chains: Mapping[str, list[str]], gener
             unique.setdefault(_model_of(target), target)
         if len(unique) > 1:
             aliases[alias] = list(unique.values())
-        elif ordered[0].encode() != alias:  # else callers write the model's own name
+        elif ordered[0].encode() != alias:  # otherwise callers use the model's own name
             aliases[alias] = ordered[0].encode()
     return {alias: _without_nested_aliases(state, targets, aliases) for alias, targets in aliases.items()}
 
 
 def _weights(deployments: Sequence[LiteLlmDeployment]) -> list[float]:
-    """Return the weights of deployments that share their calls: by the first measure that one of them has."""
+    """Return the weights of deployments that share calls: by the first measure that any of them has."""
     for measure in ("weight", "rpm", "tpm"):
         weights = [each.shares[measure] for each in deployments if measure in each.shares]
         if weights:
@@ -448,7 +448,7 @@ def _weights(deployments: Sequence[LiteLlmDeployment]) -> list[float]:
 
 
 def _without_nested_aliases(state: LiteLlmImport, targets: Any, aliases: Mapping[str, Any]) -> Any:
-    """Return an alias's targets, of which none is itself an alias: those lead to a provider of another name."""
+    """Return an alias's targets with nested aliases replaced by a provider of another name."""
     if isinstance(targets, list):
         return [_without_nested_aliases(state, each, aliases) for each in targets]
     model = _model_of(targets)

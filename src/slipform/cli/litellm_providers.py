@@ -32,7 +32,7 @@ _ADDRESS_VARIABLE = re.compile(r"(:?)\$\{(\w+)(?::-[^}]*)?\}")
 
 
 class _KnownProvider(NamedTuple):
-    """What a prefix of LiteLLM's model names stands for: a kind of the catalogue, an address and a key beside it."""
+    """The meaning of a prefix of LiteLLM's model names: a kind of the catalogue, with an address and a key."""
 
     kind: str
     base_url: str | None = None
@@ -71,7 +71,7 @@ def read_provider(
 
 
 def _split_model(model: str, params: dict[str, Any]) -> tuple[str, str, str]:
-    """Return LiteLLM's name of the provider, the provider's of the model, and why it is not supported."""
+    """Return LiteLLM's name of the provider, the provider's name of the model, and why it is not supported."""
     chosen = params.pop("custom_llm_provider", None) or ""
     prefix, slash, upstream = model.partition("/")
     if chosen in NAMES["unsupported"] or (slash and prefix in NAMES["unsupported"] and not chosen):
@@ -88,14 +88,14 @@ def _split_model(model: str, params: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _default_provider(model: str) -> str:
-    """Return the provider of a model that is named without one, as LiteLLM chooses it."""
+    """Return the provider of a model without a prefix, as LiteLLM chooses it."""
     beginnings = {"claude": "anthropic", "gemini": "gemini", "command": "cohere", "mistral-": "mistral"}
     return next((name for start, name in beginnings.items() if model.startswith(start)), "openai")
 
 
 @cache
 def known_providers() -> dict[str, _KnownProvider]:
-    """Return what each prefix of LiteLLM's model names stands for."""
+    """Return the meaning of each prefix of LiteLLM's model names."""
     providers = {name: _KnownProvider(name) for name in NAMES["same"]}
     providers |= {name: _KnownProvider(_COMPATIBLE) for name in NAMES["addressed"]}
     for name, text in TABLES["catalogue"].items():
@@ -135,7 +135,7 @@ def _read_address(state: LiteLlmImport, provider: _KnownProvider, base: Any, pla
 
 
 def _usual_address(kind: str, variable: str) -> str:
-    """Return the catalogue's address of a kind of provider, or one that leads nowhere."""
+    """Return the catalogue's address of a kind of provider, or one that does not exist."""
     vendor = _vendor(kind)
     if vendor is None or "{" in vendor.base_url:
         return f"http://{_slug(variable)}.invalid"
@@ -167,7 +167,7 @@ def _address_parts(state: LiteLlmImport, base: str, place: SettingPath) -> Split
 def _read_key(
     state: LiteLlmImport, settings: dict[str, Any], provider: _KnownProvider, key: Any, place: SettingPath
 ) -> None:
-    """Read the variable of a key; a key itself is never copied."""
+    """Read the variable of a key; the key itself is never copied."""
     kind = settings["kind"]
     vendor = _vendor(kind)
     usual = provider.key_env or next(iter(vendor.api_key_env if vendor else ()), None)
@@ -187,7 +187,7 @@ def _read_key(
 def _read_provider_fields(
     state: LiteLlmImport, settings: dict[str, Any], params: dict[str, Any], place: SettingPath
 ) -> None:
-    """Read the parameters that belong to a provider's address and login."""
+    """Read the parameters of a provider's address and credentials."""
     kind = settings["kind"]
     vendor = _vendor(kind)
     for name, row in TABLES["provider"].items():
@@ -220,7 +220,7 @@ def _read_headers(state: LiteLlmImport, settings: dict[str, Any], params: dict[s
 
 
 def _add_provider(state: LiteLlmImport, prefix: str, provider: _KnownProvider, settings: dict[str, Any]) -> str:
-    """Add a provider with these settings, unless there is one; return its name."""
+    """Add a provider with these settings, unless it exists; return its name."""
     own = _host(settings) if settings["kind"] == _COMPATIBLE and provider.base_url is None else ""
     stem = _slug(own) or _slug(prefix) or "provider"
     if stem in ("local", "transformers") or (_vendor(stem) and stem not in (settings["kind"], prefix)):

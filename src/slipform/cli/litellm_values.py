@@ -1,4 +1,4 @@
-"""Read the values of a LiteLLM configuration, with the table of its names, and record what became of them.
+"""Read the values of a LiteLLM configuration by the table of its names, and report each conversion.
 
 Nothing that could be a secret is copied: a key in the file is replaced by the name of an environment variable.
 """
@@ -29,7 +29,7 @@ SHORT = 8
 
 
 class Remark(NamedTuple):
-    """One line of the report: which setting of the file it is about, and what became of it."""
+    """One line of the report: a setting of the file, and how it was converted."""
 
     kind: Literal["left out", "note"]
     name: str
@@ -38,7 +38,7 @@ class Remark(NamedTuple):
 
 
 class LiteLlmDeployment(NamedTuple):
-    """One entry of `model_list`: its model, what LiteLLM shares calls out by, and the defaults of its requests."""
+    """One entry of `model_list`: its model, LiteLLM's weights, and the defaults of its requests."""
 
     target: str
     shares: dict[str, float]
@@ -46,7 +46,7 @@ class LiteLlmDeployment(NamedTuple):
     defaults: dict[str, Any]
 
     def encode(self, weight: float | None = None) -> str | dict[str, Any]:
-        """Return it as slipform.yaml has a target of an alias."""
+        """Return it as a target of an alias in slipform.yaml."""
         more = {"weight": weight, "defaults": self.defaults or None}
         fields = {name: value for name, value in more.items() if value is not None}
         return {"model": self.target, **fields} if fields else self.target
@@ -54,7 +54,7 @@ class LiteLlmDeployment(NamedTuple):
 
 @dataclass(slots=True)
 class LiteLlmImport:
-    """The settings so far, and the remarks on what has no place in them."""
+    """The settings so far, and the remarks on unsupported ones."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -62,19 +62,19 @@ class LiteLlmImport:
     prices: dict[str, dict[str, float]] = field(default_factory=dict)
     aliases: dict[str, list[LiteLlmDeployment]] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
-    """Other names of models, and whose they are."""
+    """The models of other names."""
     credentials: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     defaults: dict[str, Any] = field(default_factory=dict)
     remarks: list[Remark] = field(default_factory=list)
 
     def note(self, kind: Literal["left out", "note"], place: SettingPath, text: str, name: str = "") -> None:
-        """Add a line to the report; the setting is called by its place unless it is named."""
+        """Add a line to the report; without a name, the setting is called by its place."""
         parts = [str(part) for part in place if isinstance(part, str)]
         inner = parts[1:] if parts[:1] == ["model_list"] and len(parts) > 1 else parts
         self.remarks.append(Remark(kind, name or ".".join(inner), text, place))
 
     def note_unsupported(self, place: SettingPath, value: Any = True, name: str = "") -> None:
-        """Add the table's line for a setting, unless its value asks for nothing; 0 may ask for something."""
+        """Add the table's line for a setting, unless its value is empty; 0 may have a meaning."""
         if value is False or value in (None, "", [], {}):
             return
         key = str(place[-1])
@@ -115,7 +115,7 @@ def _count(value: Any, scale: int = 1, least: int = 1, most: float = float("inf"
 
 
 def variable_of(text: str) -> str | None:
-    """Return the environment variable that a text of LiteLLM's stands for.
+    """Return the environment variable that a text of LiteLLM's refers to.
 
     >>> variable_of("os.environ/OPENAI_API_KEY"), variable_of("${KEY}"), variable_of("sk-1")
     ('OPENAI_API_KEY', 'KEY', None)
@@ -125,12 +125,12 @@ def variable_of(text: str) -> str | None:
 
 
 def literal(text: str) -> str:
-    """Return a text that means itself in slipform.yaml."""
+    """Return a text escaped for slipform.yaml."""
     return text.replace("${", "$${")
 
 
 def reference(value: Any, default: str) -> str:
-    """Return a value as slipform.yaml has it: a variable with its default, or a text that means itself."""
+    """Return a value for slipform.yaml: a variable with its default, or an escaped text."""
     variable = variable_of(str(value))
     return literal(str(value)) if variable is None else f"${{{variable}:-{default}}}"
 
@@ -142,19 +142,19 @@ def put(settings: dict[str, Any], path: str, value: Any) -> None:
 
 
 def is_placeholder(text: str) -> bool:
-    """Return whether a text is what people write where a server wants no key."""
+    """Return whether a text is a placeholder for a server that needs no key."""
     return not text.strip() or text.strip().lower() in NAMES["placeholders"]
 
 
 def is_secret(name: str, value: Any) -> bool:
-    """Return whether a value may be a secret, by its name or its beginning."""
+    """Return whether a value may be a secret, by its name or its prefix."""
     if not isinstance(value, str) or is_placeholder(value):
         return False
     return bool(_SECRET_VALUE.search(value)) or (bool(SECRET_NAME.search(name)) and len(value) >= SHORT)
 
 
 def mask(text: str) -> tuple[str, int]:
-    """Return a text without what begins as vendors' keys do, and how many were in it.
+    """Return a text without parts that look like vendors' keys, and their number.
 
     >>> mask("host: sk-proj-0123456789abcdef")
     ('host: NOT-COPIED', 1)
@@ -192,7 +192,7 @@ _IS: Final[Mapping[str, Callable[[Any], bool]]] = {
 
 
 def typed_fields(state: LiteLlmImport, fields: Mapping[str, Any], place: SettingPath) -> dict[str, Any]:
-    """Return the fields without those whose value is of another kind than theirs; each of these gets its line."""
+    """Return the fields without those whose value has another type; each of these gets a line."""
     typed = {}
     for name, value in fields.items():
         kind = KIND_OF.get(str(name))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def model_names(incomplete: str) -> list[str]:
-    """Return the names of models that begin so, for completion.
+    """Return the names of models with this prefix, for completion.
 
     >>> "local/smollm2-135m" in model_names("local/")
     True
@@ -32,7 +32,7 @@ def model_names(incomplete: str) -> list[str]:
 
 
 def dialects(incomplete: str) -> list[str]:
-    """Return the schema dialects that begin so, for completion.
+    """Return the schema dialects with this prefix, for completion.
 
     >>> dialects("openai")
     ['openai']
@@ -93,7 +93,7 @@ def show(
 
 
 def _facts(provider: Provider, model: str) -> Iterator[_Row]:
-    """Yield what is known of a model, and what was learned of it."""
+    """Yield the capabilities of a model, and its recorded downgrades."""
     from slipform.providers.auth import masked_url
     from slipform.providers.http import HttpProvider
     from slipform.providers.retry import apply_downgrades
@@ -130,7 +130,7 @@ def _facts(provider: Provider, model: str) -> Iterator[_Row]:
 
 
 def limitations_of(provider: Provider, model: str | None = None) -> list[tuple[str, bool, str]]:
-    """Return the downgrades of a provider's models: the name, whether it is of one schema, and its description."""
+    """Return the downgrades of a provider's models: the name, whether it concerns one schema, and its description."""
     from slipform.providers.downgrade_file import downgrade_file, read_downgrades
     from slipform.providers.http import HttpProvider
     from slipform.providers.retry import PER_SCHEMA, describe_downgrade, model_key

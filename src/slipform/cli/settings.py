@@ -1,4 +1,4 @@
-"""Describe every setting for `slipform init`, and print the settings in force (`serve --check`)."""
+"""Describe every setting for `slipform init`, and print the effective settings (`serve --check`)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _mask(value: Any) -> Any:
 
 
 def _is_credential(name: str, value: str, secrets_in: Any) -> bool:
-    """Whether a setting's name says that it holds a secret, and not the name of a variable or a file."""
+    """Return whether a setting's name says that it is a secret, and not the name of a variable or file."""
     return not name.endswith(("_env", "_file")) and bool(secrets_in({name: value}))
 
 
@@ -68,7 +68,7 @@ _HEAD = f"""\
 
 @dataclass(frozen=True, slots=True)
 class _Docs:
-    """The docstrings of a class of settings and of its fields."""
+    """The docstrings of a class of settings and its fields."""
 
     text: str
     fields: dict[str, str]
@@ -147,7 +147,7 @@ def _comment(text: str, depth: int) -> Iterator[str]:
 
 
 def _choices(annotation: Any) -> str:
-    """Return the values of a `Literal` setting in words."""
+    """Return the values of a `Literal` setting as text."""
     if get_origin(annotation) is Literal:
         return f"One of: {', '.join(map(str, get_args(annotation)))}."
     return ""

@@ -81,7 +81,7 @@ def exit_for(error: SlipformError) -> Exit:
 
 _MAX_VIOLATIONS: Final = 20
 _RECURSION_LIMIT: Final = 10_000
-"""Enough to write any value that can be read: those are at most a thousand levels deep."""
+"""More levels than any value that can be parsed: those have at most a thousand."""
 
 
 def print_data(text: str, *, end: str = "\n") -> None:
@@ -133,7 +133,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
     sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
     try:
         text = json.dumps(value, ensure_ascii=False, indent=spaces or None, separators=separators)
-        # A lone surrogate cannot be written as UTF-8, only as an escape.
+        # A lone surrogate has no UTF-8 encoding and is written as an escape.
         if _is_utf8(text):
             return text
         return json.dumps(value, indent=spaces or None, separators=separators)
@@ -150,7 +150,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def print_failure(error: SlipformError) -> None:
-    """Print an error as one paragraph, and below it the violations when there are several."""
+    """Print an error as one paragraph, with the violations below it when there are several."""
     print_message(f"slipform: {error}", fg="red")
     violations = error.details.get("validation_errors") or error.details.get("violations") or ()
     if len(violations) < 2:
@@ -163,7 +163,7 @@ def print_failure(error: SlipformError) -> None:
 
 @contextmanager
 def _until_closed_pipe() -> Iterator[None]:
-    """Exit without a message when the reader of the output has gone."""
+    """Exit without a message when the reader of the output has closed it."""
     try:
         yield
     except BrokenPipeError:
@@ -172,7 +172,7 @@ def _until_closed_pipe() -> Iterator[None]:
 
 
 def silence_closed_pipe() -> None:
-    """Keep Python from reporting, as it ends, output that could not be written."""
+    """Prevent Python from reporting output at exit that could not be written."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -225,7 +225,7 @@ def open_input(source: str) -> Iterator[BinaryIO]:
 
 
 def decode_input(data: bytes, where: str) -> str:
-    r"""Return the text without a byte order mark; raises `RequestError` with the place for what is not UTF-8.
+    r"""Decode the text without a byte order mark; raises `RequestError` with the place for invalid UTF-8.
 
     >>> decode_input(b"caf\xc3\xa9", "menu.txt")
     'café'
@@ -277,7 +277,7 @@ def _edit_lines(attempt: Attempt) -> Iterator[str]:
 
 
 def counted_words(words: Iterable[str]) -> str:
-    """Return the words in a row, repeated ones with their count.
+    """Return a list of words in which repeated ones have a count.
 
     >>> counted_words(["quote", "comma", "quote"])
     'quote ×2, comma'
@@ -286,7 +286,7 @@ def counted_words(words: Iterable[str]) -> str:
 
 
 def patch_line(edit: PatchEdit) -> str:
-    """Return one patch in words.
+    """Describe one patch.
 
     >>> from slipform.enforce.coercion import PatchEdit
     >>> patch_line(PatchEdit("replace", ("age",), "a number in a string", value=36))
@@ -317,7 +317,7 @@ _AROUND = 24
 
 
 def evidence_lines(fields: Mapping[str, FieldEvidence], text: str) -> Iterator[str]:
-    """Yield a line for each value: its place, how it matches there, and the words around it; then how sure it is."""
+    """Yield a line for each value: its place, the kind of match, the words around it, and the confidence."""
     for pointer, field in fields.items():
         if not field.spans:
             finding = "not found" if field.searched else "not looked up: there are too many values"

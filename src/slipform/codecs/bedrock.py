@@ -190,14 +190,14 @@ _KNOWN = frozenset({"output", "stopReason", "usage", "error"})
 def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     """Return a whole answer."""
     message = (data.get("output") or {}).get("message") or {}
-    word = data.get("stopReason")
+    raw_finish = data.get("stopReason")
     usage = data.get("usage") or None
     extra = rest_of(data, _KNOWN, usage)
     return build_answer(
         plan,
         [_part(block) for block in message.get("content") or () if isinstance(block, Mapping)],
-        finish=FINISH.get(word or "", "unknown"),
-        raw_finish=word,
+        finish=FINISH.get(raw_finish or "", "unknown"),
+        raw_finish=raw_finish,
         usage=read_usage(usage),
         extra=extra,
     )
@@ -264,10 +264,10 @@ class ConverseEvents:
             return self._stop(index)
         if name == "messageStop":
             self.ended = True
-            word = data.get("stopReason")
+            raw_finish = data.get("stopReason")
             more = data.get("additionalModelResponseFields")
             extra = {"additionalModelResponseFields": more} if more else {}
-            return [CompletionChunk(finish=FINISH.get(word or "", "unknown"), raw_finish=word, extra=extra)]
+            return [CompletionChunk(finish=FINISH.get(raw_finish or "", "unknown"), raw_finish=raw_finish, extra=extra)]
         if name == "metadata":
             usage = data.get("usage") or None
             extra = {key: data[key] for key in ("usage", "metrics", "trace") if data.get(key)}

@@ -167,7 +167,7 @@ def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
         elif isinstance(item.get("text"), str):
             parts.append(Text(item["text"]))
     parts += function_calls(message.get("tool_calls"))
-    word = data.get("finish_reason")
+    raw_finish = data.get("finish_reason")
     usage = data.get("usage") or None
     extra = rest_of(data, _KNOWN)
     if message.get("citations"):
@@ -177,8 +177,8 @@ def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     return build_answer(
         plan,
         parts,
-        finish=_FINISH.get(word or "", "unknown"),
-        raw_finish=word,
+        finish=_FINISH.get(raw_finish or "", "unknown"),
+        raw_finish=raw_finish,
         usage=read_usage(usage),
         id_=data.get("id"),
         extra=extra,
@@ -267,11 +267,11 @@ class CohereEvents:
         self.ended = True
         if delta.get("error"):
             self.fault = fault_error({"error": delta["error"]}, status=None)
-        word = delta.get("finish_reason")
+        raw_finish = delta.get("finish_reason")
         usage = delta.get("usage") or None
         extra = {"usage": usage} if usage else {}
-        finish = _FINISH.get(word or "", "unknown")
-        return [CompletionChunk(finish=finish, raw_finish=word, usage=read_usage(usage), extra=extra)]
+        finish = _FINISH.get(raw_finish or "", "unknown")
+        return [CompletionChunk(finish=finish, raw_finish=raw_finish, usage=read_usage(usage), extra=extra)]
 
 
 CODEC = Codec(

@@ -24,7 +24,7 @@ class Framing(Protocol):
     """Cuts a stream of bytes into events."""
 
     @property
-    def between(self) -> bool:
+    def is_between_events(self) -> bool:
         """Whether the next bytes begin an event whose meaning depends only on them, string by string."""
         ...
 
@@ -57,7 +57,7 @@ class SseDecoder:
         self._started = False
 
     @property
-    def between(self) -> bool:
+    def is_between_events(self) -> bool:
         """Whether the next bytes begin an event."""
         return self._started and not self._pending and not self._after_cr
 
@@ -157,7 +157,7 @@ class EventStreamDecoder:
 
     __slots__ = ("_limit", "_pending")
 
-    between = False
+    is_between_events = False
     """Always false: each of its events is decoded separately."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -260,7 +260,7 @@ class NdjsonDecoder:
 
     __slots__ = ("_limit", "_pending")
 
-    between = False
+    is_between_events = False
     """Always false: each of its events is decoded separately."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -297,7 +297,7 @@ class JsonArrayDecoder:
 
     __slots__ = ("_depth", "_escaped", "_floor", "_in_string", "_limit", "_pending")
 
-    between = False
+    is_between_events = False
     """Always false: each of its events is decoded separately."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -370,9 +370,9 @@ class SniffingDecoder:
         self._chosen: Framing | None = None
 
     @property
-    def between(self) -> bool:
+    def is_between_events(self) -> bool:
         """Whether the next bytes begin an event."""
-        return self._chosen is not None and self._chosen.between
+        return self._chosen is not None and self._chosen.is_between_events
 
     def feed(self, data: bytes) -> list[WireEvent]:
         """Return the events completed by these bytes."""

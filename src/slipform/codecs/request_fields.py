@@ -259,7 +259,7 @@ NO_FIELDS: Final = Fields({})
 
 
 def tagged(codec: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return an `extra` that only this codec reads; empty if there are no fields."""
+    """Return an `extra` that only this codec reads; empty without fields."""
     return {codec: fields} if fields else {}
 
 

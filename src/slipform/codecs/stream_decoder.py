@@ -189,7 +189,7 @@ class StreamDecoder:
         """
         if self._fault is not None:
             raise self._fault
-        alone = self._framing.between
+        was_between_events = self._framing.is_between_events
         self._is_aligned = False
         events = self._framing.feed(data)
         if not events or self._done:
@@ -198,8 +198,8 @@ class StreamDecoder:
         if self._plan.tool_names:
             chunks = restore_chunk_names(chunks, self._plan.tool_names)
         if self._is_aligned:
-            self._is_aligned = self._framing.between
-            is_framed = self._is_aligned and (alone or len(events) > 1)
+            self._is_aligned = self._framing.is_between_events
+            is_framed = self._is_aligned and (was_between_events or len(events) > 1)
             if self._whole_event is None and self._template is not None and is_framed:
                 self._whole_event = self._template.for_whole_events(events, data)
         return chunks

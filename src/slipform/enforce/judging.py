@@ -374,7 +374,7 @@ def judge_value(value: Any, standard: Requirement) -> Verdict:
 def _split_calls(response: ModelResponse, standard: Requirement) -> tuple[str, list[str], list[ToolCall]]:
     """Return the text of an answer, the arguments of calls that are the answer, and the calls of other tools.
 
-    Without offered tools, a call of any tool is accepted as the answer if there is no text.
+    Without offered tools, a call of any tool is accepted as the answer if the text is empty.
     """
     answers = [call.arguments for call in response.tool_calls if call.name == standard.answer_tool]
     own_calls = [call for call in response.tool_calls if call.name != standard.answer_tool]

@@ -583,8 +583,8 @@ def half_escape(scanner: JsonScanner) -> int:
         return 0
     length = scanner.high_length if scanner.high else 0
     if state == HEX:
-        return length + 2 + len(scanner.hex)
-    return length if state == HIGH else length + 1
+        return length + len("\\u") + len(scanner.hex)
+    return length if state == HIGH else length + len("\\")
 
 
 def closers(scanner: JsonScanner) -> str:

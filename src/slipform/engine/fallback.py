@@ -259,13 +259,15 @@ def respond(
     schema: Schema[Any] | None = None,
 ) -> Outcome:
     """Return the outcome of this request from the first of these models that can answer."""
-    listed = FallbackList(router, models, call_count(request, options), request.frame)
+    fallback = FallbackList(router, models, call_count(request, options), request.frame)
 
     def ask(route: ModelRoute) -> Outcome:
-        addressed = listed.for_model(request, route)
-        return with_report_of(listed.before, run(addressed, route.plan(addressed, options, schema), route.blocking))
+        model_request = fallback.for_model(request, route)
+        return with_report_of(
+            fallback.before, run(model_request, route.plan(model_request, options, schema), route.blocking)
+        )
 
-    return run_first(listed, ask)
+    return run_first(fallback, ask)
 
 
 async def respond_async(
@@ -276,14 +278,14 @@ async def respond_async(
     schema: Schema[Any] | None = None,
 ) -> Outcome:
     """Do the same as `respond` on an event loop."""
-    listed = FallbackList(router, models, call_count(request, options), request.frame)
+    fallback = FallbackList(router, models, call_count(request, options), request.frame)
 
     async def ask(route: ModelRoute) -> Outcome:
-        addressed = listed.for_model(request, route)
-        plan = await route.plan_async(addressed, options, schema)
-        return with_report_of(listed.before, await run_async(addressed, plan, route.awaited))
+        model_request = fallback.for_model(request, route)
+        plan = await route.plan_async(model_request, options, schema)
+        return with_report_of(fallback.before, await run_async(model_request, plan, route.awaited))
 
-    return await run_first_async(listed, ask)
+    return await run_first_async(fallback, ask)
 
 
 def respond_batches(
@@ -296,16 +298,16 @@ def respond_batches(
     schema: Schema[Any] | None = None,
 ) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
     """Yield the pieces of `run_stream` from the first of these models that can answer."""
-    listed = FallbackList(router, models, call_count(request, options), request.frame)
+    fallback = FallbackList(router, models, call_count(request, options), request.frame)
     opened = OpenStream(sink)
 
     def ask(route: ModelRoute) -> AsyncGenerator[Sequence[CompletionChunk] | Outcome, None]:
-        addressed = listed.for_model(request, route)
+        model_request = fallback.for_model(request, route)
         return run_stream(
-            addressed, partial(route.plan_async, addressed, options, schema), route.batches_async, mode, opened
+            model_request, partial(route.plan_async, model_request, options, schema), route.batches_async, mode, opened
         )
 
-    return stream_first(listed, ask, may_continue=True)
+    return stream_first(fallback, ask, may_continue=True)
 
 
 def respond_chunks(
@@ -317,17 +319,17 @@ def respond_chunks(
     schema: Schema[Any] | None = None,
 ) -> Generator[CompletionChunk | Outcome, None, None]:
     """Do the same as `respond_batches`, blocking and chunk by chunk."""
-    listed = FallbackList(router, models, CallCount(options.budget.calls))
+    fallback = FallbackList(router, models, CallCount(options.budget.calls))
     opened = OpenStream()
     while True:
-        route = listed.route()
-        addressed = listed.for_model(request, route)
+        route = fallback.route()
+        model_request = fallback.for_model(request, route)
         try:
             for piece in run_stream_blocking(
-                addressed, route.plan(addressed, options, schema), route.stream, mode, opened
+                model_request, route.plan(model_request, options, schema), route.stream, mode, opened
             ):
-                yield with_report_of(listed.before, piece) if isinstance(piece, Outcome) else piece
+                yield with_report_of(fallback.before, piece) if isinstance(piece, Outcome) else piece
         except SlipformError as error:
-            listed.failed(error)
+            fallback.failed(error)
         else:
             return

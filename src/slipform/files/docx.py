@@ -14,7 +14,7 @@ from slipform.files.document import Document
 _HEADING = re.compile(r"heading (\d)", re.IGNORECASE)
 _BLANKS = re.compile(r"\s+")
 _HEAD_EVERY = 50
-"""The first row of a long table is repeated, so that a piece of the text keeps its column names."""
+"""Rows of a long table after which its first row is repeated, so that parts of the text have column names."""
 
 
 def read_docx(data: bytes) -> Document:

@@ -34,13 +34,13 @@ def read_html(data: bytes) -> Document:
 
 
 class _TextWriter:
-    """Writes a page's text: blocks begin a line, blanks are joined."""
+    """Writes the text of a page: blocks begin a line, blanks are joined."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
 
     def walk(self, root: Any) -> None:
-        """Write everything below a node; an explicit stack, because pages are nested as deep as they like."""
+        """Write everything below a node, without recursion, because pages may be nested deeply."""
         stack: list[tuple[Any, bool]] = [(root, True)]
         while stack:
             node, opens = stack.pop()

@@ -96,7 +96,7 @@ class _View:
 
 
 def read_pdf(data: bytes) -> Document:
-    """Return the text of a PDF; columns of tables are kept apart by two or more blanks.
+    """Return the text of a PDF; columns of tables are separated by two or more blanks.
 
     Raises `ConfigError` for a file that is encrypted, damaged, or longer than 5,000 pages.
     """
@@ -285,7 +285,7 @@ def _shares_line(line: list[_Run], run: _Run) -> bool:
 
 
 class _PageWriter:
-    """Writes lines as text, and notes where each word of it is on its page."""
+    """Writes lines as text, and records the place of each word on its page."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []

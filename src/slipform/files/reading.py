@@ -20,7 +20,7 @@ _SECONDS: Final = 300
 
 
 class FileFormat(NamedTuple):
-    """How a kind of file is read."""
+    """How a file format is read."""
 
     module: str
     """The module that must be installed, from the extra `files`."""
@@ -69,7 +69,7 @@ def read_file(path: Path | str) -> Document:
 
 
 def read_bytes(data: bytes, name: str) -> Document:
-    """Return the document that these bytes are, by the suffix of `name` or the first bytes."""
+    """Return the document in these bytes, by the suffix of `name` or the first bytes."""
     kind = format_of(data, name)
     if kind is None:
         return Document(decode_text(data), name=name)
@@ -120,7 +120,7 @@ def _parse_apart(data: bytes, kind: FileFormat) -> Document:
 
 
 def _run_worker(data: bytes, reader: str, arguments: Sequence[str] = ()) -> ReadOutcome:
-    """Parse the bytes in a separate process: PDFium and the like are C++ on untrusted input."""
+    """Parse the bytes in a separate process, because PDFium and the like are C++ on untrusted input."""
     command = [sys.executable, "-m", "slipform.files.worker", reader, *arguments]
     try:
         worker = subprocess.run(command, input=data, capture_output=True, timeout=_SECONDS, check=False)  # noqa: S603
@@ -138,7 +138,7 @@ def _run_worker(data: bytes, reader: str, arguments: Sequence[str] = ()) -> Read
 
 
 class ReadOutcome(msgspec.Struct, frozen=True):
-    """What the process that reads a file returns: the document or images of its pages, or the reason why not."""
+    """The result of the process that reads a file: the document, images of its pages, or an error."""
 
     document: Document | None = None
     images: dict[int, bytes] = {}

@@ -35,7 +35,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def part_of(path: Path) -> Path:
-    """Return where `path` is written until complete; one name, so that a kill leaves one part behind at most."""
+    """Return where `path` is written until complete; always the same name, so that a kill leaves at most one file."""
     return path.with_name(f".{path.name}.part")
 
 
@@ -58,7 +58,7 @@ def unwritable(path: Path, error: OSError) -> ConfigError:
 
 
 def _sync_folder(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # some filesystems cannot sync a folder; the rename is done nevertheless
+    with contextlib.suppress(OSError):  # some filesystems cannot sync a folder; the file has been renamed nevertheless
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)

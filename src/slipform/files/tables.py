@@ -121,7 +121,7 @@ def _write_tsv(path: Path, columns: Sequence[str], rows: Iterable[TableRow]) -> 
 
 
 class _Utf8:
-    """Encodes what `csv` writes; a lone surrogate becomes its escape."""
+    """Encodes the output of `csv`; an unpaired surrogate becomes its escape."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -141,7 +141,7 @@ def _write_xlsx(path: Path, columns: Sequence[str], rows: Iterable[TableRow]) ->
     path.parent.mkdir(parents=True, exist_ok=True)
     part = part_of(path)
     cut = 0
-    # Text stays text: an answer that begins with "=" is not a formula.
+    # Text stays text: a value that begins with "=" is not a formula.
     options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
     with writing(path), xlsxwriter.Workbook(part, options) as workbook:
         sheet = workbook.add_worksheet("Results")
@@ -189,7 +189,7 @@ def _write_parquet(path: Path, columns: Sequence[str], rows: Iterable[TableRow])
 
 
 def _arrow_column(arrow: Any, values: list[Any]) -> Any:
-    """Return a column of the type of its values; of JSON text when they have several."""
+    """Return a column of its values' type, or of JSON text when they have several."""
     try:
         return arrow.array(values)
     except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):
@@ -225,11 +225,11 @@ def load_arrow() -> tuple[Any, Any]:
 
 
 _LIBRARIES: Final[Mapping[str, Callable[[], object]]] = {".xlsx": _load_xlsxwriter, ".parquet": load_arrow}
-"""What loads the library of a format, so that it is missed before the first row and not after the last."""
+"""Loads the library of a format, so that a missing one is reported before the first row."""
 
 
 def as_json(value: Any) -> bytes:
-    """Return a cell or a row as compact JSON, dates and the like as strings."""
+    """Return a cell or a row as compact JSON, with dates and the like as strings."""
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:  # integers beyond 64 bits, lone surrogates

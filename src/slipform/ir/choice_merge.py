@@ -40,7 +40,7 @@ class OpenCall:
 
 
 class CallTable:
-    """The tool calls of one choice in order of arrival, found again by index, by id, or as the last one."""
+    """The tool calls of one choice in order of arrival, which later deltas find by index, by id, or as the last one."""
 
     __slots__ = ("_by_id", "_by_index", "calls")
 
@@ -50,7 +50,7 @@ class CallTable:
         self._by_id: dict[str, OpenCall] = {}
 
     def place(self, delta: ToolDelta) -> tuple[OpenCall, bool]:
-        """Return the call this delta belongs to, and whether it is new; the first id and name of a call count."""
+        """Return the call of this delta, and whether it is new; the first id and name of a call are used."""
         call = self._find(delta)
         is_new = call is None
         if call is None:
@@ -89,7 +89,7 @@ class CallTable:
 
 
 class ChoiceBuilder:
-    """The content of one choice so far, and its order; the reducer owns one for each choice."""
+    """The content of one choice so far, in its order; the reducer has one for each choice."""
 
     __slots__ = ("_sequence", "_thinking_at", "calls", "finish", "raw_finish", "reasoning", "refusal", "text")
 
@@ -102,7 +102,7 @@ class ChoiceBuilder:
         self.raw_finish: str | None = None
         self._sequence: list[list[str] | OpenCall | Part] = []
         self._thinking_at: int | None = None
-        """Where the reasoning began whose part is still to come: some servers send that part only at the end."""
+        """Where the reasoning began whose whole part is still missing: some servers send it only at the end."""
 
     def add(self, chunk: CompletionChunk) -> None:
         """Merge one chunk."""
@@ -126,7 +126,7 @@ class ChoiceBuilder:
             self.raw_finish = chunk.raw_finish
 
     def _add_parts(self, parts: tuple[Part, ...]) -> None:
-        """Add whole parts in their place: thinking before the text that follows it."""
+        """Insert whole parts in their order: thinking before the text that follows it."""
         for part in parts:
             if isinstance(part, Text):
                 self._end_text(part.extra)
@@ -145,7 +145,7 @@ class ChoiceBuilder:
             self._sequence.append([text])
 
     def _end_text(self, extra: Mapping[str, Any]) -> None:
-        """End the text that is open: this is what its vendor says about it, and what follows is another one."""
+        """End the open text with the vendor's data about it; further text is a new part."""
         last = self._sequence[-1] if self._sequence else None
         if type(last) is list:
             self._sequence[-1] = Text("".join(last), extra)
@@ -153,7 +153,7 @@ class ChoiceBuilder:
     def parts(
         self, calls: Mapping[int, ToolCall], output: OpenCall | None = None, answer_text: str = ""
     ) -> tuple[Part, ...]:
-        """Return the parts in the order they arrived; `calls` has the closed calls by position.
+        """Return the parts in the order of their arrival; `calls` has the closed calls by position.
 
         The reserved call `output` becomes the text `answer_text`; reasoning without a block of its own goes first.
         """

@@ -11,7 +11,7 @@ from slipform.errors import ConfigError
 How: TypeAlias = Literal["exact", "normalised", "fuzzy", "partial"]
 Signal: TypeAlias = Literal["logprobs", "agreement"]
 Touch: TypeAlias = Literal["repaired", "patched", "re-asked", "filled"]
-"""What slipform did to a value: repaired its text, changed or moved it, asked for it again, put it in."""
+"""A change of a value by slipform: its text was repaired, it was changed or moved, retried, or inserted."""
 MOST_SAMPLES = 20
 
 
@@ -21,14 +21,14 @@ class Span(NamedTuple):
     start: int
     end: int
     how: How
-    """`exact`: to the letter; `normalised`: the value, written otherwise; `fuzzy`: nearly; `partial`: a part of it."""
+    """`exact`: letter by letter; `normalised`: another notation; `fuzzy`: similar; `partial`: a part of the value."""
     ambiguous: bool = False
-    """Whether other places are as likely; all of them are given."""
+    """Whether other places are equally likely; all of them are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Which evidence a call collects for each value of its answer.
+    """The evidence that a call collects for each value of its answer.
 
     >>> Evidence(source="Ada, 36", require_grounded=["/name"]).require_grounded
     ('/name',)
@@ -37,7 +37,7 @@ class Evidence:
     source: str | None = None
     """The text that the answer is taken from; None for the last user message."""
     confidence: Literal["logprobs"] | None = None
-    """`logprobs`: the model's vendor is asked for the probabilities of its tokens."""
+    """`logprobs`: the probabilities of tokens are requested from the model's vendor."""
     samples: int = 0
     """Further answers to the same request, at temperature 1, that each value is compared with; each is a model call."""
     require_grounded: Sequence[str] = ()
@@ -89,7 +89,7 @@ def _pointers(pointers: Any) -> tuple[str, ...]:
 
 
 def needs_a_place(leaf: Any) -> bool:
-    """Whether a value should be in its source: null, booleans and empty strings need not.
+    """Return whether a value should be in its source: null, booleans and empty strings need not.
 
     >>> needs_a_place(0), needs_a_place(False), needs_a_place("")
     (True, False, False)
@@ -99,7 +99,7 @@ def needs_a_place(leaf: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FieldEvidence:
-    """What is known of one value of an answer.
+    """The evidence for one value of an answer.
 
     >>> FieldEvidence((Span(0, 3, "exact"),), confidence=0.93, signal="logprobs").to_dict()
     {'spans': [{'start': 0, 'end': 3, 'how': 'exact'}], 'confidence': 0.93, 'signal': 'logprobs'}
@@ -108,40 +108,40 @@ class FieldEvidence:
     spans: tuple[Span, ...] = ()
     """Its places in the source; empty if there are none."""
     confidence: float | None = None
-    """A score between 0 and 1, not a probability of being right; None where nothing is known."""
+    """A score between 0 and 1, not a probability of being right; None where it is unknown."""
     signal: Signal | None = None
-    """What the score was made of: the value's tokens, or the votes of other answers."""
+    """The source of the score: the value's tokens, or the votes of other answers."""
     reason: str | None = None
     """Why the score is missing, where one was requested."""
     least: float | None = None
     """The probability of the value's least likely token."""
     tokens: int = 0
-    """Of how many tokens the score was made."""
+    """The number of tokens in the score."""
     votes: int | None = None
-    """How many of the further answers have the same value at this place."""
+    """The number of further answers with the same value at this place."""
     samples: int = 0
-    """How many further answers there were."""
+    """The number of further answers."""
     touched: tuple[Touch, ...] = ()
-    """What slipform did to it."""
+    """The changes of the value by slipform."""
     searched: bool = True
-    """Whether it was looked up in the source; not where that would take too much work."""
+    """Whether it was looked up in the source; False where that would take too much work."""
     listed: bool = False
-    """Whether the schema lists its values (`enum`, `const`): they are the schema's words, and need not be there."""
+    """Whether the schema lists its values (`enum`, `const`): such words need not be in the source."""
     missing: bool = False
     """Whether it is an empty text where the schema requires one."""
 
     @property
     def ambiguous(self) -> bool:
-        """Whether it is at several places that are equally likely."""
+        """Whether it has several places that are equally likely."""
         return any(span.ambiguous for span in self.spans)
 
     @property
     def grounded(self) -> bool:
-        """Whether it is in the source, and not only a part of it."""
+        """Whether all of it is in the source."""
         return any(span.how != "partial" for span in self.spans)
 
     def should_be_there(self, leaf: Any) -> bool:
-        """Whether the value that this is known of should be in its source; so should one that is `missing`.
+        """Return whether the value should be in its source; so should one that is `missing`.
 
         >>> FieldEvidence().should_be_there("Rome"), FieldEvidence(listed=True).should_be_there("positive")
         (True, False)
@@ -149,7 +149,7 @@ class FieldEvidence:
         return self.missing or (needs_a_place(leaf) and not self.listed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON: `spans` and `confidence` always, the rest where it says something."""
+        """Return the JSON form: `spans` and `confidence` always, other fields where they are set."""
         spans = [{name: each for name, each in span._asdict().items() if each is not False} for span in self.spans]
         fields: dict[str, Any] = {"spans": spans, "confidence": self.confidence}
         optional = {
@@ -168,7 +168,7 @@ class FieldEvidence:
 
     @classmethod
     def from_dict(cls, fields_by_name: Mapping[str, Any]) -> FieldEvidence:
-        """Read what `to_dict` has written.
+        """Read the result of `to_dict`.
 
         >>> FieldEvidence.from_dict({"spans": [{"start": 0, "end": 3, "how": "fuzzy"}]}).spans[0].how
         'fuzzy'

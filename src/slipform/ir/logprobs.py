@@ -1,4 +1,4 @@
-"""Read the token probabilities of an answer, and keep of them what holds for a text that was cut out of it.
+"""Read the token probabilities of an answer, and select those of a part of its text.
 
 Whatever the vendor's form, an answer has them as `extra["logprobs"]`, in OpenAI's: `{"content": [{"token", "logprob",
 "bytes", "top_logprobs"}]}`. The `bytes` count: the text of a token may be half a character.
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 LOGPROBS = "logprobs"
 ADMITTED = "admitted_logprob"
-"""In an entry of the embedded model's: the log-probability among the tokens that the grammar admits there."""
+"""The embedded model's field: the log-probability among the tokens that the grammar allows."""
 _BLANKS = frozenset(b" \t\r\n")
 
 
@@ -24,10 +24,10 @@ class Token(NamedTuple):
 
 
 def tokens_of(logprobs: Any) -> list[Token] | None:
-    """Return the tokens; None where they say nothing usable.
+    """Return the tokens; None where the data is missing or unusable.
 
-    Where the provider says how likely each was among the tokens that the schema admits, that is the figure: by
-    `bench.confidence` it separates right values from wrong ones better than the model's own.
+    Where the provider reports the probability among the tokens that the schema allows, that is used: according to
+    `bench.confidence`, it separates right values from wrong ones better than the model's own.
 
     >>> tokens_of({"content": [{"token": "a", "bytes": [97], "logprob": -0.5}]})
     [Token(data=b'a', logprob=-0.5)]
@@ -66,7 +66,7 @@ def _bytes_of(entry: Any) -> bytes | None:
 
 
 def utf8(text: str) -> bytes:
-    """Return the bytes of a text; half characters that JSON can spell are kept."""
+    """Return the bytes of a text, including unpaired surrogates, which JSON can contain."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -87,7 +87,7 @@ def cut_logprobs(logprobs: Any, text: str, start: int, end: int) -> dict[str, An
 
 
 def fit_logprobs(logprobs: Any, text: str) -> dict[str, Any] | None:
-    """Return the probabilities of a JSON text that the tokens spell with more blanks in it.
+    """Return the probabilities of a JSON text whose tokens have additional blanks.
 
     None where they spell another.
 
@@ -123,16 +123,16 @@ def _joined_bytes(logprobs: Any) -> bytes | None:
 
 
 def _entries_at(logprobs: Any, places: Sequence[int]) -> dict[str, Any]:
-    """Return the entries that have bytes at these places of all, with no other bytes; the tokens in between go."""
+    """Return the entries whose bytes are at these positions, without other bytes; tokens in between are dropped."""
     entries = _entries(logprobs)
     pieces = [_bytes_of(entry) or b"" for entry in entries]
     chosen_entries = []
     chosen = set(places)
     for entry, piece, end in zip(entries, pieces, accumulate(map(len, pieces)), strict=True):
         begin = end - len(piece)
-        left = bytes(byte for at, byte in enumerate(piece, begin) if at in chosen)
-        if left == piece and left:
+        selected = bytes(byte for index, byte in enumerate(piece, begin) if index in chosen)
+        if selected == piece and selected:
             chosen_entries.append(entry)
-        elif left:
-            chosen_entries.append({**entry, "token": left.decode("utf-8", "replace"), "bytes": list(left)})
+        elif selected:
+            chosen_entries.append({**entry, "token": selected.decode("utf-8", "replace"), "bytes": list(selected)})
     return {"content": chosen_entries}

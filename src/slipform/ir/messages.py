@@ -27,7 +27,7 @@ def record_repr(kind: str, names: Iterable[str], values: Iterable[object]) -> st
 
 
 class Unresolved(Enum):
-    """The type of `UNRESOLVED`: no value yet, which is not the same as the value null."""
+    """The type of `UNRESOLVED`: no value yet, which differs from the value null."""
 
     UNRESOLVED = "unresolved"
 
@@ -44,7 +44,7 @@ class Text(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """An image, a sound or a file: bytes or an address, never inspected."""
+    """An image, a sound or a file: bytes or a URL, never inspected."""
 
     kind: Literal["image", "audio", "video", "file"]
     mime_type: str | None = None
@@ -57,7 +57,7 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call of the model; `arguments` is the raw JSON text, `arguments_resolved` its value if known."""
+    """A tool call of the model; `arguments` is the raw JSON text, `arguments_resolved` its value where it is known."""
 
     id: str
     name: str
@@ -67,7 +67,7 @@ class ToolCall:
 
     @property
     def view(self) -> Any:
-        """The value of the arguments if it is known, else their text."""
+        """The value of the arguments where it is known, else their text."""
         if self.arguments_resolved is UNRESOLVED:
             return self.arguments
         return self.arguments_resolved
@@ -75,7 +75,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of the tool call `call_id`: words, media, and what only its vendor knows."""
+    """The result of the tool call `call_id`: text, media, and data that only its vendor understands."""
 
     call_id: str
     parts: tuple[Text | Media | Opaque, ...]
@@ -102,7 +102,7 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A part of a kind slipform does not know; only the codec `vendor`, which read it, sends it back, unchanged."""
+    """A part of an unknown kind; only the codec `vendor`, which decoded it, sends it back unchanged."""
 
     vendor: str
     data: Mapping[str, Any]
@@ -112,7 +112,7 @@ Part: TypeAlias = Text | Media | ToolCall | ToolResult | Reasoning | Opaque
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message of a conversation; `content_resolved` is the value of its text, where that was read as JSON.
+    """One message of a conversation; `content_resolved` is the value of its text, where that was parsed as JSON.
 
     >>> Message.user("Ada is 36").text
     'Ada is 36'
@@ -135,7 +135,7 @@ class Message(msgspec.Struct, frozen=True):
         return record_repr("Message", _COMPARED, _compared_values(self))
 
     def __post_init__(self) -> None:
-        if type(self.parts) is not tuple:  # a list is accepted
+        if type(self.parts) is not tuple:  # a list is accepted, too
             msgspec.structs.force_setattr(self, "parts", tuple(self.parts))
 
     def replace(self, **changes: Any) -> Message:
@@ -164,7 +164,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def view(self) -> Any:
-        """The value of the text if it is known, else the text."""
+        """The value of the text where it is known, else the text."""
         if self.content_resolved is UNRESOLVED:
             return self.text
         return self.content_resolved
@@ -181,14 +181,14 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class PlainTurn(msgspec.Struct, forbid_unknown_fields=True):
-    """A turn of nothing but words, as most are."""
+    """A turn of plain text, like most turns."""
 
     role: Literal["system", "user", "assistant"]
     content: Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class PlainTurns(Sequence[Message]):
-    """A conversation of nothing but words; its messages are built when the first of them is read.
+    """A conversation of plain text; its messages are built when the first of them is accessed.
 
     >>> turns = PlainTurns([PlainTurn("user", "Ada is 36")])
     >>> len(turns), turns[0].text, turns == (Message.user("Ada is 36"),)
@@ -200,7 +200,7 @@ class PlainTurns(Sequence[Message]):
     def __init__(self, turns: Sequence[PlainTurn], size: int | None = None) -> None:
         self.turns: Final = turns
         self.size: Final = size
-        """Bytes of its JSON, where that is known."""
+        """The size of its JSON, where that is known."""
         self._messages: tuple[Message, ...] | None = None
 
     @property

@@ -9,16 +9,16 @@ from slipform.ir.messages import Part, Reasoning, Text, ToolCall, ToolResult
 from slipform.ir.response import CompletionChunk, ToolDelta
 
 MESSAGE = "message"
-"""Under which name a text keeps the fields of the message that it was in: a turn may have several."""
+"""The field of a text that has the fields of its message, as a turn may have several messages."""
 ITEM_ID = "item_id"
-"""Under which name the first chunk of a text or of a thought has the id of the item that it begins."""
+"""The field of a chunk that has the id of the item that begins with it."""
 
 
 def with_content(parts: Sequence[Part], text: str, calls: Sequence[ToolCall]) -> tuple[Part, ...]:
-    """Return the parts with this text and these calls in place of their own; all others stay as they came.
+    """Return the parts with this text and these calls in place of their own; all others stay unchanged.
 
-    A text that has changed takes the place of the last one, with what the vendor said about any of them: signatures and
-    citations are not about its bytes.
+    A changed text replaces the last one, with the vendor's data about all of them: signatures and citations do not
+    depend on its bytes.
 
     >>> with_content((Reasoning("hm", {"anthropic": {"signature": "s"}}), Text("{'a':1}")), '{"a":1}', ())[1].text
     '{"a":1}'
@@ -60,7 +60,7 @@ def _position(calls: Sequence[ToolCall], identity: str) -> int | None:
 
 
 def _merged(parts: Sequence[Part]) -> Mapping[str, Any]:
-    """Return what vendors say about several texts that become one: lists grow, and of the rest the last counts."""
+    """Return the vendors' data about several texts that become one: lists grow, of other values the last counts."""
     merged: dict[str, Any] = {}
     for part in parts:
         for codec, fields in part.extra.items() if isinstance(part, Text) else ():
@@ -72,7 +72,7 @@ def _merged(parts: Sequence[Part]) -> Mapping[str, Any]:
 
 
 def _item_fields(part: Text) -> Mapping[str, Any]:
-    """Return the id of the vendor's item that a text is in, as a stream's chunks carry it; empty for most texts."""
+    """Return the id of the vendor's item that contains a text, as in a stream's chunks; empty for most texts."""
     for codec, fields in part.extra.items():
         message = fields.get(MESSAGE) if isinstance(fields, Mapping) else None
         if isinstance(message, Mapping) and message.get("id"):

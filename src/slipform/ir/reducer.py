@@ -25,7 +25,7 @@ from slipform.text.tree import ParseError
 
 
 class JsonParser(Protocol):
-    """A streaming parser as the reducer uses it; immutable: each call returns the next one."""
+    """The interface of a streaming parser for the reducer; immutable: each call returns the next one."""
 
     @property
     def value(self) -> Any:
@@ -47,7 +47,7 @@ class JsonParser(Protocol):
 
 
 Resolver: TypeAlias = Callable[[Any, Any, Any], Any]
-"""`resolve(schema, parser, cache)` returns a match with a `value`, a mismatch with a `message`, or neither so far."""
+"""`resolve(schema, parser, cache)` returns a match with a `value`, a mismatch with a `message`, or neither yet."""
 
 
 class ParserChoice(NamedTuple):
@@ -79,7 +79,7 @@ class GrowingChannel:
         self.value: Any = UNRESOLVED
         self.error: str | None = None
         self.kind: type[EnforcementError] = JsonEnforcementError
-        """What kind of error it is: no JSON, JSON that was cut off, or JSON that does not match the schema."""
+        """Return the kind of error: not JSON, JSON that was cut off, or JSON that does not match the schema."""
 
     def lift_with(self, lift: Lift) -> None:
         """Lift the text from the vendor's shape to the caller's, while it grows if possible."""
@@ -98,14 +98,14 @@ class GrowingChannel:
     def close(self, pieces: Sequence[str]) -> None:
         """Parse the rest and set the final value and error."""
         self.sync(pieces)
-        if self._lifted is not None and self._lifted.failed:  # only the whole can be lifted
+        if self._lifted is not None and self._lifted.failed:  # only the complete text can be lifted
             self._lifted = None
             self._parser = self._new_parser().feed("".join(pieces))
         self._parser = self._parser.finish()
         self._update(final=True)
 
     def _update(self, *, final: bool = False) -> None:
-        """Bring the value, and the error if there is one, up to date with the text so far."""
+        """Update the value, and the error if there is one, to the text so far."""
         if self.error is not None:
             return
         if self._parser.error is not None:
@@ -141,13 +141,13 @@ def default_parsers() -> ParserChoice:
 
 
 _UNFINISHED: Final = ("length", "content_filter", "refusal")
-"""Ends after which nothing whole is to be expected."""
+"""Finish reasons after which the answer is incomplete."""
 State: TypeAlias = Literal["idle", "streaming", "committing", "error"]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The facts of the request that the reducer needs, as they are when it is made: schemas are copied.
+    """The facts of the request that the reducer needs; schemas are copied at construction.
 
     `emulated` says whether the schema was sent as the reserved tool; with None (unknown), its call is the answer if it
     comes, else the text. `tools` has the schemas of the caller's tools; those in `deferred` get a value only once
@@ -182,7 +182,7 @@ class GrowingValue:
 
     @property
     def view(self) -> Any:
-        """The value if there is one, else the raw text."""
+        """The value where it is known, else the raw text."""
         if self.resolved is UNRESOLVED:
             return self.raw
         return self.resolved
@@ -208,7 +208,7 @@ class StreamingMessage:
 
 
 class Reducer:
-    """Folds the chunks of one answer, returns it from `finish`, and is then ready for the next.
+    """Assembles the chunks of one answer, returns it from `finish`, and is then ready for the next.
 
     Text is parsed when `message` is read, so folding costs the same for every chunk. An error of the text is raised by
     `finish`; transport errors go to `fail` at once. Either way the reducer is idle afterwards.
@@ -238,7 +238,7 @@ class Reducer:
         self.state = "streaming"
 
     def push(self, chunk: CompletionChunk) -> None:
-        """Fold one chunk in; raises `RuntimeError` before `start`."""
+        """Add one chunk; raises `RuntimeError` before `start`."""
         if self.state != "streaming":
             raise RuntimeError(f"The reducer is {self.state}; call start() first.")
         if chunk.choice == 0:
@@ -340,11 +340,11 @@ class Reducer:
 
     @staticmethod
     def _is_answer(pieces: list[str], has_calls: bool) -> bool:
-        """Whether the text is the answer; beside a call, only one that begins like JSON is."""
+        """Return whether the text is the answer; beside a call, it must begin like JSON."""
         return not has_calls or "".join(pieces).lstrip()[:1] in ("{", "[")
 
     def _content_value(self, pieces: list[str]) -> Any:
-        # On the tool channel text may precede the call; it is the answer only if no call ever comes.
+        # On the tool channel, text may precede the call; it is the answer only if no call arrives.
         if self._snapshot.response_schema is None or (self._snapshot.emulated and self._output_call() is None):
             return UNRESOLVED
         return self._content(pieces).sync(pieces)
@@ -377,7 +377,7 @@ class Reducer:
         return StreamingCall(call.id, call.name, GrowingValue(call.pieces, len(call.pieces), value))
 
     def _commit(self, check: bool) -> ModelResponse:
-        """Build the response; with `check`, raise for text and arguments that do not fit."""
+        """Build the response; with `check`, raise for invalid text and arguments."""
         first = self._first
         refusal = "".join(first.refusal)
         pieces = self._source()

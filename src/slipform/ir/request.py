@@ -32,13 +32,13 @@ class Guard:
     """
 
     force_json_start: bool = False
-    """The first character that is not blank is `{` or `[`; only the embedded model can guarantee it."""
+    """The first character that is not blank must be `{` or `[`; only the embedded model can guarantee it."""
     stop_after_json: bool = False
     """Reading ends, and the model is stopped, where the JSON closes."""
     response_format_fail_hard: bool = False
     """An answer that can no longer be valid is stopped at once, and failure is `InvalidResponseFormat`."""
     strict_trailing: bool = False
-    """Text around the JSON, which is left out otherwise, makes an answer invalid."""
+    """Text around the JSON, which is otherwise removed, makes an answer invalid."""
     max_prefix_chars: int | None = None
     """Characters before the JSON, after which failing hard gives up: 500, or 50 where the start is forced."""
 
@@ -65,7 +65,7 @@ class Guard:
 
     @property
     def watches(self) -> bool:
-        """Whether answers must be streamed."""
+        """Return whether answers must be streamed."""
         return self.stop_after_json or self.response_format_fail_hard
 
     def detector(self) -> JsonFenceDetector:
@@ -74,7 +74,7 @@ class Guard:
         return JsonFenceDetector(self.max_prefix_chars or usual, stop_after_json=False, fail_hard=True, loose=True)
 
     def to_extra(self) -> dict[str, bool]:
-        """Return the options for a provider that knows them, without failing hard, which is the enforcement's part."""
+        """Return the options for a provider that supports them, without failing hard, which enforcement does."""
         options = {name: True for name in ("force_json_start", "stop_after_json") if getattr(self, name)}
         if self.response_format_fail_hard:
             return {**options, "response_format_fail_hard": False}
@@ -111,21 +111,21 @@ class Tool:
     extra: Mapping[str, Any] = field(default_factory=dict)
     vendor: str | None = None
     function: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
-    """What runs a call, plain or async; not sent. It is called with the arguments by name."""
+    """Runs a call, plain or async; not sent. It receives the arguments by name."""
     signature: Signature | None = field(default=None, compare=False, repr=False)
-    """The types of the function's parameters, where the tool was made of it."""
+    """The types of the function's parameters, where the tool was built from one."""
 
     @property
     def loads_tools(self) -> bool:
-        """Whether the vendor loads further tools by this one, and so calls some that were not offered."""
+        """Whether the vendor loads further tools with this one, and may call tools that were not offered."""
         own = self.extra.get(self.vendor, {}) if self.vendor is not None else {}
         return str(own.get("type", "")).startswith("tool_search")
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, name: str | None = None, description: str | None = None) -> Tool:
-        """Make a tool of a function: the schema from its signature, the descriptions from its docstring.
+        """Build a tool from a function: the schema from its signature, the descriptions from its docstring.
 
-        Raises `SchemaError` for a function that no schema can be made of.
+        Raises `SchemaError` for a function without a suitable signature.
 
         >>> def add(a: int, b: int) -> int:
         ...     "Add two numbers."
@@ -146,7 +146,7 @@ class Tool:
         )
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
-        """Run the function with JSON arguments, as the types of its parameters; a coroutine if it is async."""
+        """Run the function with JSON arguments, converted to its parameters' types; a coroutine if it is async."""
         if self.function is None:
             raise TypeError(f"The tool {self.name!r} has no function to run")
         if self.signature is None:
@@ -193,11 +193,11 @@ class CallCount(msgspec.Struct, eq=False):
 
     limit: int
     model: str = ""
-    """Where the last call went, as `provider/model`."""
+    """The model of the last call, as `provider/model`."""
     price_list: str = ""
-    """The vendor's id in the list of prices that ships with slipform; empty where that has none."""
+    """The vendor's id in slipform's list of prices; empty where the list does not have it."""
     waited_seconds: float = 0.0
-    """How long whole answers, failures and pauses between attempts were waited for."""
+    """The seconds spent waiting for whole answers, failures and pauses between attempts."""
     by_model: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, model: str) -> None:
@@ -220,10 +220,10 @@ class CallCount(msgspec.Struct, eq=False):
 
 
 class RequestFrame:
-    """What was computed for a request and serves every other that differs from it in its conversation alone.
+    """Computed values of a request that are valid for all requests that differ only in the conversation.
 
-    Agents send the same tools and the same schema with every turn: to plan, lower and check them again each time would
-    be most of the work. Code that computes something stores it here, under its own key.
+    Agents send the same tools and the same schema with every turn: planning, lowering and checking them again would be
+    most of the work. Code that computes such a value stores it here, under a separate key.
 
     >>> frame = RequestFrame()
     >>> frame.keep("plan", 1)
@@ -236,10 +236,10 @@ class RequestFrame:
     def __init__(self) -> None:
         self._values: Final[dict[Hashable, Any]] = {}
         self.find: Final = self._values.get
-        """Returns what was kept under a key, or None."""
+        """Return the value under a key, or None."""
 
     def keep(self, key: Hashable, value: Any) -> None:
-        """Keep this for the next request; what was kept for too many models goes."""
+        """Store a value for the next request; with too many models, the oldest is dropped."""
         if len(self._values) >= _MOST_KEPT:
             self._values.clear()
         self._values[key] = value
@@ -251,7 +251,7 @@ _OUTSIDE_FRAME: Final = frozenset({"model", "messages", "calls", "timeout", "tel
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """One call, in no vendor's format.
+    """One call, in a vendor-neutral form.
 
     `response_format` asks for JSON of a schema, `json_mode` for any JSON object, neither for text. `extra` has vendor
     fields that pass through unchanged; `extra_for` names the codec they were written for (None: any), and every other
@@ -280,21 +280,21 @@ class ModelRequest(msgspec.Struct, frozen=True):
     tells_schema: bool = False
     """Whether the messages describe the schema already; not sent or compared."""
     logprobs: int | None = None
-    """How many alternatives of each token come with its probability: 0 for none, None for no probabilities at all."""
+    """The number of alternatives of each token with its probability: 0 for none, None without probabilities."""
     frame: RequestFrame | None = None
-    """What is kept for requests like this one, where others are expected; not sent or compared."""
+    """Values computed for requests like this one, where others are expected; not sent or compared."""
     cache_prefix: bool = False
-    """Whether the part that other requests share is marked for vendors that cache what is marked."""
+    """Whether the shared part of requests is marked for vendors that cache marked content."""
     continues: Literal["rest", "prefill"] | None = None
-    """What follows an answer that was cut off: its rest is asked for, or its beginning is the last message."""
+    """How a cut-off answer is continued: its rest is requested, or its beginning is the last message."""
     can_split: bool = False
-    """Whether the schema is asked for in parts where the vendor refuses it as too large; not sent or compared."""
+    """Whether the schema is requested in parts where the vendor refuses it as too large; not sent or compared."""
     beside: tuple[ModelRequest, ...] = ()
-    """Requests that are sent at the same time in place of this one; not compared."""
+    """Requests that are sent concurrently in place of this one; not compared."""
 
     def __post_init__(self) -> None:
         messages = self.messages
-        if type(messages) is not tuple and type(messages) is not PlainTurns:  # lists are accepted
+        if type(messages) is not tuple and type(messages) is not PlainTurns:  # lists are accepted, too
             msgspec.structs.force_setattr(self, "messages", tuple(messages))
         if type(self.tools) is not tuple:
             msgspec.structs.force_setattr(self, "tools", tuple(self.tools))
@@ -322,7 +322,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RequestDefaults:
-    """Values for what a request leaves open: `given` has them as fields of a request.
+    """Values for fields that a request does not set: `given` has them as fields of a request.
 
     >>> defaults = RequestDefaults(ModelRequest("", (), max_tokens=9, sampling=Sampling(temperature=0.5)))
     >>> defaults.apply(ModelRequest("m", (), max_tokens=5)).max_tokens
@@ -331,10 +331,10 @@ class RequestDefaults:
 
     given: ModelRequest
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """The same as it was written."""
+    """The same fields in the user's spelling."""
 
     def apply(self, request: ModelRequest) -> ModelRequest:
-        """Return the request with the defaults where it has no value; its own objects count as a whole."""
+        """Return the request with the defaults for unset fields; its own objects are not merged."""
         defaults = self.given
         own = request.sampling
         pairs = (
@@ -361,7 +361,7 @@ _compared_values: Final = attrgetter(*_COMPARED)
 
 
 def is_heavy(request: ModelRequest) -> bool:
-    """Whether work on this request's schemas (its response format, its tools) belongs off the event loop.
+    """Return whether work on this request's schemas (response format, tools) should run off the event loop.
 
     >>> is_heavy(ModelRequest("m", (), tools=(Tool("t", {"enum": ["x" * 5000]}),)))
     True
@@ -401,12 +401,12 @@ class ModelWarning:
     message: str
     path: str | None = None
     informs: ClassVar[bool] = False
-    """Whether nothing is lost or doubtful: it is reported, and not counted."""
+    """Whether nothing is lost or doubtful: it is reported, but not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelNote(ModelWarning):
-    """Information for the caller: something was done, and nothing is lost by it."""
+    """Information for the caller: something was done without any loss."""
 
     informs: ClassVar[bool] = True
 
@@ -420,6 +420,6 @@ class DowngradeWarning(ModelWarning):
 
 @dataclass(frozen=True, slots=True)
 class LossyEncode(ModelWarning):
-    """A field or constraint that the vendor's API cannot carry: `path` names it, `action` what was done about it."""
+    """A field or constraint that the vendor's API does not support: `path` names it, `action` says what was done."""
 
     action: str = "dropped"

@@ -21,7 +21,7 @@ class Lift:
     """Converts a whole value of the lowered schema into one of the caller's schema.
 
     `schema` is the lowered one, as the vendor sees it. `plan` is the same as data, for texts that are lifted while they
-    grow (`slipform.text.lifted`); without it only the whole can be.
+    grow (`slipform.text.lifted`); without it, only the complete text can be lifted.
 
     >>> Lift({"type": "object"}, lambda value: value["value"])({"value": 3})
     3
@@ -39,11 +39,11 @@ class Lift:
 FinishReason: TypeAlias = Literal[
     "stop", "length", "tool_calls", "content_filter", "refusal", "pause", "error", "unknown"
 ]
-"""Why an answer ended; `pause` means that the vendor stopped half-way and expects to be asked to continue."""
+"""Why an answer ended; `pause` means that the vendor stopped early and expects a request to continue."""
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens spent; None means that the vendor did not report them, which is not 0.
+    """The tokens of a call; None means that the vendor did not report them, which is not 0.
 
     >>> Usage(input=3, output=2) + Usage(input=1, cached=1)
     Usage(input=4, output=2, cached=1, reasoning=None, total=6, cost=None, cache_write=None, service_tier=None)
@@ -55,11 +55,11 @@ class Usage(msgspec.Struct, frozen=True):
     reasoning: int | None = None
     total: int | None = None
     cost: float | None = None
-    """Money, where slipform knows the price; vendors report none."""
+    """The cost, where slipform knows the price; vendors do not report it."""
     cache_write: int | None = None
     """Input tokens that the vendor wrote to its cache, where that has a separate price."""
     service_tier: str | None = None
-    """What the vendor calls the tier that the call was served at, where prices differ: `flex`, `priority`, `batch`."""
+    """The vendor's name of the tier that served the call, where prices differ: `flex`, `priority`, `batch`."""
 
     def __add__(self, other: Usage) -> Usage:
         totals = (self._total(), other._total())
@@ -97,7 +97,7 @@ _BYTES_PER_TOKEN: Final = 4
 
 
 def guess_tokens(text: str | bytes) -> int:
-    """Return about how many tokens a text is: one for every four bytes of UTF-8, rounded up.
+    """Estimate the tokens of a text: one for every four bytes of UTF-8, rounded up.
 
     >>> guess_tokens("Who is Ada?")
     3
@@ -117,7 +117,7 @@ def _add(left: int | None, right: int | None) -> int | None:
 
 
 class StreamFault(NamedTuple):
-    """Where a streamed answer became impossible: in characters and in UTF-8 bytes of what the model wrote."""
+    """The position in the model's text, in characters and UTF-8 bytes, where a streamed answer became invalid."""
 
     at: int
     byte: int
@@ -126,19 +126,19 @@ class StreamFault(NamedTuple):
 
 
 class StreamFigures(NamedTuple):
-    """What became of the characters of a streamed answer that was followed while it grew."""
+    """The fate of the characters of a tracked streamed answer."""
 
     received: int
     released: int
-    """Sent on as soon as they were certain."""
+    """Characters that were sent as soon as they were certain."""
     held: int
-    """JSON that had not left when the answer ended."""
+    """Characters of JSON that had not been sent when the answer ended."""
     dropped: int
-    """Not part of the JSON: prose, fences, reasoning, blanks."""
+    """Characters outside the JSON: prose, fences, reasoning, blanks."""
     fault: StreamFault | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the fields as JSON values."""
         fields = {"received": self.received, "released": self.released, "held": self.held, "dropped": self.dropped}
         if self.fault is None:
             return fields
@@ -146,22 +146,22 @@ class StreamFigures(NamedTuple):
 
 
 class StopPoint(NamedTuple):
-    """Where slipform stopped an answer that could no longer become valid, and what was unfinished there."""
+    """Where slipform stopped an answer that could no longer become valid, and its open parts."""
 
     path: tuple[str | int, ...]
     message: str
     containers: frozenset[tuple[str | int, ...]]
-    """The objects and arrays that were open: the model may have had more to write in each."""
+    """The open objects and arrays: the model may have had more to write in each."""
     text: tuple[str | int, ...] | None = None
-    """The string that was open."""
+    """The open string."""
     member: tuple[str | int, ...] | None = None
-    """The member whose key was written and whose value was not."""
+    """The member with a key but no value yet."""
     call_id: str | None = None
     """The tool call whose arguments these are; None for the answer itself."""
 
 
 class ModelResponse(msgspec.Struct, frozen=True):
-    """One answer, in no vendor's format; `raw_finish` is the vendor's own word for why it ended.
+    """One answer, in a vendor-neutral form; `raw_finish` is the vendor's own finish reason.
 
     `parts` are in the order they arrived, with what must be sent back unchanged; `message` is the message to replay.
     `others` are the choices after the first. `content_resolved` is the value of the text where the reducer had a
@@ -219,7 +219,7 @@ class ModelResponse(msgspec.Struct, frozen=True):
 
     @property
     def view(self) -> Any:
-        """The value of the text if it is known, else the text."""
+        """The value of the text where it is known, else the text."""
         if self.content_resolved is UNRESOLVED:
             return self.text
         return self.content_resolved
@@ -254,19 +254,19 @@ def _parts(reasoning: str, text: str, calls: tuple[ToolCall, ...]) -> tuple[Part
 
 _NO_EXTRA: Mapping[str, Any] = MappingProxyType({})
 ENVELOPE: Final = "envelope"
-"""Under which name `extra` has what the vendor wrote around its answer, by the API it wrote it in."""
+"""The key of `extra` with the fields around the vendor's answer, by its API."""
 HEAD_FIELDS: Final = ("created", "system_fingerprint", "service_tier", ENVELOPE)
 """Fields of `extra` that a streamed answer has from its first chunk on."""
 
 
 def head_fields(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of `extra` that belong to the first chunk of a stream."""
+    """Return the fields of `extra` that belong to the first chunk of a stream."""
     return {name: extra[name] for name in HEAD_FIELDS if name in extra}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDelta:
-    """A piece of a tool call; any field may arrive late, or never. `done` where it is known to be the last piece."""
+    """A piece of a tool call; any field may arrive late, or never. `done` marks a piece known to be the last."""
 
     index: int | None = None
     id: str | None = None
@@ -353,7 +353,7 @@ class ChunkSink(Protocol):
 
 
 class PassThroughSink:
-    """A sink that leaves all chunks to the stream's reader."""
+    """A sink that leaves all chunks to the reader of the stream."""
 
     def push(self, chunks: Sequence[CompletionChunk]) -> Sequence[CompletionChunk] | None:
         """Return the chunks."""

@@ -163,7 +163,7 @@ def _downgrade_for(
     if about == "tool":
         return "no_forced_tool" if channel == "tool" else None
     if about == "format":
-        return _RUNGS.get(channel)
+        return _NEXT_DOWNGRADE.get(channel)
     return None if "no_strict" in capabilities.quirks else "no_strict"
 
 
@@ -171,7 +171,7 @@ def _schema_downgrade(channel: Channel, message: str, request: ModelRequest) -> 
     if request.can_split and channel == "native" and _TOO_LARGE.search(message):
         return "split_schema"
     # A schema in the prompt cannot be refused by a vendor, and the caller's own tools are not slipform's to change.
-    return _RUNGS.get(channel) if channel in ("native", "tool") and not _names_tool(message, request) else None
+    return _NEXT_DOWNGRADE.get(channel) if channel in ("native", "tool") and not _names_tool(message, request) else None
 
 
 def _names_tool(message: str, request: ModelRequest) -> bool:
@@ -192,7 +192,11 @@ def _other_limit(message: str, capabilities: Capabilities) -> DowngradeName | No
 
 
 Channel: TypeAlias = Literal["native", "tool", "json_mode", "none"]
-_RUNGS: dict[Channel, DowngradeName] = {"native": "no_native", "tool": "no_forced_tool", "json_mode": "no_json_mode"}
+_NEXT_DOWNGRADE: dict[Channel, DowngradeName] = {
+    "native": "no_native",
+    "tool": "no_forced_tool",
+    "json_mode": "no_json_mode",
+}
 """The strategies in order, each with the downgrade that leads to the next: native → forced tool → JSON mode →
 prompt."""
 

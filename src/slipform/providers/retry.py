@@ -302,9 +302,9 @@ def after_fault(fault: TransportFault) -> bool:
 
 def after_status(status: int, headers: Mapping[str, str], error: UpstreamError) -> bool:
     """Whether a call may be retried after an error: by the vendor's header, then by the codec, then by the status."""
-    word = headers.get("x-should-retry", "").strip().lower()
-    if word in ("true", "false"):
-        return word == "true"
+    should_retry = headers.get("x-should-retry", "").strip().lower()
+    if should_retry in ("true", "false"):
+        return should_retry == "true"
     if status not in _RETRYABLE and status < 500:
         return False
     # A spent quota is a 429 as well, and waiting does not restore it.

@@ -1,11 +1,11 @@
-"""Read a schema document: where its references lead, and which parts of it are schemas.
+"""Read a schema document: resolve its references, and find its subschemas.
 
-This is the only code that knows how a reference, a name or a pointer is spelled: `$ref` and its dynamic kin, `$id`,
-`id`, `$anchor`, percent escapes, `~0` and `~1`. Two ways to use it:
+Only this module knows the spelling of references, names and pointers: `$ref` and its dynamic variants, `$id`, `id`,
+`$anchor`, percent escapes, `~0` and `~1`. There are two ways to use it:
 
-* `with_plain_references` gives an equal document in which every reference is a pointer from the root, and `lookup`
-  follows such a reference. Work on one document needs no more than that.
-* `SchemaDocument` knows the place of every subschema, also of the other documents that may be referred to.
+* `with_plain_references` returns an equal document in which every reference is a pointer from the root, and `lookup`
+  resolves such a reference. That is sufficient for work on one document.
+* `SchemaDocument` knows the place of every subschema, also in other documents that may be referred to.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slipform.errors import SchemaError
 from slipform.schema.shape import Shape, estimated_bytes, to_text
 
 ROOT: Final = "http://slipform.invalid/schema"
-"""The address of a document that names none of its own; never asked for, only joined with."""
+"""The address of a document without its own; used to join references, never fetched."""
 
 REF: Final = "$ref"
 DYNAMIC_REF: Final = "$dynamicRef"
@@ -30,14 +30,14 @@ DEFINITIONS: Final = ("$defs", "definitions")
 
 IN_PLACE_LISTS: Final = ("allOf", "anyOf", "oneOf")
 MAPS: Final = ("properties", "patternProperties", "dependentSchemas", "dependencies", *DEFINITIONS)
-"""Keywords under which the keys are names and the values schemas."""
+"""Keywords whose keys are names and whose values are schemas."""
 LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 SINGLES: Final = (
     "items", "additionalProperties", "not", "if", "then", "else", "additionalItems", "contains", "propertyNames",
     "unevaluatedProperties", "unevaluatedItems",
 )  # fmt: skip
 CONTENTS: Final = ("items", "additionalProperties", "additionalItems")
-"""The single subschemas of a value's children, not of the value itself."""
+"""Keywords whose single subschema applies to a value's children, not to the value itself."""
 APPLICATORS: Final = (frozenset({*MAPS, *LISTS, *SINGLES, *REFERENCES})) - {*DEFINITIONS}
 DATA: Final = frozenset({"const", "enum", "default", "examples", "example"})
 ADDRESSES: Final = frozenset({"$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"})
@@ -56,13 +56,13 @@ def join_pointer(steps: Sequence[str | int]) -> str:
     '/a~1b/0'
     """
     plain = "/".join(["", *map(str, steps)])
-    if "~" not in plain and plain.count("/") == len(steps):  # the usual case, on the way of every part that is lowered
+    if "~" not in plain and plain.count("/") == len(steps):  # the usual case, and called for every part that is lowered
         return plain
     return "".join(["/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps])
 
 
 def split_pointer(pointer: str) -> Pointer:
-    """Return the path that a JSON Pointer spells.
+    """Parse a JSON Pointer into its steps.
 
     >>> split_pointer("/a~1b/0")
     ('a/b', '0')
@@ -71,13 +71,13 @@ def split_pointer(pointer: str) -> Pointer:
 
 
 def reference_of(node: object) -> str | None:
-    """Return what a schema refers to, or None."""
+    """Return the reference of a schema, or None."""
     reference = node.get(REF) if isinstance(node, Mapping) else None
     return reference if isinstance(reference, str) else None
 
 
 def reference_to(*steps: str) -> dict[str, str]:
-    """Return the schema that refers to a place of its own document.
+    """Return a schema that refers to a place of its own document.
 
     >>> reference_to("$defs", "a/b")
     {'$ref': '#/$defs/a~1b'}
@@ -90,7 +90,7 @@ def _pointer_text(steps: Sequence[str]) -> str:
 
 
 def reference_steps(reference: object) -> Pointer | None:
-    """Return the path that a reference within the document spells; None for a name or another document.
+    """Return the path of a reference within the document; None for a name or another document.
 
     >>> reference_steps("#/$defs/List%3Cint%3E"), reference_steps("#name")
     (('$defs', 'List<int>'), None)
@@ -101,7 +101,7 @@ def reference_steps(reference: object) -> Pointer | None:
 
 
 def definition_of(node: object) -> str | None:
-    """Return the name of the definition (under `$defs`) that a schema refers to as a whole, or None.
+    """Return the name of the definition (under `$defs`) that a whole schema refers to, or None.
 
     >>> definition_of({"$ref": "#/$defs/a~1b"})
     'a/b'
@@ -118,7 +118,7 @@ def locate(schema: Json, pointer: str) -> Json:
 
 
 def lookup(schema: Json, reference: object) -> Json:
-    """Return what a reference within the document points at; None when that is nothing, or elsewhere.
+    """Return the target of a reference within the document; None where it does not exist, or is elsewhere.
 
     >>> lookup({"$defs": {"A": {"type": "null"}}}, "#/$defs/A")
     {'type': 'null'}
@@ -128,7 +128,7 @@ def lookup(schema: Json, reference: object) -> Json:
 
 
 def _descend(node: Json, steps: Pointer) -> Json:
-    """Return the part of a document at a path; None when there is none."""
+    """Return the part of a document at a path; None where it does not exist."""
     for step in steps:
         if isinstance(node, Mapping):
             node = node.get(step)
@@ -140,7 +140,7 @@ def _descend(node: Json, steps: Pointer) -> Json:
 
 
 def followed(node: Json, document: Json, most: int = 20) -> Mapping[str, Any]:
-    """Return the subschema that a chain of references within the document leads to; empty where there is none.
+    """Return the target of a chain of references within the document; empty where there is none.
 
     >>> followed({"$ref": "#/$defs/A"}, {"$defs": {"A": {"type": "null"}}})
     {'type': 'null'}
@@ -154,7 +154,7 @@ def followed(node: Json, document: Json, most: int = 20) -> Mapping[str, Any]:
 
 
 def found_at(schema: Json, steps: Pointer) -> Json:
-    """Return the value at a path that is known to exist.
+    """Return the value at a path that must exist.
 
     >>> found_at({"anyOf": [{"type": "null"}]}, ("anyOf", "0"))
     {'type': 'null'}
@@ -165,7 +165,7 @@ def found_at(schema: Json, steps: Pointer) -> Json:
 
 
 def replaced(schema: Json, steps: Pointer, value: Json) -> Json:
-    """Return a copy of the schema with `value` at a path; None takes out what is there."""
+    """Return a copy of the schema with `value` at a path; None removes the current value."""
     if not steps:
         return value
     step = steps[0]
@@ -182,7 +182,7 @@ def replaced(schema: Json, steps: Pointer, value: Json) -> Json:
 def subschemas(schema: Json, at: Pointer = ()) -> Iterator[tuple[Pointer, Mapping[str, Any]]]:
     """Yield every subschema that is an object, the root first, with its path.
 
-    A property that is named like a keyword is never taken for one.
+    A property with the name of a keyword is not mistaken for one.
 
     >>> [steps for steps, _ in subschemas({"properties": {"items": {"type": "integer"}}})]
     [(), ('properties', 'items')]
@@ -211,7 +211,7 @@ def children(steps: Pointer, sub: Mapping[str, Any]) -> Iterator[tuple[Pointer, 
 def with_children(
     sub: Mapping[str, Any], change: Callable[[Json, Pointer], Json], singles: Sequence[str] = SINGLES
 ) -> dict[str, Any]:
-    """Return a copy of a schema in which each subschema directly under it is what `change` makes of it and its steps.
+    """Return a copy of a schema in which `change` was applied to each direct subschema and its steps.
 
     >>> with_children({"items": {"type": "null"}, "not": {}}, lambda sub, steps: steps, CONTENTS)
     {'items': ('items',), 'not': {}}
@@ -228,7 +228,7 @@ def with_children(
 
 
 def rewritten(node: Json, change: Callable[[dict[str, Any]], Mapping[str, Any]], *, is_map: bool = False) -> Json:
-    """Return a copy of a schema in which `change` has been applied to every subschema, the outer ones first."""
+    """Return a copy of a schema in which `change` was applied to every subschema, outer ones first."""
     if isinstance(node, list):
         return [rewritten(each, change) for each in node]
     if not isinstance(node, dict):
@@ -257,7 +257,7 @@ def moved(schema: Mapping[str, Any], *steps: str) -> dict[str, Any]:
 
 
 def draft_of(document: Mapping[str, Any]) -> int:
-    """4, 6, 7, 2019 or 2020; a document that does not say is taken as the newest."""
+    """The draft: 4, 6, 7, 2019 or 2020; the newest for a document that does not name one."""
     named = str(document.get("$schema", ""))
     for mark, draft in (("draft-03", 4), ("draft-04", 4), ("draft-06", 6), ("draft-07", 7), ("2019-09", 2019)):
         if mark in named:
@@ -266,7 +266,7 @@ def draft_of(document: Mapping[str, Any]) -> int:
 
 
 class SubSchema(NamedTuple):
-    """One subschema: its place, its document and its base URI."""
+    """A subschema with its place, its document and its base URI."""
 
     node: Any
     document: str
@@ -275,7 +275,7 @@ class SubSchema(NamedTuple):
 
 
 class SchemaDocument:
-    """All subschemas of a document and of the documents it may refer to.
+    """Index of all subschemas of a document and of the documents that it may refer to.
 
     >>> SchemaDocument({"$defs": {"a": {"type": "integer"}}}).resolve("#/$defs/a", ROOT).path
     '/$defs/a'
@@ -295,7 +295,7 @@ class SchemaDocument:
             self._add(other, uri)
 
     def _add(self, document: Any, uri: str) -> SubSchema:
-        """Index every subschema of a document by its identity, and those with an address by that."""
+        """Index every subschema of a document by its identity, and by its address where it has one."""
         root = SubSchema(document, uri, "", uri)
         self._identified.setdefault(uri.rstrip("#"), root)
         stack: list[tuple[Any, tuple[str | int, ...], str, bool]] = [(document, (), uri, False)]
@@ -312,7 +312,7 @@ class SchemaDocument:
         return self._places.get(id(document), root)
 
     def _identify(self, node: Mapping[str, Any], steps: tuple[str | int, ...], base: str, uri: str) -> str:
-        """Index a subschema by its `$id` and anchors; return the base address of what is inside it."""
+        """Index a subschema by its `$id` and anchors; return the base address of its parts."""
         if isinstance(name := node.get(self._id), str) and name:
             full = _join(base, name)
             base, fragment = urldefrag(full)
@@ -328,18 +328,18 @@ class SchemaDocument:
         return base
 
     def place_of(self, node: Any) -> SubSchema | None:
-        """Return the place of a subschema, known by its identity."""
+        """Return the place of a subschema by its identity."""
         return self._places.get(id(node))
 
     def resolve(self, reference: str, base: str) -> SubSchema | None:
-        """Return where a reference leads, or None when no known document holds it."""
+        """Return the target of a reference, or None when no known document contains it."""
         key = (reference, base)
         if key not in self._resolved:
             self._resolved[key] = self._resolve(reference, base)
         return self._resolved[key]
 
     def _resolve(self, reference: str, base: str) -> SubSchema | None:
-        """Return the place that a reference from a base address leads to; None when it is unknown."""
+        """Return the target of a reference from a base address; None when it is unknown."""
         target, fragment = urldefrag(_join(base, reference))
         fragment = unquote(fragment)
         if fragment and not fragment.startswith("/"):
@@ -357,12 +357,12 @@ class SchemaDocument:
         return SubSchema(node, place.document, place.path + fragment, base)
 
     def target(self, place: SubSchema, reference: str) -> SubSchema | None:
-        """Return where a reference in a subschema leads, or None when no known document holds it."""
-        # A fragment may be meant for the whole document where an `$id` is not to be taken for one.
+        """Return the target of a reference in a subschema, or None when no known document contains it."""
+        # A fragment may refer to the whole document if an `$id` is not meant as one.
         return self.resolve(reference, place.base) or self.resolve(reference, place.document)
 
     def targets(self, place: SubSchema, keyword: str) -> Iterator[SubSchema]:
-        """Yield where a reference of a subschema may lead: a dynamic one to any anchor of its name."""
+        """Yield the possible targets of a subschema's reference: for a dynamic one, any anchor of its name."""
         reference = place.node[keyword]
         if not isinstance(reference, str):
             return
@@ -373,7 +373,7 @@ class SchemaDocument:
             yield from self._dynamic.get(urldefrag(reference)[1], ())
 
     def child(self, place: SubSchema, *steps: str | int) -> SubSchema:
-        """Return the subschema some steps down."""
+        """Return the subschema some steps below a place."""
         node = place.node
         for step in steps:
             node = node[step]
@@ -381,12 +381,12 @@ class SchemaDocument:
         return indexed or SubSchema(node, place.document, place.path + join_pointer(steps), place.base)
 
     def with_plain_references(self) -> dict[str, Any]:
-        """An equal document in which every reference is a pointer from the root, so that no part needs a name."""
+        """Rewrites a document so that every reference is a pointer from the root, and names are not needed."""
         written: dict[str, Any] = rewritten(self.root.node, self._without_names)
         return written
 
     def _without_names(self, node: dict[str, Any]) -> dict[str, Any]:
-        """Return a subschema with references as pointers, and without the addresses that only names need."""
+        """Return a subschema with references as pointers, and without unneeded addresses."""
         renamed: dict[str, Any] = {}
         for key, value in node.items():
             if key in REFERENCES and isinstance(value, str):
@@ -396,12 +396,12 @@ class SchemaDocument:
         return renamed
 
     def _plain(self, place: SubSchema, keyword: str) -> dict[str, str]:
-        """Return one reference as a pointer; one that leads nowhere stays unchanged."""
+        """Return one reference as a pointer; one without a target stays unchanged."""
         reference = place.node[keyword]
         targets = list({each.path: each for each in self.targets(place, keyword)}.values())
         if not targets:
             return {keyword: reference}
-        # Which of several anchors is meant depends on the way there: only the first is known to be possible.
+        # Which of several anchors applies depends on the path of validation: only the first is certainly possible.
         static = len(targets) == 1 and keyword == _DYNAMIC.get(self._draft) and REF not in place.node
         name = REF if static else keyword
         if lookup(self.root.node, reference) is targets[0].node:
@@ -410,16 +410,16 @@ class SchemaDocument:
 
 
 def with_plain_references(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the document, or an equal one, in which every reference is a pointer from the root that `lookup` follows.
+    """Return the document with every reference as a pointer from the root that `lookup` can follow.
 
-    What leads nowhere, or to another document, stays unchanged.
+    References without a target, or to another document, stay unchanged.
 
     >>> with_plain_references({"$ref": "#a", "$defs": {"A": {"$anchor": "a", "type": "null"}}})
     {'$ref': '#/$defs/A', '$defs': {'A': {'type': 'null'}}}
     """
     try:
         text = to_text(document)
-    except SchemaError:  # the validator will refuse it, too
+    except SchemaError:  # the validator will report it, too
         return document
     if _says_plainly(text):
         return document
@@ -431,7 +431,7 @@ def with_plain_references(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _says_plainly(text: bytes) -> bool:
-    """Whether all references are pointers from the root already."""
+    """Return whether all references are pointers from the root already."""
     if text.count(b'"$ref":"') != text.count(b'"$ref":"#/') + text.count(b'"$ref":"#"'):
         return False
     if b'"$dynamicRef":"' in text or b'"$recursiveRef":"' in text:
@@ -441,7 +441,7 @@ def _says_plainly(text: bytes) -> bool:
 
 
 def _join(base: str, reference: str) -> str:
-    """`urljoin`, which knows no fragments under a `urn:` and raises on what is not a URI."""
+    """Join addresses like `urljoin`, but also fragments of a `urn:`, and without raising on invalid URIs."""
     try:
         return base + reference if reference.startswith("#") else urljoin(base, reference)
     except ValueError:
@@ -449,7 +449,7 @@ def _join(base: str, reference: str) -> str:
 
 
 def absolute_reference(place: SubSchema) -> dict[str, str]:
-    """Return the schema that refers to a place of any document."""
+    """Return a schema that refers to a place of any document."""
     return {REF: f"{place.document}#{quote(place.path, safe=_FRAGMENT)}"}
 
 

@@ -1,4 +1,4 @@
-"""Build a small valid instance of a schema, always the same one."""
+"""Build a small valid instance of a schema, deterministically."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FORMATS = {
     "relative-json-pointer": "0",
     "regex": "^a$",
 }
-"""A text of each format that says something to validators."""
+"""A meaningful text of each format."""
 _MAX_LENGTH = 2_000
 _CLASSES = {"CATEGORY_DIGIT": "0", "CATEGORY_WORD": "a", "CATEGORY_SPACE": " "}
 
@@ -57,7 +57,7 @@ def matching(pattern: str, variant: int = 0, least: int = 0) -> str | None:
 
 
 class _Writer:
-    """Writes what a parsed pattern asks for, each repetition `extra` times more than it must."""
+    """Generates text for a parsed pattern, each repetition `extra` times more than the minimum."""
 
     def __init__(self, variant: int, extra: int) -> None:
         self.variant = variant
@@ -74,7 +74,7 @@ class _Writer:
         return "".join(parts)
 
     def _one_operation(self, operation: str, argument: Any) -> str | None:
-        """Return a text that matches one operation of a parsed pattern; None where that is not known."""
+        """Return a text that matches one operation of a parsed pattern; None where it is not supported."""
         if operation == "LITERAL":
             return chr(argument)
         if operation == "NOT_LITERAL":
@@ -141,7 +141,7 @@ _NUMBERS = frozenset({"integer", "number"})
 _MAX_STEPS = 3_000
 _MAX_DEPTH = 24
 _SHOWN_DEPTH = 4
-"""Down to here optional parts are shown; further down only what must be there."""
+"""Optional parts are included down to this depth; below it, only required ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Example:
 
 
 class _NoExampleError(Exception):
-    """There is none, or none was found with the steps allowed."""
+    """No valid instance exists, or none was found within the allowed steps."""
 
 
 def example(schema: Mapping[str, Any]) -> Example | None:
@@ -186,7 +186,7 @@ class _Maker:
         self.steps = 0
 
     def make(self, node: Any, place: SubSchema, depth: int, variant: int) -> Any:
-        """Return a value for `node`, which must fit the subschema at `place`; `variant` asks for another one."""
+        """Return a value for `node`, which must be valid at `place`; another `variant` yields another value."""
         self.steps += 1
         if self.steps > _MAX_STEPS or depth > _MAX_DEPTH or node is False:
             raise _NoExampleError
@@ -203,7 +203,7 @@ class _Maker:
         return self._typed(node, place, depth, variant)
 
     def _named_values(self, node: Mapping[str, Any], variant: int) -> Iterator[Any]:
-        """Values that the schema itself names."""
+        """Yield values that the schema itself names."""
         if "const" in node:
             yield node["const"]
         options = node.get("enum")
@@ -214,7 +214,7 @@ class _Maker:
             yield from examples[variant : variant + 3]
 
     def _composed(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int, keyword: str) -> Any:
-        """Try the parts of a composition, each together with its siblings."""
+        """Try the branches of a composition, each together with its siblings."""
         rest = {key: value for key, value in node.items() if key != keyword}
         if keyword == REF:
             target = self.compiled.index.target(place, str(node[REF]))
@@ -249,7 +249,7 @@ class _Maker:
         raise _NoExampleError
 
     def _typed(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> Any:
-        """Return a value of the type that a schema names, or else implies."""
+        """Return a value of a type that the schema names or implies."""
         named = node.get("type")
         if isinstance(named, str):
             return self._of_type(named, node, place, depth, variant)
@@ -274,7 +274,7 @@ class _Maker:
         return None if kind == "null" else variant % 2 == 0
 
     def _object(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> dict[str, Any]:
-        """Return an object with the required properties, and with others as far as it needs or shows some."""
+        """Return an object with the required properties, and some optional ones where needed or allowed."""
         properties: dict[str, Any] = node["properties"] if isinstance(node.get("properties"), dict) else {}
         needed = _needed_names(node)
         least = node.get("minProperties", 0)
@@ -305,7 +305,7 @@ class _Maker:
         *,
         must: bool,
     ) -> dict[str, Any]:
-        """Return a property with its value; empty where there is none and it need not be there."""
+        """Return a property with its value; empty for an optional one without a valid value."""
         rule = properties.get(name, node.get("additionalProperties", True))
         inner = self._place_of(rule, place)
         for pattern, sub in (node.get("patternProperties") or {}).items():
@@ -320,9 +320,9 @@ class _Maker:
             return {}
 
     def _place_of(self, node: Any, place: SubSchema) -> SubSchema:
-        """Return the place of a part, so that what is made for it can be checked.
+        """Return the place of a part, for validating its value.
 
-        A made-up part is checked with the whole.
+        The value of an invented part is validated with the whole.
         """
         if not isinstance(node, dict):
             return SubSchema(node, "", "", place.base)
@@ -335,7 +335,7 @@ class _Maker:
         return SubSchema(True, "", "", place.base)
 
     def _array(self, node: dict[str, Any], place: SubSchema, depth: int, variant: int) -> list[Any]:
-        """Return an array with as many items as it needs, in a generous example at least one."""
+        """Return an array with the required number of items, in a generous example at least one."""
         first, rule = tuple_parts(node)
         least = node.get("minItems", 0)
         count = max(least, len(first) if self.generous else 0)
@@ -365,7 +365,7 @@ def _is_null(part: Any) -> bool:
 
 
 def _needed_names(node: dict[str, Any]) -> list[str]:
-    """Return the required properties, and those that they in turn require."""
+    """Return the required properties, and those that they require in turn."""
     needed = [name for name in node.get("required") or [] if isinstance(name, str)]
     for name in list(needed):
         needed += [more for more in (node.get("dependentRequired") or {}).get(name, ()) if more not in needed]
@@ -373,7 +373,7 @@ def _needed_names(node: dict[str, Any]) -> list[str]:
 
 
 def _merge_schemas(one: Any, other: Any) -> Any:
-    """Return two schemas as one, nearly: the result is checked against the real ones."""
+    """Return an approximate merger of two schemas; the result is validated against the real ones."""
     if not isinstance(one, dict) or not isinstance(other, dict):
         if one is False or other is False:
             return False
@@ -424,7 +424,7 @@ def _bounds(node: Mapping[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def _text(node: Mapping[str, Any], variant: int) -> str:
-    """Return a text of the wanted pattern, format or length; raises `_NoExampleError` where none is found."""
+    """Return a text of the required pattern, format or length; raises `_NoExampleError` where none is found."""
     least = int(node.get("minLength", 0))
     most = node.get("maxLength")
     if isinstance(pattern := node.get("pattern"), str):

@@ -1,8 +1,8 @@
 """Find every violation in a value, place by place.
 
-`jsonschema-rs` gives every verdict here; only the walk is ours. Its own error iterator copies the value into each error
-and follows every branch of every union, so its cost is the product of errors and value size, and exponential for
-recursive unions. This walk asks for a verdict first and goes only where something is wrong.
+`jsonschema-rs` gives every verdict here; only the walk is our own. The library's error iterator copies the value into
+each error and follows every branch of every union, so its cost is the product of errors and value size, and
+exponential for recursive unions. This walk asks for a verdict first and only descends into invalid parts.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ if TYPE_CHECKING:
     from slipform.schema.validator import Compiled
 
 MAX_VIOLATIONS = 1_000
-"""A list longer than this helps no one; the walk ends there."""
+"""The most violations of one value: a longer list does not help anyone."""
 _MAX_FRAMES = 150  # four Python frames each
 _SHOWN_CLOSEST = 3
-_MOST_APART = 20
+_MAX_SEPARATE = 20
 _MAX_WORK = 1_000_000
 _UNION_COST = 100
-"""To try an alternative costs about as much as this many verdicts."""
+"""The cost of trying one alternative, in verdicts."""
 _UNEXPLAINED = "does not fit; to say why would take too long"
 
 
 def explain(compiled: Compiled, value: Any) -> list[Violation]:
-    """Return the violations of a value that is known not to fit, as far as a bounded amount of work finds them."""
+    """Return the violations of an invalid value, as many as a bounded amount of work finds."""
     with counting() as budget:
         walk = _Explainer(_Work(compiled, budget), deep=True)
         with suppress(_SpentError, _FullError):
-            walk.at(compiled.index.root, value, ())
-    return walk.found or [_violation(compiled.index.root, "", "schema", (), _UNEXPLAINED)]
+            walk.explain(compiled.index.root, value, ())
+    return walk.violations or [_violation(compiled.index.root, "", "schema", (), _UNEXPLAINED)]
 
 
 class _SpentError(Exception):
-    """The work allowed for one explanation is done."""
+    """The work allowed for one explanation is used up."""
 
 
 class _FullError(Exception):
-    """As many violations were found as are wanted."""
+    """The requested number of violations was found."""
 
 
 class _Work:
-    """Verdicts on parts, counted: unions and patterns can ask for very many."""
+    """Counts verdicts on parts, of which unions and patterns may need very many."""
 
     def __init__(self, compiled: Compiled, budget: MatchBudget) -> None:
         self.compiled = compiled
@@ -72,15 +72,15 @@ class _Work:
         return self._within_budget(bool(search(pattern, name)))
 
     def _within_budget(self, verdict: bool) -> bool:
-        if self.budget.is_spent:  # then a pattern that was not tried looks like one that does not match
+        if self.budget.is_spent:  # a pattern that was not tried counts as one that does not match
             raise _SpentError
         return verdict
 
 
 class _Explainer:
-    """One walk over a value. With `deep` off, unions are reported but not looked into: enough to compare them.
+    """One walk over a value. With `deep` off, violations inside unions are not collected, which is enough to rank them.
 
-    Violations are collected, not yielded: through as many generators as the value is deep, each would cost its depth.
+    Violations are collected, not yielded: passing each through the generators of all levels would cost its depth.
     """
 
     def __init__(self, work: _Work, *, deep: bool, frames: int = 0, most: int = MAX_VIOLATIONS) -> None:
@@ -89,14 +89,14 @@ class _Explainer:
         self.deep = deep
         self.frames = frames
         self.most = most
-        self.found: list[Violation] = []
+        self.violations: list[Violation] = []
 
     def add(self, violation: Violation) -> None:
-        self.found.append(violation)
-        if len(self.found) >= self.most:
+        self.violations.append(violation)
+        if len(self.violations) >= self.most:
             raise _FullError
 
-    def at(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
+    def explain(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
         """Add the violations of `value`, which does not fit the subschema at `place`."""
         node = place.node
         if node is False:
@@ -108,14 +108,14 @@ class _Explainer:
             self.add(_violation(place, "", "depth", steps, "does not fit, and is nested too deeply to say why"))
             return
         self.frames += 1
-        before = len(self.found)
+        count = len(self.violations)
         self._keywords(place, value, steps)
         self.frames -= 1
-        if len(self.found) == before:
-            self._as_the_validator_says(place, value, steps)
+        if len(self.violations) == count:
+            self._add_validator_error(place, value, steps)
 
     def _keywords(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
-        """Add the violations of a place, keyword by keyword; before draft 2019-09 `$ref` hides those beside it."""
+        """Add the violations of a place, keyword by keyword; before draft 2019-09, `$ref` hides its siblings."""
         node = place.node
         if REF in node and self.compiled.reference_hides_siblings:
             _reference(self, place, value, steps, REF)
@@ -134,33 +134,33 @@ class _Explainer:
         message = f"expected {expected}, found {actual}"
         self.add(_violation(place, join_pointer([keyword]), keyword, steps, message, expected=expected, found=actual))
 
-    def into(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
-        """Add the violations under a subschema, if there are any."""
+    def check(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
+        """Add the violations of a subschema, if there are any."""
         if not self.work.fits(place, value):
-            self.at(place, value, steps)
+            self.explain(place, value, steps)
 
     def below(self, place: SubSchema, *steps: str | int) -> SubSchema:
         return self.compiled.index.child(place, *steps)
 
-    def _as_the_validator_says(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
-        """Some keywords (`unevaluatedProperties`, `$dynamicRef`) only mean something in the whole."""
+    def _add_validator_error(self, place: SubSchema, value: Any, steps: PathSteps) -> None:
+        """Add the validator's errors for keywords that need the whole schema (`unevaluatedProperties` and others)."""
         keyword, message, inner = self.compiled.first_error(place, value)
         full = (*steps, *inner)
         self.add(_violation(place, "", keyword, full, message, found=excerpt_of(follow(value, inner))))
 
-    def apart(self, place: SubSchema, value: Any, steps: PathSteps, *, deep: bool) -> list[Violation]:
-        """Return the first violations under a subschema that the value does not fit, without adding them."""
-        walk = _Explainer(self.work, deep=deep, frames=self.frames, most=_MOST_APART)
+    def violations_of(self, place: SubSchema, value: Any, steps: PathSteps, *, deep: bool) -> list[Violation]:
+        """Return the first violations of a subschema, without adding them."""
+        walk = _Explainer(self.work, deep=deep, frames=self.frames, most=_MAX_SEPARATE)
         with suppress(_FullError):
-            walk.at(place, value, steps)
-        return walk.found
+            walk.explain(place, value, steps)
+        return walk.violations
 
 
 Handler: TypeAlias = Callable[[_Explainer, SubSchema, Any, PathSteps, str], None]
 
 
 def follow(value: Any, steps: PathSteps) -> Any:
-    """Return the part of a value that a path leads to."""
+    """Return the part of a value at a path."""
     for step in steps:
         value = value[step]
     return value
@@ -175,17 +175,17 @@ def _violation(
 
 def _reference(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     targets = {target.path: target for target in walk.compiled.index.targets(place, keyword)}
-    if len(targets) == 1:  # which of several anchors a dynamic reference means, only the validator can say
-        walk.into(next(iter(targets.values())), value, steps)
+    if len(targets) == 1:  # only the validator knows the anchor of a dynamic reference
+        walk.check(next(iter(targets.values())), value, steps)
 
 
 def _all_of(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     for number in range(len(place.node[keyword])):
-        walk.into(walk.below(place, keyword, number), value, steps)
+        walk.check(walk.below(place, keyword, number), value, steps)
 
 
 def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
-    """Add the violation of a union: more than one alternative fits, or none, and then how far the nearest one is."""
+    """Add the violation of a union: several alternatives match, or none; then also the distance of the nearest."""
     branches = [walk.below(place, keyword, number) for number in range(len(place.node[keyword]))]
     walk.work.spend(len(branches) * _UNION_COST)
     fitting = [number + 1 for number, branch in enumerate(branches) if walk.work.fits(branch, value)]
@@ -201,7 +201,7 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
     if not walk.deep:
         walk.add(_violation(place, at, keyword, steps, "fits none of the alternatives"))
         return
-    tried = [walk.apart(branch, value, steps, deep=False) for branch in branches]
+    tried = [walk.violations_of(branch, value, steps, deep=False) for branch in branches]
     kinds = [_root_type(violations, steps) for violations in tried]
     if all(kinds):
         expected = wording.joined(list(dict.fromkeys(kind for kind in kinds if kind)))
@@ -209,7 +209,7 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
         walk.add(_violation(place, at, keyword, steps, message, expected=expected, found=excerpt_of(value)))
         return
     best = min(range(len(branches)), key=lambda number: _distance(tried[number], steps))
-    closest = tuple(walk.apart(branches[best], value, steps, deep=True))
+    closest = tuple(walk.violations_of(branches[best], value, steps, deep=True))
     message = nearest_alternative(f"{_NONE_FITS.format(len(branches))}{best + 1}: ", closest, steps)
     walk.add(
         _violation(
@@ -226,13 +226,13 @@ def _union(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
 
 
 def _root_type(violations: list[Violation], steps: PathSteps) -> str | None:
-    """Return what a branch asks for when all it has to say is that the kind of value, or the value itself, is wrong."""
+    """Return the expectation of a branch that only fails by the type of the value, or by the value itself."""
     wrong = next((one for one in violations if one.steps == steps and one.keyword in {"type", "const", "enum"}), None)
     return wrong.expected if wrong else None
 
 
 def _distance(violations: list[Violation], steps: PathSteps) -> tuple[int, int, int]:
-    """Return how far a branch is: the wrong kind of value first, then a wrong tag, then the number of violations."""
+    """Return the distance of a branch: a wrong type of value, then a wrong tag, then the number of violations."""
     wrong_kind = sum(one.steps == steps and one.keyword in {"type", "const", "enum"} for one in violations)
     wrong_tag = sum(
         one.keyword in {"const", "enum"} and one.steps is not None and len(one.steps) == len(steps) + 1
@@ -245,7 +245,7 @@ _NONE_FITS: Final = "fits none of the {} alternatives; nearest is number "
 
 
 def nearest_alternative(message: str, closest: tuple[Violation, ...], steps: PathSteps) -> str:
-    """The message of a union that nothing fits, up to the number of the nearest alternative, and what is wrong there.
+    """Return the message of a union that nothing matches, with the nearest alternative and its violations.
 
     >>> wrong = Violation("/a", "", "type", "expected integer", steps=("a",))
     >>> nearest_alternative("fits none of the 2 alternatives; nearest is number 1: x", (wrong,), ())
@@ -255,7 +255,7 @@ def nearest_alternative(message: str, closest: tuple[Violation, ...], steps: Pat
 
 
 def _brief(closest: tuple[Violation, ...], steps: PathSteps) -> str:
-    """Return the nearest alternative in a line; a union inside it is described by its own nearest alternative."""
+    """Describe the nearest alternative in one line; for a nested union, by its own nearest alternative."""
     leaves = [leaf for one in closest for leaf in _leaves(one)]
     parts = [(f"{one.json_path}: " if one.steps != steps else "") + one.message for one in leaves[:_SHOWN_CLOSEST]]
     more = len(leaves) - len(parts)
@@ -278,7 +278,7 @@ def _not(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keywo
 def _condition(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     branch = "then" if walk.work.fits(walk.below(place, keyword), value) else "else"
     if branch in place.node:
-        walk.into(walk.below(place, branch), value, steps)
+        walk.check(walk.below(place, branch), value, steps)
 
 
 def _required(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
@@ -308,14 +308,14 @@ def _dependent(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps,
         else:
             names = [rule] if isinstance(rule, str) else []
             _missing(walk, place, join_pointer([keyword, name]), value, steps, names)
-            walk.into(walk.below(place, keyword, name), value, steps)
+            walk.check(walk.below(place, keyword, name), value, steps)
 
 
 def _properties(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     if isinstance(value, Mapping):
         for name in place.node[keyword]:
             if name in value:
-                walk.into(walk.below(place, keyword, name), value[name], (*steps, name))
+                walk.check(walk.below(place, keyword, name), value[name], (*steps, name))
 
 
 def _pattern_properties(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
@@ -323,7 +323,7 @@ def _pattern_properties(walk: _Explainer, place: SubSchema, value: Any, steps: P
         for pattern in place.node[keyword]:
             for name in value:
                 if walk.work.matches(pattern, name):
-                    walk.into(walk.below(place, keyword, pattern), value[name], (*steps, name))
+                    walk.check(walk.below(place, keyword, pattern), value[name], (*steps, name))
 
 
 def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
@@ -347,14 +347,14 @@ def _additional_properties(walk: _Explainer, place: SubSchema, value: Any, steps
                 )
             )
         else:
-            walk.into(rule, value[name], (*steps, name))
+            walk.check(rule, value[name], (*steps, name))
 
 
 def _property_names(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:
     if isinstance(value, Mapping):
         rule = walk.below(place, keyword)
         for name in value:
-            for wrong in () if walk.work.fits(rule, name) else walk.apart(rule, name, (), deep=walk.deep):
+            for wrong in () if walk.work.fits(rule, name) else walk.violations_of(rule, name, (), deep=walk.deep):
                 message = f"the key {excerpt_of(name)} is not allowed: {wrong.message}"
                 walk.add(
                     _violation(place, join_pointer([keyword]), keyword, (*steps, name), message, found=excerpt_of(name))
@@ -367,7 +367,7 @@ def _items(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
         return
     if isinstance(place.node[keyword], list):
         for number in range(min(len(place.node[keyword]), len(value))):
-            walk.into(walk.below(place, keyword, number), value[number], (*steps, number))
+            walk.check(walk.below(place, keyword, number), value[number], (*steps, number))
         return
     before = place.node.get("prefixItems") if keyword == "items" else place.node.get("items")
     if keyword == "additionalItems" and not isinstance(before, list):
@@ -380,7 +380,7 @@ def _items(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, key
             at = join_pointer([keyword])
             walk.add(_violation(place, at, keyword, (*steps, number), message, found=excerpt_of(value[number])))
             continue
-        walk.into(rule, value[number], (*steps, number))
+        walk.check(rule, value[number], (*steps, number))
 
 
 def _contains(walk: _Explainer, place: SubSchema, value: Any, steps: PathSteps, keyword: str) -> None:

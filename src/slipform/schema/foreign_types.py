@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 class MsgspecAdapter(Generic[T]):
-    """What `pydantic.TypeAdapter` is for other types: reads JSON text as a type that msgspec knows."""
+    """The counterpart of `pydantic.TypeAdapter` for other types: decodes JSON as a type that msgspec supports."""
 
     __slots__ = ("_decoder",)
 
     def __init__(self, shape: Any) -> None:
-        """Raises `TypeError` for a type that msgspec does not know, or with annotations that it would not look at."""
+        """Raise `TypeError` for a type that msgspec does not support, or with annotations that it would ignore."""
         for annotation in _annotations(shape, set()):
             if not isinstance(annotation, msgspec.Meta | str):
                 raise TypeError(f"msgspec does not check {annotation!r:.100}")
@@ -38,19 +38,19 @@ class MsgspecAdapter(Generic[T]):
 
 
 def has_msgspec_rules(shape: Any) -> bool:
-    """Whether a type has rules that only msgspec reads: pydantic would pass over them without a word.
+    """Return whether a type has constraints that pydantic would silently ignore.
 
     >>> has_msgspec_rules(list[Annotated[int, msgspec.Meta(ge=1)]]), has_msgspec_rules(list[int])
     (True, False)
     """
     try:
         return any(isinstance(annotation, msgspec.Meta) for annotation in _annotations(shape, set()))
-    except (NameError, TypeError, AttributeError, SyntaxError):  # names that only pydantic finds
+    except (NameError, TypeError, AttributeError, SyntaxError):  # names that only pydantic resolves
         return False
 
 
 def msgspec_document(shape: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a type that msgspec knows, with the root written out in place of a reference."""
+    """Return the JSON Schema of a type that msgspec supports, with the root inlined."""
     document = msgspec.json.schema(shape)
     if set(document) == {"$ref", "$defs"}:
         itself = document["$ref"]
@@ -69,7 +69,7 @@ def _refers_to(node: Any, target: str) -> bool:
 
 
 def msgspec_violation(error: msgspec.ValidationError, value: Any) -> Violation:
-    """Return what msgspec says against a value: one sentence, with the place at its end."""
+    """Return msgspec's error for a value: one sentence, with the place at its end."""
     message, _, place = str(error).partition(" - at `")
     try:
         steps = path_steps(place.rstrip("`"))
@@ -88,7 +88,7 @@ def modern_typed_dicts(shape: Any, made: dict[Any, Any] | None = None) -> Any:
     made = {} if made is None else made
     if isinstance(shape, type) and type(shape).__module__ == "typing" and typing.is_typeddict(shape):
         if shape not in made:
-            made[shape] = shape  # one that holds itself stays unchanged
+            made[shape] = shape  # a recursive one stays unchanged
             made[shape] = _modern_typed_dict(shape, made)
         return made[shape]
     arguments = get_args(shape)
@@ -110,7 +110,7 @@ def modern_typed_dicts(shape: Any, made: dict[Any, Any] | None = None) -> Any:
 def _modern_typed_dict(shape: Any, made: dict[Any, Any]) -> Any:
     required: frozenset[str] = shape.__required_keys__
     fields = {}
-    # The class does not see what annotations say that are strings.
+    # The class itself cannot resolve annotations that are strings.
     for name, hint in get_type_hints(shape, include_extras=True).items():
         marked: Any = get_origin(hint)
         optional = marked is NotRequired or (name not in required and marked is not Required)
@@ -122,7 +122,7 @@ def _modern_typed_dict(shape: Any, made: dict[Any, Any]) -> Any:
 
 
 def _annotations(shape: Any, visited: set[Any]) -> Iterator[Any]:
-    """Yield the metadata of every `Annotated` that a type reaches."""
+    """Yield the metadata of every `Annotated` within a type."""
     if get_origin(shape) is Annotated:
         yield from get_args(shape)[1:]
     for argument in get_args(shape):

@@ -1,9 +1,9 @@
 """Interpret single keywords of a JSON Schema, and intersect two schemas keyword by keyword.
 
-A schema is brought into a normal form three times, each for a different purpose: lowering reports what became of every
-keyword (`normal_form`), decoding must never allow what is invalid (`addons/local/decoding/forms`), a stream must
-never refuse what is valid (`text/resolve_plan`). What they have in common is here: types, enumerated values, bounds,
-the places where a schema constrains a property, and the intersection of two schemas that have no choices.
+A schema is normalised three times, each for a different purpose: lowering reports the change to every keyword
+(`normal_form`), decoding must never allow an invalid value (`addons/local/decoding/forms`), and a stream must never
+refuse a valid one (`text/resolve_plan`). This module has their common parts: types, enumerated values, bounds, the
+places where a schema constrains a property, and the intersection of two schemas without choices.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PlainSchema: TypeAlias = dict[str, Any]
 """A schema without references and choices."""
 
 JSON_TYPES: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
-"""In a set of types that was `widened`, "number" means the numbers with a fraction."""
+"""In a set of types after `widened`, "number" means numbers with a fraction."""
 
 CHOICES: Final = ("anyOf", "oneOf")
 ANNOTATIONS: Final = frozenset(
@@ -43,19 +43,19 @@ TIGHTER: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "minimum": max, "exclusiveMinimum": max, "minLength": max, "minItems": max, "minProperties": max,
     "maximum": min, "exclusiveMaximum": min, "maxLength": min, "maxItems": min, "maxProperties": min,
 }  # fmt: skip
-"""For each bound, which of two values holds when both must."""
+"""For each bound, the function that chooses between two values when both apply."""
 
 
 class NoNormalForm(Exception):  # noqa: N818 — nothing went wrong
-    """Two schemas that one cannot say."""
+    """The intersection of two schemas cannot be one schema."""
 
 
 class Unsatisfiable(NoNormalForm):
-    """Two schemas that no value fits."""
+    """The intersection of two schemas has no values."""
 
 
 def json_type(value: Json) -> str:
-    """Return the JSON Schema type of a value; a whole number is an integer however it is written.
+    """Return the JSON Schema type of a value; a number without a fraction is an integer in any notation.
 
     >>> json_type(True), json_type(2.0), json_type(2.5), json_type(None)
     ('boolean', 'integer', 'number', 'null')
@@ -79,7 +79,7 @@ def json_key(value: Json) -> str:
 
 
 def _with_whole_numbers(value: Json) -> Json:
-    """Return the value with floats that are whole numbers as integers."""
+    """Return the value with floats without a fraction as integers."""
     if isinstance(value, list):
         return [_with_whole_numbers(item) for item in value]
     if isinstance(value, dict):
@@ -116,12 +116,12 @@ def implied_types(keywords: Iterable[str]) -> list[str]:
 
 
 def widened(types: frozenset[str]) -> frozenset[str]:
-    """Return the types of the values that fit: where numbers do, integers do."""
+    """Return the types of matching values: integers match where numbers do."""
     return types | {"integer"} if "number" in types else types
 
 
 def common_types(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
-    """Return the types that two lists of types share, as a schema names them.
+    """Return the common types of two lists of types, as in a schema.
 
     >>> sorted(common_types(frozenset({"number", "null"}), frozenset({"integer", "string"})))
     ['integer']
@@ -135,14 +135,14 @@ def common_types(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
 def tuple_parts(schema: Mapping[str, Any]) -> tuple[list[Json], Json]:
     """Return the schemas of an array's first items, and of the others."""
     items = schema.get("items", True)
-    if isinstance(items, list):  # how drafts before 2020-12 spell prefixItems
+    if isinstance(items, list):  # the spelling of prefixItems in drafts before 2020-12
         return items, schema.get("additionalItems", True)
     first = schema.get("prefixItems")
     return (first if isinstance(first, list) else []), items
 
 
 def property_places(schema: Mapping[str, Any], name: str) -> tuple[list[tuple[str, ...]], bool]:
-    """Return where a schema constrains a property, and whether that is certain: some patterns are beyond us.
+    """Return the places where a schema constrains a property, and whether the list is complete.
 
     >>> property_places({"patternProperties": {"^a": {}}, "additionalProperties": False}, "b")
     ([('additionalProperties',)], True)
@@ -167,7 +167,7 @@ def _keyed(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Json]:
 
 
 def property_schema(schema: Mapping[str, Any], name: str) -> Json:
-    """Return all that a schema without choices says of a property; raises `NoNormalForm` where that is unknown.
+    """Return the schema of a property in a schema without choices; raises `NoNormalForm` where it is unknown.
 
     >>> property_schema({"properties": {"a": {"type": "null"}}, "additionalProperties": False}, "b")
     False
@@ -181,7 +181,7 @@ def property_schema(schema: Mapping[str, Any], name: str) -> Json:
 
 
 def _all_of(schemas: list[Json]) -> Json:
-    """Return one schema that says all of these."""
+    """Return the intersection of all these schemas."""
     if len(schemas) == 1:
         return schemas[0]
     if False in schemas:
@@ -193,9 +193,9 @@ def _all_of(schemas: list[Json]) -> Json:
 
 
 def intersection(one: PlainSchema, other: PlainSchema) -> PlainSchema:
-    """Return what two schemas without choices say together.
+    """Return the intersection of two schemas without choices.
 
-    It never widens. `Unsatisfiable` where no value fits both, `NoNormalForm` where one schema cannot say it.
+    It never widens. Raises `Unsatisfiable` where no value matches both, `NoNormalForm` where one schema is not enough.
 
     >>> intersection({"type": "number", "minimum": 1}, {"type": ["integer", "null"], "minimum": 3})
     {'type': ['integer'], 'minimum': 3}
@@ -214,7 +214,7 @@ def intersection(one: PlainSchema, other: PlainSchema) -> PlainSchema:
         _common_items(result, one, other)
     if _has_any(one, _OF_CONTAINS) or _has_any(other, _OF_CONTAINS):
         _common_contains(result, one, other)
-    if any(property_schema(result, name) is False for name in result.get("required", ())) or _is_void(result):
+    if any(property_schema(result, name) is False for name in result.get("required", ())) or _is_contradictory(result):
         raise Unsatisfiable
     return result
 
@@ -225,8 +225,8 @@ def _require_any(values: list[Any]) -> list[Any]:
     return values
 
 
-def _is_void(schema: PlainSchema) -> bool:
-    """Whether the bounds of a value's only type leave nothing between them."""
+def _is_contradictory(schema: PlainSchema) -> bool:
+    """Return whether the bounds of a value's only type contradict each other."""
     types = named_types(schema)
     required = len(set(schema.get("required", ())))
     for name, low, high in _LENGTHS:
@@ -268,22 +268,22 @@ def _tighten(result: PlainSchema, key: str, value: Json) -> None:
 
 
 def _common_properties(result: PlainSchema, one: PlainSchema, other: PlainSchema) -> None:
-    """The keys of an object as both have it; what patterns name is kept where but one of the two has patterns."""
+    """Merge the properties of both schemas; patterns stay where only one of them has any."""
     sides = (one, other)
 
-    def held_by_both(names: Iterable[str]) -> dict[str, Json]:
+    def intersected(names: Iterable[str]) -> dict[str, Json]:
         return {name: _all_of([property_schema(each, name) for each in sides]) for name in names}
 
-    shared = held_by_both([*one.get("properties", ()), *other.get("properties", ())])
-    shut_out = [name for name, each in shared.items() if each is False]
+    shared = intersected([*one.get("properties", ()), *other.get("properties", ())])
+    excluded = [name for name, each in shared.items() if each is False]
     patterned = [each for each in sides if "patternProperties" in each]
     if len(patterned) == 2:
         raise NoNormalForm
     if patterned:
         _check_patterns(result, other if patterned[0] is one else one)
-    if shut_out:
-        shared |= held_by_both(result.get("required", ()))
-        if patterned and _matches_any(patterned[0]["patternProperties"], shut_out):
+    if excluded:
+        shared |= intersected(result.get("required", ()))
+        if patterned and _matches_any(patterned[0]["patternProperties"], excluded):
             result.pop("patternProperties", None)
         result["additionalProperties"] = False
     elif any("additionalProperties" in each for each in sides):
@@ -293,7 +293,7 @@ def _common_properties(result: PlainSchema, one: PlainSchema, other: PlainSchema
 
 
 def _common_items(result: PlainSchema, one: PlainSchema, other: PlainSchema) -> None:
-    """The items of an array as both have it, place by place: what `items` means depends on the tuple beside it."""
+    """Merge the items of both schemas, position by position: the meaning of `items` depends on the tuple."""
     if len(tuple_keywords := {name for each in (one, other) if (name := _tuple_keyword(each)) is not None}) == 2:
         raise NoNormalForm
     sides = [tuple_parts(each) for each in (one, other)]

@@ -1,6 +1,6 @@
 """Refuse schemas and values that are not JSON, too large, too deep, or whose references multiply.
 
-Schemas come from strangers. Nothing here recurses, so no input can exhaust the interpreter's stack.
+Schemas come from untrusted callers. Nothing here recurses, so no input can exhaust the interpreter's stack.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ MAX_SCHEMA_BYTES = 5_000_000
 MAX_SCHEMA_DEPTH = 240
 """JSON levels of a schema document; the validator itself stops a little above."""
 MAX_VALUE_DEPTH = 1_000
-"""JSON levels of a value; parsers stop about here too, and the validator's own stack ends far above."""
+"""JSON levels of a value; parsers stop at about the same depth, the validator's stack is much larger."""
 LARGE_BYTES = 1_000_000
 """From about this size on, work belongs off an event loop."""
 LIGHT_BYTES = 2_048
-"""Schemas that are no longer than this and have no patterns have no more values than this, either."""
+"""Schemas of at most this length without patterns are light: they have fewer values than this."""
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PATTERN = b'"pattern'
 _PATTERN_NODES = 20
 _WEIGHT_OF_NODE = 8
-"""States of a pattern's automaton that take as long to compile as a value: about 4 µs."""
+"""States of a pattern's automaton that take as long to compile as one value: about 4 µs."""
 _QUICK_WITH_PATTERNS = 512
 _REPEATED = re.compile(rb"\{\d*,?\d\d")
-"""A part of a pattern that is repeated ten times or more; no other `{` of a JSON text is followed by a digit."""
+"""A part of a pattern that is repeated ten times or more; no other `{` in JSON is followed by a digit."""
 _HINT = "Correct the schema and send it again."
 
 
@@ -62,7 +62,7 @@ def canonical_text(document: Mapping[str, Any]) -> bytes:
 
 
 def plain_copy(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same document in plain dicts and lists, which no one else can change."""
+    """Return the document as plain dicts and lists, which no other code can change."""
     try:
         return cast("dict[str, Any]", orjson.loads(orjson.dumps(document, option=_STRICT)))
     except TypeError:
@@ -71,12 +71,12 @@ def plain_copy(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _canonical_slow(document: Mapping[str, Any]) -> bytes:
     _refuse(document)
-    # Only integers beyond 64 bits and unusual containers come this far.
+    # Only integers beyond 64 bits and unusual containers need this.
     return json.dumps(_unwrapped(document), sort_keys=True, separators=(",", ":")).encode()
 
 
 def _unwrapped(value: Any) -> Any:
-    """Plain dicts and lists; the depth is known to be small."""
+    """Return plain dicts and lists; the depth is known to be small."""
     if isinstance(value, Mapping):
         return {str(key): _unwrapped(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -115,9 +115,9 @@ def not_json(value: Any, max_depth: int = MAX_VALUE_DEPTH) -> Iterator[Violation
 
 
 def plainly_json(value: Any) -> bool:
-    """Whether a value is JSON of the everyday kind, found quickly; false only means that `not_json` must look.
+    """Return whether a value certainly is ordinary JSON; where False, `not_json` has to decide.
 
-    It is, when it comes back from its own JSON as it was. NaN is written as null, so nulls are left to `not_json`.
+    It is if it survives encoding and decoding unchanged. NaN becomes null, so nulls are left to `not_json`.
 
     >>> plainly_json({"a": [1, "b", 2.5]}), plainly_json({"a": (1, 2)})
     (True, False)
@@ -140,13 +140,13 @@ def _violation(place: _Place, message: str, keyword: str = "json") -> Violation:
         steps.append(place[1])
         place = place[0]
     path = tuple(reversed(steps))
-    if len(path) > 100:  # nobody could read such a path
+    if len(path) > 100:  # the path is too long to be readable
         path = path[:100]
     return Violation(join_pointer(path), "", keyword, message, expected="a JSON value", steps=path)
 
 
 def _fault_in(item: Any) -> str | None:
-    """Return why a value by itself is not JSON; None when it is."""
+    """Return why a value itself is not JSON; None when it is."""
     if item is None or isinstance(item, (bool, int)):
         return None
     if isinstance(item, str):
@@ -170,7 +170,7 @@ def _key_trouble(key: Any) -> str | None:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is quickly seen to be JSON of ordinary depth; when not, `not_json` says what it is."""
+    """Return whether a value certainly is JSON of ordinary depth; where False, `not_json` has to decide."""
     try:
         text = orjson.dumps(value, option=_STRICT)
     except TypeError:
@@ -179,7 +179,7 @@ def is_plain(value: Any) -> bool:
 
 
 def too_deep(value: Any) -> bool:
-    """Whether a value nests so deeply that the validator's stack would be at risk; quick for ordinary values."""
+    """Return whether a value nests so deeply that the validator's stack would be at risk."""
     try:
         orjson.dumps(value)
     except TypeError:
@@ -197,9 +197,9 @@ def is_large(size: int | bytes | str) -> bool:
 
 
 def check_size(documents: Mapping[str, Mapping[str, Any]], max_bytes: int, max_nodes: int) -> None:
-    """Refuse schemas, by their place in a request, that are together longer than this or have more values.
+    """Refuse schemas, by their place in a request, that together exceed a length or a number of values.
 
-    A pattern counts as 20 values, and as more where it repeats much: that is what compiling it costs.
+    A pattern counts as 20 values, and as more where it repeats much: that is the cost of compiling it.
 
     >>> check_size({"tools[0]": {"enum": [1, 2, 3]}}, max_bytes=100, max_nodes=4)
     Traceback (most recent call last):
@@ -215,7 +215,7 @@ def check_size(documents: Mapping[str, Mapping[str, Any]], max_bytes: int, max_n
                 where=where,
                 hint="Send smaller ones; `server.max_schema_bytes` is the limit here.",
             )
-    # A value takes two characters at the least.
+    # A value takes at least two characters.
     if length <= 2 * max_nodes and not any(_PATTERN in text for text in texts.values()):
         return
     nodes = 0
@@ -230,7 +230,7 @@ def check_size(documents: Mapping[str, Mapping[str, Any]], max_bytes: int, max_n
 
 
 def is_light_text(text: bytes) -> bool:
-    """Whether a schema's text is short and plain enough to be worked on anywhere; only where not, look closer.
+    """Return whether a schema's text is certainly short and simple enough for an event loop.
 
     >>> is_light_text(b'{"type":"object"}'), is_light_text(b'{"pattern":"a*"}')
     (True, False)
@@ -239,7 +239,7 @@ def is_light_text(text: bytes) -> bool:
 
 
 def is_heavy_text(text: bytes, most: int = LIGHT_BYTES) -> bool:
-    """Whether work on schemas with this text is to be kept off event loops: it is long, or it may repeat patterns.
+    """Return whether work on schemas with this text must stay off event loops: it is long, or may repeat patterns.
 
     >>> is_heavy_text(b'{"type":"object"}')
     False
@@ -250,7 +250,7 @@ def is_heavy_text(text: bytes, most: int = LIGHT_BYTES) -> bool:
 
 
 def json_text(document: Any) -> bytes:
-    """About the JSON text of a document that may be no JSON."""
+    """Return an approximate JSON text of a document that may not be JSON."""
     try:
         return orjson.dumps(document)
     except TypeError:
@@ -258,7 +258,7 @@ def json_text(document: Any) -> bytes:
 
 
 def _count(document: Any, most: int) -> int:
-    """Return the values in a document, a pattern as many as it costs.
+    """Return the number of values in a document; a pattern counts by its cost.
 
     It stops counting when they are more than `most`.
     """
@@ -284,12 +284,12 @@ def _patterns(node: Mapping[str, Any]) -> Iterator[str]:
 
 
 MAX_EXPANSION = 10_000
-"""How often one place of a value may be visited by a schema whose references fan out."""
+"""The most visits of one place of a value by a schema whose references fan out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recursion:
-    """What the graph shows: whether the schema recurses, and how far it fans out."""
+    """The result of the walk: whether the schema recurses, and how far it fans out."""
 
     recursive: bool
     expansion: int
@@ -313,7 +313,7 @@ def examine(index: SchemaDocument) -> Recursion:
 
 
 class _Graph:
-    """Depth-first, by hand: Tarjan's components in reverse topological order, weighed as they close."""
+    """Walk depth-first without recursion: Tarjan's components in reverse topological order, weighed as they close."""
 
     def __init__(self, index: SchemaDocument) -> None:
         self.index = index
@@ -343,7 +343,7 @@ class _Graph:
                 if self._low[key] == self._order[key]:
                     self._close(key)
             elif not isinstance(child.node, dict) or APPLICATORS.isdisjoint(child.node):
-                continue  # a leaf weighs one, as does all that is not known
+                continue  # a leaf, or an unknown target, weighs one
             elif id(child.node) not in self._order:
                 calls.append((child, self._enter(child)))
             elif id(child.node) in self._is_open:
@@ -361,7 +361,7 @@ class _Graph:
         return [*self._here[key], *(sub for alone, shared in self._below[key] for sub in (*alone, *shared))]
 
     def _close(self, key: int) -> None:
-        """Weigh a finished group of places that lead to one another; refuse a loop that consumes nothing."""
+        """Weigh a finished group of mutually recursive places; refuse a loop that never descends into the value."""
         members: list[SubSchema] = []
         while True:
             place = self._open.pop()
@@ -375,9 +375,9 @@ class _Graph:
         self.weight.update({id(place.node): self._weigh(id(place.node)) for place in members})
 
     def _weigh(self, key: int) -> int:
-        """Visits of one place in a value: in-place branches add up, of the children only the heaviest counts.
+        """Return the visits of one place in a value: branches for it add up, of its children the heaviest counts.
 
-        What recurses counts once: the validator remembers its verdict on recursive references.
+        Recursive parts count once: the validator remembers its verdict on recursive references.
         """
         total = 1 + sum(map(self._index_of, self._here[key]))
         parts = (
@@ -390,7 +390,7 @@ class _Graph:
         return self.weight.get(id(place.node), 1)
 
     def _refuse_loops(self, members: list[SubSchema]) -> None:
-        """A loop of references that never goes into the value means nothing, and could cost anything."""
+        """Return the error for a loop of references that never descends into the value."""
         inside = {id(place.node) for place in members}
         edges = {key: [id(sub.node) for sub in self._here[key] if id(sub.node) in inside] for key in inside}
         left = dict.fromkeys(edges, 0)
@@ -415,7 +415,7 @@ class _Graph:
 
 
 PartSchemas: TypeAlias = tuple[list[SubSchema], list[SubSchema]]
-"""Subschemas for parts of a value: of the first list one meets a part, of the second perhaps all do."""
+"""The keywords for parts of a value: exactly one subschema of the first list applies, perhaps all of the second."""
 _MEMBER, _MEMBERS, _NAME, _ITEM, _ITEMS = range(5)
 _PARTS = {
     "properties": _MEMBER,

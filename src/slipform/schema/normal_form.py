@@ -1,8 +1,8 @@
-"""Combine all that references and `allOf` say at one place of a schema into one record.
+"""Combine all constraints that references and `allOf` put on one place of a schema into one record.
 
-Unions are not multiplied out: `Conjunction.groups` lists them, and the caller decides which of them to spread. Every
-constraint keeps the pointer of the place that says it, for reports. The views read off
-what it says of an object's keys and of an array's places.
+Unions are not multiplied out: `Conjunction.groups` lists them, and the caller decides which of them to distribute.
+Every constraint has the pointer of its place, for reports. The views collect
+its constraints on an object's keys and on an array's positions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BESIDE = frozenset({*REFERENCES, "allOf", "title", "description", "default"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceNode:
-    """One subschema at one place. `skip` names keywords of it that are handled elsewhere."""
+    """One subschema at one place. `skip` names keywords that are handled elsewhere."""
 
     schema: Mapping[str, Any] | bool
     pointer: str
@@ -59,7 +59,7 @@ class SourceNode:
 
 @dataclass(slots=True)
 class SchemaSource:
-    """A schema document, read once; parts are interned, so that one place is one object."""
+    """A parsed schema document; parts are interned, so that one place is one object."""
 
     document: Mapping[str, Any]
     draft: int
@@ -67,7 +67,7 @@ class SchemaSource:
 
     @classmethod
     def read(cls, text: bytes) -> SchemaSource:
-        """Take a schema's JSON text."""
+        """Parse a schema's JSON text."""
         document = with_plain_references(json.loads(text))
         return cls(document, draft_of(document))
 
@@ -77,11 +77,11 @@ class SchemaSource:
         return self.part(self.document, "")
 
     def knows(self, keyword: str) -> bool:
-        """Whether the document's draft has the keyword; one it does not have refuses nothing."""
+        """Return whether the document's draft has the keyword; unknown keywords constrain nothing."""
         return self.draft >= _SINCE.get(keyword, 0)
 
     def part(self, schema: Any, pointer: str, skip: frozenset[str] = frozenset()) -> SourceNode:
-        """Return the part at a place; what is neither an object nor a boolean there is an error."""
+        """Return the part at a place; raises for anything but an object or boolean."""
         part = self._parts.get((pointer, skip))
         if part is None:
             if not isinstance(schema, Mapping | bool):
@@ -99,12 +99,12 @@ class SchemaSource:
         return self.part(value, part.pointer + join_pointer(steps))
 
     def alone(self, part: SourceNode, *keywords: str) -> SourceNode:
-        """The same place without what it refers to or merges, without its notes, and without the keywords named."""
+        """Return the same place without references, merged schemas, notes and the named keywords."""
         skip = part.skip | _BESIDE | frozenset(keywords)
         return self.part(part.schema, part.pointer, skip)
 
     def resolve(self, part: SourceNode, ref: Any, keyword: str) -> SourceNode | None:
-        """Return what a reference points at; None for one of the meta-schemas, which every schema validator knows."""
+        """Return the target of a reference; None for one of the meta-schemas, which every validator knows."""
         if not isinstance(ref, str):
             raise SchemaError(f"{keyword} must be a string", where=f"#{part.pointer}{join_pointer([keyword])}")
         steps = reference_steps(ref)
@@ -123,12 +123,12 @@ LOCAL_KEYWORDS = (
     "not", "if", "dependentRequired", "dependentSchemas", "dependencies", "contains", "uniqueItems",
     "minProperties", "maxProperties",
 )  # fmt: skip
-"""Keywords that no vendor's dialect has a place for."""
+"""Keywords that no vendor's dialect supports."""
 
 _LINKS = frozenset({*REFERENCES, "allOf"})
 _KEYWORDS = frozenset().union(*KEYWORDS_OF.values()) | {"type", "enum", "const", "not", "if", *CHOICES}
 CONSTRAINING = _KEYWORDS | {"allOf", *REFERENCES[1:]}
-"""Keywords beside which a $ref is not alone."""
+"""Keywords that constrain the value beside a `$ref`."""
 _BOUNDS = tuple(keyword for keyword in TIGHTER if keyword not in LOCAL_KEYWORDS)
 _BOUNDING = frozenset({*_BOUNDS, *LOCAL_KEYWORDS, "pattern", "format", "multipleOf"})
 _SINCE = {
@@ -145,7 +145,7 @@ _MAX_PARTS = 2_000
 
 @dataclass(slots=True)
 class Bound:
-    """One constraint, as tight as all the parts together make it, and its place."""
+    """The tightest constraint of all the parts, and its place."""
 
     keyword: str
     value: Any
@@ -154,18 +154,18 @@ class Bound:
 
 @dataclass(slots=True)
 class Conjunction:
-    """What all parts together say."""
+    """The combination of all parts."""
 
     parts: tuple[SourceNode, ...]
     types: frozenset[str] = JSON_TYPES
     inferred: bool = False
-    """No part names a type; the types were read off the other keywords."""
+    """Whether no part names a type, so that the types were inferred from other keywords."""
     enum: list[Any] | None = None
     enum_pointer: str = ""
     bounds: dict[str, Bound] = field(default_factory=dict)
     local: list[Bound] = field(default_factory=list)
-    settled: list[Bound] = field(default_factory=list)
-    """Constraints that the listed values were held against, so that listing them says all."""
+    applied_bounds: list[Bound] = field(default_factory=list)
+    """Constraints that were applied to the listed values, so that the list implies them."""
     groups: list[tuple[SourceNode, str]] = field(default_factory=list)
     title: str | None = None
     description: str | None = None
@@ -173,16 +173,16 @@ class Conjunction:
 
     @property
     def never(self) -> bool:
-        """Whether no value fits."""
+        """Whether no value matches."""
         return not self.types or self.enum == []
 
 
 def flatten(
     source: SchemaSource, starts: Iterable[SourceNode]
 ) -> tuple[tuple[SourceNode, ...], list[SourceNode], bool]:
-    """Follow references and allOf: the parts that constrain, all parts met, and whether one of them is false.
+    """Resolve references and allOf: return the constraining parts, all parts, and whether one of them is false.
 
-    A part is met once, so loops end and doubling references cost nothing.
+    A part is visited once, so loops end and repeated references cost nothing.
     """
     begin = list(starts)
     if len(begin) == 1 and not isinstance(begin[0].schema, bool) and _LINKS.isdisjoint(begin[0].schema):
@@ -218,14 +218,14 @@ def flatten(
 
 
 def keywords_in(part: SourceNode) -> frozenset[str]:
-    """Return the keywords with which a part constrains, apart from what it refers to."""
+    """Return the constraining keywords of a part, without its references."""
     if isinstance(part.schema, bool):
         return frozenset()
     return _KEYWORDS.intersection(part.schema) - part.skip
 
 
 def _conjuncts(source: SchemaSource, part: SourceNode, only_ref: bool) -> list[SourceNode]:
-    """Return the parts that a part refers to or merges, which hold for the same value."""
+    """Return the parts that a part refers to or merges, which apply to the same value."""
     below = []
     for keyword in (REF,) if only_ref else REFERENCES:
         ref = part.get(keyword)
@@ -243,7 +243,7 @@ def _first_keyword(schema: Mapping[str, Any], *keywords: str) -> str | None:
 
 
 def conjunction_of(source: SchemaSource, starts: Iterable[SourceNode]) -> Conjunction:
-    """Return all that the parts say together."""
+    """Return the combination of all parts."""
     parts, met, never = flatten(source, starts)
     shape = Conjunction(parts)
     for part in met:
@@ -269,7 +269,7 @@ def conjunction_of(source: SchemaSource, starts: Iterable[SourceNode]) -> Conjun
 def _compiled_parts(source: SchemaSource, schemas: list[dict[str, Any]]) -> Compiled | None:
     """Compile schemas that all apply; None where that is not possible.
 
-    Patterns that have to be counted may be given up on, and then constrain nothing.
+    Patterns that have to be counted may be given up, and then do not constrain anything.
     """
     draft = {"$schema": source.document["$schema"]} if "$schema" in source.document else {}
     try:
@@ -281,7 +281,7 @@ def _compiled_parts(source: SchemaSource, schemas: list[dict[str, Any]]) -> Comp
 
 
 def _fitting_values(source: SchemaSource, shape: Conjunction, values: list[Any]) -> list[Any]:
-    """Return the listed values that fit the list's siblings; what refers elsewhere is left to the final check."""
+    """Return the listed values that match the list's siblings; references are left to the final validation."""
     beside = [
         {word: part.get(word) for word in keywords_in(part) - {"enum", "const"} if not _has_reference(part.get(word))}
         for part in shape.parts
@@ -295,19 +295,19 @@ def _fitting_values(source: SchemaSource, shape: Conjunction, values: list[Any])
         shape.local = every
         return values
     every += [Bound(word, part.get(word), f"{part.pointer}/{word}") for part, word in shape.groups]
-    shape.settled = [bound for bound in every if not _has_reference(bound.value)]
+    shape.applied_bounds = [bound for bound in every if not _has_reference(bound.value)]
     shape.local = [bound for bound in every if _has_reference(bound.value) and bound.keyword not in CHOICES]
     shape.groups = [(part, word) for part, word in shape.groups if _has_reference(part.get(word))]
     return [value for value in values if compiled.is_valid(value)]
 
 
 def _has_reference(value: Any) -> bool:
-    """Whether a keyword's value holds a reference, which means nothing outside its document."""
+    """Return whether a keyword's value contains a reference, which has no meaning outside its document."""
     return isinstance(value, dict | list) and any(word.encode() in to_text({"": value}) for word in REFERENCES)
 
 
 def _annotate(shape: Conjunction, part: SourceNode) -> None:
-    """Take the first title, description and default."""
+    """Take over the first title, description and default."""
     if isinstance(part.schema, bool) or _NOTES.isdisjoint(part.schema):
         return
     if shape.title is None and isinstance(part.get("title"), str):
@@ -349,7 +349,7 @@ def _enum(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
 
 
 def _tighten_bound(shape: Conjunction, part: SourceNode, keyword: str) -> None:
-    """Keep a bound if it is tighter than the one so far."""
+    """Store a bound if it is tighter than the current one."""
     value = part.get(keyword)
     if value is True and keyword.startswith("exclusive"):  # draft 4
         value = part.get(keyword[9:].lower())
@@ -361,7 +361,7 @@ def _tighten_bound(shape: Conjunction, part: SourceNode, keyword: str) -> None:
 
 
 def _bounds(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
-    """Collect a part's bounds, and keywords that only the validator can check."""
+    """Collect a part's bounds, and keywords that only the validator checks."""
     keywords = keywords_in(part) & _BOUNDING
     if not keywords:
         return
@@ -386,7 +386,7 @@ def _bounds(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
 
 
 def infer(shape: Conjunction) -> None:
-    """Read the types off the other keywords, for a shape of which no part names one."""
+    """Infer the types from the other keywords, for a shape without types."""
     types = implied_types(keyword for part in shape.parts for keyword in keywords_in(part))
     if types and shape.types == JSON_TYPES:
         shape.types = widened(frozenset(types))
@@ -394,7 +394,7 @@ def infer(shape: Conjunction) -> None:
 
 
 Openness: TypeAlias = Literal["closed", "schema", "true", "implicit"]
-"""Other keys are refused, must fit a schema, are explicitly allowed, or are not mentioned."""
+"""Whether other keys are refused, must match a schema, are explicitly allowed, or are not mentioned."""
 
 
 @dataclass(slots=True)
@@ -403,20 +403,20 @@ class ObjectView:
 
     properties: dict[str, list[SourceNode]] = field(default_factory=dict)
     loose: dict[str, list[SourceNode]] = field(default_factory=dict)
-    """Keys named only under a condition: each part is one alternative."""
+    """Keys that only a condition names: each part is one alternative."""
     required: dict[str, None] = field(default_factory=dict)
     patterns: dict[str, list[SourceNode]] = field(default_factory=dict)
     openness: Openness = "implicit"
     additional: list[SourceNode] = field(default_factory=list)
     additional_pointer: str = ""
     unevaluated: bool = False
-    """Closed only to keys that no subschema mentions, conditional ones included."""
+    """Whether it is closed only to keys that no subschema mentions, conditional ones included."""
     names: list[SourceNode] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class ArrayView:
-    """An array's places: the parts that apply to each, and to all that follow."""
+    """The positions of an array: the parts that apply to each, and to all further items."""
 
     prefix: list[list[SourceNode]] = field(default_factory=list)
     rest: list[SourceNode] = field(default_factory=list)
@@ -425,7 +425,7 @@ class ArrayView:
 
 
 def object_view(source: SchemaSource, parts: tuple[SourceNode, ...], loosened: list[SourceNode]) -> ObjectView:
-    """Return the keys of an object to which all `parts` apply; `loosened` are subschemas that may apply."""
+    """Return the keys of an object to which all `parts` apply; `loosened` are conditional subschemas."""
     view = ObjectView()
     for part in parts:
         _requirements(source, view, part)
@@ -446,7 +446,7 @@ def object_view(source: SchemaSource, parts: tuple[SourceNode, ...], loosened: l
 
 
 def _requirements(source: SchemaSource, view: ObjectView, part: SourceNode) -> None:
-    """Collect a part's required keys, and what it says of keys that are not listed."""
+    """Collect a part's required keys, and its constraint on unlisted keys."""
     required = part.get("required")
     if isinstance(required, list):
         view.required |= {name: None for name in required if isinstance(name, str)}
@@ -470,7 +470,7 @@ def _requirements(source: SchemaSource, view: ObjectView, part: SourceNode) -> N
 
 
 def _keys(source: SchemaSource, view: ObjectView, part: SourceNode) -> None:
-    """Add what one part says of each listed key."""
+    """Add the constraints of one part on each listed key."""
     assert isinstance(part.schema, Mapping)  # noqa: S101 — `flatten` keeps no booleans
     for name, parts in view.properties.items():
         for steps in property_places(part.schema, name)[0]:
@@ -481,7 +481,7 @@ def _keys(source: SchemaSource, view: ObjectView, part: SourceNode) -> None:
 
 
 def _pattern_keys(source: SchemaSource, view: ObjectView, parts: tuple[SourceNode, ...], pattern: str) -> None:
-    """Collect what all parts say of the keys that match a pattern; a part that forbids them removes it."""
+    """Collect the constraints of all parts on keys that match a pattern; a part that forbids them removes it."""
     for part in parts:
         other = part.get("additionalProperties")
         if pattern in _mapping(part, "patternProperties"):
@@ -494,7 +494,7 @@ def _pattern_keys(source: SchemaSource, view: ObjectView, parts: tuple[SourceNod
 
 
 def _conditional(source: SchemaSource, parts: tuple[SourceNode, ...]) -> list[SourceNode]:
-    """Subschemas that apply to the same object under a condition."""
+    """Return subschemas that apply to the same object conditionally."""
     subschemas = []
     for part in parts:
         if part.get("if") is not None:
@@ -553,7 +553,7 @@ def _prefix_of(source: SchemaSource, part: SourceNode) -> tuple[list[SourceNode]
 
 
 def array_view(source: SchemaSource, parts: tuple[SourceNode, ...]) -> ArrayView:
-    """Return the places of an array to which all `parts` apply."""
+    """Return the positions of an array to which all `parts` apply."""
     view = ArrayView()
     rows: list[tuple[list[SourceNode], SourceNode | None]] = []
     for part in parts:

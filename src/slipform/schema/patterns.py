@@ -1,12 +1,12 @@
 r"""Run and measure callers' regular expressions: the only module that does, and never with Python's `re`.
 
-The engine is the validator's own (`jsonschema-rs`), so a consumer and the final verdict read a pattern alike. Its limit
-on backtracking is not yet a bound on the cost, for two reasons that were measured. A step of a pattern with look-around
-may read the whole text: `(?=.*x)y` takes 17 s on 100 kB with 100,000 steps. And without look-around the cost is the
-text's length times the places of the automaton that are alive at once: `[ab]*a[ab]{10000}c` takes 14 s on 100 kB.
-So `search` allows a match as many steps as its text and pattern leave room for, and gives up (None) beyond that; the
-caller then leaves the keyword to the validator. A schema whose patterns could be costly is validated with `search` too
-(`CountedPattern`), within a budget for the whole value.
+The engine is the validator's own (`jsonschema-rs`), so that callers and the final verdict agree on a pattern. Its
+limit on backtracking does not bound the cost, for two measured reasons. A step of a pattern with look-around may read
+the whole text: `(?=.*x)y` takes 17 s on 100 kB with 100,000 steps. And without look-around, the cost is the text's
+length times the live positions of the automaton: `[ab]*a[ab]{10000}c` takes 14 s on 100 kB. So `search` limits the
+steps of a match according to its text and pattern, and gives up (None) beyond that; the caller then leaves the
+keyword to the validator. A schema whose patterns could be costly is validated with `search` too (`CountedPattern`),
+within a budget for the whole value.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from slipform.bounded import BoundedCache
 from slipform.errors import SchemaError
 
 MAX_PATTERN_WEIGHT = 3_000_000
-"""Automaton states that all patterns of one schema may need together; about 100 MB."""
+"""Automaton states of all patterns of one schema together; about 100 MB."""
 MAX_STEPS = 100_000
-"""Steps back that the engine may take for one match."""
+"""The most backtracking steps of the engine for one match."""
 MAX_NAME_STEPS = 1_000
-"""The same for a property's name, where the validator matches by itself, with the interpreter's lock held."""
+"""The same for the name of a property, which the validator matches while it holds the interpreter's lock."""
 MAX_MATCH_WORK = 20_000_000
-"""Places alive × characters × steps of one match; 2 to 14 ns each."""
+"""Live positions × characters × steps of one match; 2 to 14 ns each."""
 MAX_VALUE_WORK = 100_000_000
-"""The same for all the strings of one value together."""
+"""The same for all strings of one value together."""
 MAX_NAME_WORK = 30_000_000
-"""The same for all the names of one value together: the validator takes them all at once."""
+"""The same for all names of one value together, which the validator matches at once."""
 
-_NAME_STEPS = 10  # what a look-ahead at the beginning of a name needs, and more
-_FEW_STEPS = 100  # enough for nearly every honest pattern, and cheap enough not to be counted
-_UNCOUNTED_PLACES = 500  # of all the patterns of a schema; a value under fewer is validated without counting
+_NAME_STEPS = 10  # sufficient for a look-ahead at the beginning of a name
+_FEW_STEPS = 100  # sufficient for nearly every reasonable pattern, and too cheap to be counted
+_UNCOUNTED_PLACES = 500  # of all patterns of a schema; below it, values are validated without counting
 _BYTES_PER_STATE = 33
 _KNOWN = 256
 _REPEAT = re.compile(r"\{(\d{1,7})(?:(,)(\d{0,7}))?\}")
@@ -49,23 +49,23 @@ _ESCAPE = re.compile(r"\\[pPux]\{[^}]*\}|\\.", re.DOTALL)
 _UP_TO = re.compile(r",(\d{1,7})\}")
 _CLASSES = frozenset("wWdDsS")
 _NAMED_GROUP = re.compile(r"\(\?<([A-Za-z_]\w*)>")
-_AMBIGUOUS = re.compile(r"\[\[|--|&&|\|\||~~")  # Python's parser warns of these, and warnings are for the whole process
+_AMBIGUOUS = re.compile(r"\[\[|--|&&|\|\||~~")  # Python's parser warns about these, and warnings are process-wide
 _MAX_PARSED = 2_000
-# Python's own pattern parser has no public name. It only parses: what it yields is never run.
+# Python's pattern parser has no public name. It is only used for parsing: its result is never run.
 _parser = importlib.import_module("re._parser")
 
 
 class PatternUse(NamedTuple):
-    """What the patterns of a schema may cost a value."""
+    """The highest cost of a schema's patterns for a value."""
 
     counted: bool = False
-    """Whether matches have to be counted."""
+    """Whether the work of matches has to be counted."""
     of_names: tuple[str, ...] = ()
-    """The patterns that properties' names are held against, where they have to be."""
+    """The patterns to check names of properties against before validation, where that is needed."""
 
 
 class MatchBudget:
-    """The work that matches may still do for one value, and how many of them were given up."""
+    """The remaining work for matches in one value, and the number of matches that were given up."""
 
     __slots__ = ("given_up", "is_spent", "left")
 
@@ -75,7 +75,7 @@ class MatchBudget:
         self.is_spent = False
 
     def spend(self, work: int) -> bool:
-        """Whether there is that much left, which then is less."""
+        """Use this much of the remaining work; return False where less remains."""
         if work > self.left:
             self.is_spent = True
             return False
@@ -88,7 +88,7 @@ _BUDGET: ContextVar[MatchBudget | None] = ContextVar("pattern_budget", default=N
 
 @contextmanager
 def counting() -> Iterator[MatchBudget]:
-    """One budget for all the matches inside, also where this is nested."""
+    """Use one budget for all matches inside, also where this is nested."""
     budget = _BUDGET.get()
     if budget is not None:
         yield budget
@@ -102,9 +102,9 @@ def counting() -> Iterator[MatchBudget]:
 
 
 def search(pattern: str, text: str) -> bool | None:
-    """Whether a pattern is found in a text, as the validator reads it; None when that would cost too much to find out.
+    """Return whether a text contains a match of a pattern; None when that would cost too much to find out.
 
-    None too for what is not a regular expression, and for a text that is not Unicode.
+    None also for an invalid expression, and for a text that is not Unicode.
 
     >>> search("^a", "ab"), search("^a", "ba"), search("(", "a")
     (True, False, None)
@@ -123,7 +123,7 @@ def search(pattern: str, text: str) -> bool | None:
 
 
 def is_pattern(pattern: str) -> bool:
-    """Whether it is a regular expression that the validator knows, and not too large a one."""
+    """Return whether it is a regular expression that the validator supports, and not too large."""
     return _engine(pattern) is not None
 
 
@@ -135,12 +135,12 @@ def _class_follows(pattern: str, at: int) -> bool:
     return _ESCAPE.match(pattern, at) is not None and pattern[at + 1] in _CLASSES
 
 
-def meant(pattern: str) -> str:
-    r"""Return a pattern that the validator refuses, spelled as other engines read it.
+def intended_pattern(pattern: str) -> str:
+    r"""Return a pattern that the validator refuses in the spelling that other engines read.
 
     Brackets first in a class or alone, braces that repeat nothing, a dash beside a class such as `\w`: literal.
 
-    >>> meant("[][]+"), meant(r"^{[\w-.]}$"), meant(r"a{,3}\Z")
+    >>> intended_pattern("[][]+"), intended_pattern(r"^{[\w-.]}$"), intended_pattern(r"a{,3}\Z")
     ('[\\]\\[]+', '^\\{[\\w\\-.]\\}$', 'a{0,3}$')
     """
     out: list[str] = []
@@ -175,13 +175,13 @@ def meant(pattern: str) -> str:
     return "".join(out)
 
 
-def meant_document(document: Any) -> Any:
-    """Return a copy of a schema in which patterns that the validator refuses are spelled as `meant`."""
+def with_intended_patterns(document: Any) -> Any:
+    """Return a copy of a schema in which patterns that the validator refuses are replaced by `meant`."""
     if isinstance(document, list):
-        return [meant_document(item) for item in document]
+        return [with_intended_patterns(item) for item in document]
     if not isinstance(document, dict):
         return document
-    copy = {key: meant_document(value) for key, value in document.items()}
+    copy = {key: with_intended_patterns(value) for key, value in document.items()}
     if isinstance(copy.get("pattern"), str):
         copy["pattern"] = accepted(copy["pattern"])
     if isinstance(keyed := copy.get("patternProperties"), dict):
@@ -190,13 +190,13 @@ def meant_document(document: Any) -> Any:
 
 
 def accepted(pattern: str) -> str:
-    """Return the spelling of a pattern that the validator takes: its own, where it has to be no other."""
+    """Return a spelling of a pattern that the validator accepts: its own, if that is accepted."""
     engine = _engine(pattern)
     return pattern if engine is None else engine.pattern
 
 
 def parsed(pattern: str) -> Any:
-    """Return a pattern as a tree of Python's parser, to be read and not to be run; None where that cannot read it."""
+    """Return the parse tree of a pattern by Python's parser; None where that fails."""
     if len(pattern) > _MAX_PARSED or _AMBIGUOUS.search(pattern):
         return None
     try:
@@ -206,9 +206,9 @@ def parsed(pattern: str) -> Any:
 
 
 def survey(documents: list[Any]) -> PatternUse:
-    """Return what the patterns of these schemas may cost.
+    """Return the highest cost of the patterns of these schemas.
 
-    A `SchemaError` where they would need too much memory together.
+    Raises `SchemaError` where they would need too much memory together.
     """
     values: set[str] = set()
     names: set[str] = set()
@@ -240,7 +240,7 @@ def survey(documents: list[Any]) -> PatternUse:
 
 
 def can_match_names(patterns: tuple[str, ...], value: Any) -> bool:
-    """Whether the validator can hold the names of all properties in a value against these patterns at little cost.
+    """Return whether the validator can match the names of all properties in a value cheaply.
 
     >>> can_match_names(("^(?!_)",), {"a": {"b": 1}}), can_match_names(("^(a{1,99}){1,99}$",), {"a" * 5000: 1})
     (True, False)
@@ -260,7 +260,7 @@ def can_match_names(patterns: tuple[str, ...], value: Any) -> bool:
 
 
 class CountedPattern:
-    """The keyword `pattern`, held by `search`; for the validator of a schema whose patterns could be costly."""
+    """The keyword `pattern`, checked with `search`; for schemas whose patterns may be costly."""
 
     def __init__(self, _parent: Any, pattern: str, _path: list[str | int]) -> None:
         self._pattern = pattern
@@ -272,22 +272,22 @@ class CountedPattern:
 
 
 class _Engine:
-    """One pattern, compiled for as many limits as it needed."""
+    """One pattern, compiled for each limit that was needed."""
 
     __slots__ = ("_backtracks", "_matching", "_places", "_verdicts", "pattern")
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        """As it is compiled, which may be another spelling than the caller's."""
+        """The compiled spelling, which may differ from the caller's."""
         self._backtracks = _MAY_BACKTRACK.search(pattern) is not None
         self._places = places_alive(pattern)
         self._matching: dict[int, jsonschema_rs.Validator] = {}
         self._verdicts: dict[int, bool | None] = {}
-        """What was costly to find out, by the text's hash: streams and explanations need it repeatedly."""
+        """Results of costly matches, by the hash of the text: streams and explanations repeat them."""
         self._within(_FEW_STEPS)
 
     def search(self, text: str, spend: Callable[[int], bool]) -> bool | None:
-        """Whether it is found in a text; None when that would cost too much."""
+        """Return whether a text contains a match; None when that would cost too much."""
         work = self._places * (len(text) + 1)
         if work > MAX_MATCH_WORK or not spend(work):
             return None
@@ -311,7 +311,7 @@ class _Engine:
         return match
 
     def can_match(self, name: str, spend: Callable[[int], bool]) -> bool:
-        """Whether a name can be matched within its steps, and there is work left for it."""
+        """Return whether a name can be matched within its steps and the remaining work."""
         work = self._places * (len(name) + 1)
         steps = _NAME_STEPS
         if not self._backtracks:
@@ -343,7 +343,7 @@ class _Engine:
 
 
 PATTERNS: Final = BoundedCache[tuple[str, ...], Any]("patterns", entries=3_000, max_bytes=48_000_000)
-"""What was found out about patterns, by a word for what it is and the patterns."""
+"""Cached results about patterns, by the kind of result and the patterns."""
 
 
 def _engine(pattern: str) -> _Engine | None:
@@ -352,7 +352,7 @@ def _engine(pattern: str) -> _Engine | None:
     if engine is not None or key in PATTERNS:
         return engine
     weight = pattern_weight(pattern)
-    for spelling in dict.fromkeys((pattern, meant(pattern))) if weight <= MAX_PATTERN_WEIGHT else ():
+    for spelling in dict.fromkeys((pattern, intended_pattern(pattern))) if weight <= MAX_PATTERN_WEIGHT else ():
         with suppress(jsonschema_rs.ValidationError, ValueError):
             engine = _Engine(spelling)
             break
@@ -365,7 +365,7 @@ def _is_little(_work: int) -> bool:
 
 
 def pattern_weight(pattern: str) -> int:
-    """About how many states a pattern's automaton has: repetitions multiply what they repeat.
+    """Return the approximate number of states of a pattern's automaton: repetitions multiply their content.
 
     >>> pattern_weight("ab"), pattern_weight("(ab){100}")
     (2, 200)
@@ -374,9 +374,9 @@ def pattern_weight(pattern: str) -> int:
 
 
 def places_alive(pattern: str) -> int:
-    """At most how many places of a pattern a text can have reached at the same time.
+    """Return the most positions of a pattern that a text can have reached at the same time.
 
-    That is all of its places, except in `^[a-z]{1,5000}$` and the like: there, each character leads to one place.
+    These are all of its positions, except in `^[a-z]{1,5000}$` and the like: there, each character reaches one.
 
     >>> places_alive("[ab]*a[ab]{100}c"), places_alive("^[ab]{1,100}$")
     (103, 3)
@@ -387,7 +387,7 @@ def places_alive(pattern: str) -> int:
 
 
 def _is_one_path(pattern: str) -> bool:
-    """Whether a pattern can be matched in one way only, so that matching it is linear."""
+    """Return whether a pattern can match in one way only, so that matching it is linear."""
     choices = 0
     place = 0
     while place < len(pattern):
@@ -405,7 +405,7 @@ def _is_one_path(pattern: str) -> bool:
 
 
 def _total(pattern: str, measure: Callable[[str], int]) -> int:
-    """Return the sum of all atoms, each as often as it is repeated."""
+    """Return the sum of all atoms, multiplied by their repetitions."""
     groups = [0]
     last = place = 0
     while place < len(pattern):
@@ -440,7 +440,7 @@ def _atom_length(pattern: str, place: int) -> int:
 
 
 def _states(atom: str) -> int:
-    """Unicode classes are by far the heaviest."""
+    """Return the cost of a class: Unicode classes are by far the most expensive."""
     if atom[0] == "\\":
         kind = atom[1:2]
         if kind in {"p", "P", "w", "W"}:
@@ -458,7 +458,7 @@ def _one(atom: str) -> int:
 
 
 _UNLIKE = re.compile(r"\\[DWSpPbBxuck0-9]|\(\?[^:]|\[\^[^\]]*\\[dws]|\[:")
-"""What one engine reads more narrowly than the other; what it reads more widely does no harm here."""
+"""Constructs that one engine reads more narrowly than the other; reading them more widely is harmless here."""
 
 
 class TextMatcher:
@@ -476,16 +476,16 @@ class TextMatcher:
         self._matcher.try_consume_tokens([34])
 
     def feed(self, piece: str) -> bool:
-        """Whether the string can still match after this piece, in which JSON would escape nothing."""
+        """Return whether the string can still match after this piece, which needs no escapes in JSON."""
         data = list(piece.encode("utf-8", "surrogatepass"))
         if self._matcher.try_consume_tokens(data) == len(data):
             return True
-        # An engine that has run out of the work it allows itself has not refused: the whole string decides.
+        # An engine that has exhausted its own limit of work has not decided: the complete string is matched later.
         return bool(self._matcher.is_error())
 
 
 def matcher_for(pattern: str) -> TextMatcher | None:
-    """A matcher at the start of a string; None without llguidance, or where the two engines may not read alike."""
+    """Return a matcher at the start of a string; None without llguidance, or where the engines may differ."""
     key = ("matcher", pattern)
     if key not in PATTERNS:
         size = 50_000 + 80 * len(pattern) + 2 * pattern_weight(pattern)

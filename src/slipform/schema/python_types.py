@@ -1,4 +1,4 @@
-"""Build a `Schema` from a Python type or a document, validate by it, and convert back to typed objects."""
+"""Build a `Schema` from a Python type or a document, validate values, and convert them to typed objects."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from pydantic.json_schema import GenerateJsonSchema
 
 T = TypeVar("T")
-S = TypeVar("S")  # of `of`, which is called before there is a T
+S = TypeVar("S")  # of `of`, which is called before T is bound
 
 
 class Schema(Generic[T]):
-    """A wanted shape: its name, its JSON Schema, and the way back to a Python object.
+    """A requested shape: its name, its JSON Schema, and the conversion to a Python object.
 
     >>> Schema.of(list[int]).validate([1, "2"])[0].json_path
     '$[1]'
@@ -68,7 +68,7 @@ class Schema(Generic[T]):
         formats: bool = True,
         resources: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make the schema ready; one that cannot be used is a `SchemaError`.
+        """Compile the schema; raises `SchemaError` for an unusable one.
 
         `formats` says whether `format` is checked; `resources` are other documents it may refer to, by URI.
         """
@@ -82,12 +82,12 @@ class Schema(Generic[T]):
         self.document: dict[str, Any] = plain_copy(document)
         """The JSON Schema, in plain dicts and lists and in the order it was given."""
         self.text = to_text(self.document)
-        """Its JSON, by which its `Shape` is found."""
+        """The document as JSON, the key of its `Shape`."""
         self._response_format: ResponseFormat | None = None
         self._adapter = adapter
         self._is_valid = self._compiled.is_valid
         self.size = self._compiled.size
-        """About how many bytes it keeps alive once it is compiled."""
+        """The approximate number of bytes that it retains once it is compiled."""
 
     @overload
     @classmethod
@@ -103,7 +103,7 @@ class Schema(Generic[T]):
     def of(cls, shape: TypeForm[S]) -> Schema[S]: ...
     @classmethod
     def of(cls, shape: Any) -> Schema[Any]:
-        """The schema of a Python type, of a JSON Schema (a dict or JSON text), of a spec or of a response format.
+        """Return the schema of a Python type, a JSON Schema (a dict or JSON text), a spec or a response format.
 
         >>> Schema.of({"type": "integer"}).validate(3)
         []
@@ -120,16 +120,16 @@ class Schema(Generic[T]):
             shape = _read(shape)
         if isinstance(shape, Mapping):
             return cls(fit_name(str(shape.get("title", ""))), shape)
-        if inspect.isroutine(shape):  # pydantic would take it for something to call
+        if inspect.isroutine(shape):  # pydantic would treat it as a callable
             raise SchemaError(f"No JSON Schema can be made of the function {shape!r:.200}", hint="Give a type.")
         try:
             return _of_type(shape, repr(shape))
-        except TypeError:  # an Annotated type may hold what cannot be hashed
+        except TypeError:  # an Annotated type may contain unhashable metadata
             return _of_type.__wrapped__(shape, "")
 
     @property
     def spec(self) -> JsonSchemaSpec:
-        """Name and document, as the IR carries them."""
+        """The name and document for a response format."""
         spec = JsonSchemaSpec(self.name, self.document)
         if self._adapter is not None:
             object.__setattr__(spec, "is_typed", True)
@@ -137,29 +137,29 @@ class Schema(Generic[T]):
 
     @property
     def response_format(self) -> ResponseFormat:
-        """The format that asks for it in a vendor's strict mode; the same object each time."""
+        """The response format that requests strict mode from vendors; the same object each time."""
         if self._response_format is None:
             self._response_format = ResponseFormat.strict(self.spec)
         return self._response_format
 
     def fits(self, value: Any) -> bool:
-        """Whether a JSON value fits; `validate` says in which ways it does not."""
+        """Return whether a JSON value matches; `validate` returns the violations."""
         try:
             return self._is_valid(value)
-        except ValueError:  # no JSON
+        except ValueError:  # not JSON
             return False
 
     def validate(self, value: Any) -> list[Violation]:
-        """Return every way in which a JSON value does not fit; none when it fits.
+        """Return the violations of a JSON value; empty for a valid one.
 
-        What the schema does not speak about is not looked at; `check` looks at everything.
+        Parts that the schema does not constrain are ignored; `check` includes them.
         """
         if self.fits(value):
             return []
         return find_violations(self._compiled, value)
 
     def check(self, value: Any) -> list[Violation]:
-        """`validate`, and also whether all of it is JSON and whether the type's own validators accept it."""
+        """Return the violations of a value, whether or not it is JSON, and the errors of the type's own validators."""
         troubles = [] if plainly_json(value) else list(islice(not_json(value), 100))
         violations = troubles or self.validate(value)
         if violations or self._adapter is None:
@@ -175,11 +175,11 @@ class Schema(Generic[T]):
         return Schema(self.name, document, self._adapter)
 
     def read(self, value: Any, text: bytes | None) -> tuple[T | None, list[Violation]]:
-        """Return the typed object of a value that fits, or what its type says against it.
+        """Return the typed object of a valid value, or the errors of its type.
 
-        `check` and `to_python` at once.
+        The result combines `check` and `to_python`.
 
-        For who has just parsed the value and found it to fit; `text` is its JSON where `orjson` could write it.
+        For a value that was just parsed and validated; `text` is its JSON where `orjson` could encode it.
 
         >>> Schema.of(tuple[int, str]).read([1, "a"], b'[1,"a"]')
         ((1, 'a'), [])
@@ -218,7 +218,7 @@ class Schema(Generic[T]):
 
 @lru_cache(maxsize=512)
 def _of_type(shape: Any, _order: str) -> Schema[Any]:
-    """`_order` distinguishes `A | B` from `B | A`, which are equal but ask in another order."""
+    """Distinguish `A | B` from `B | A` by `_order`: they are equal, but prompt in another order."""
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
     from pydantic_core import SchemaError as CoreSchemaError
@@ -244,9 +244,9 @@ def _of_type(shape: Any, _order: str) -> Schema[Any]:
 
 @lru_cache(maxsize=1)
 def _generator() -> type[GenerateJsonSchema]:
-    """Pydantic's own schemas, less its warnings and less defaults that JSON cannot write.
+    """Return pydantic's own schemas without its warnings, and without defaults that are not JSON.
 
-    Made when the first type is asked for: pydantic takes a while to import, and many programs give JSON Schemas.
+    Built when the first type is used: importing pydantic takes a while, and many programs only use JSON Schemas.
     """
     from pydantic.json_schema import GenerateJsonSchema
     from pydantic_core import PydanticSerializationError
@@ -282,15 +282,15 @@ def _no_constant(name: str) -> None:
 
 
 def _dump(value: Any) -> bytes:
-    """As JSON text, because types read JSON more leniently than Python objects: lists as tuples, text as dates."""
+    """Validate JSON text, because types read JSON more leniently than objects: lists as tuples, text as dates."""
     try:
         return orjson.dumps(value)
-    except TypeError:  # integers beyond 64 bits, lone surrogates; else it raises again
+    except TypeError:  # integers beyond 64 bits, lone surrogates; for other errors it raises again
         return json.dumps(value).encode()
 
 
 def _said_by_type(error: ValueError, value: Any) -> list[Violation]:
-    """Return what a type says against a value; raises an error that is not a verdict of the type's again."""
+    """Return the errors of a type for a value; raises an error of the type that is not about the value again."""
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
@@ -301,7 +301,7 @@ def _said_by_type(error: ValueError, value: Any) -> list[Violation]:
 
 
 def _violation(problem: Any, value: Any) -> Violation:
-    """Pydantic's places name union members and aliases too; only steps that exist in the value are kept."""
+    """Return the steps of pydantic's location that exist in the value; it also names union members and aliases."""
     steps: list[str | int] = []
     for step in problem["loc"]:
         if (isinstance(value, Mapping) and step in value) or (isinstance(value, list) and step in range(len(value))):
@@ -333,7 +333,7 @@ def cached_format(name: str, document: Any, *, strict: bool) -> ResponseFormat:
     """
     try:
         text = orjson.dumps(document, option=_PLAINLY)
-    except TypeError:  # no plain JSON: it was written in Python
+    except TypeError:  # not plain JSON, but a Python document
         text = b""
     if not text or len(text) > _LONGEST:
         return ResponseFormat(JsonSchemaSpec(name, document), strict=strict)
@@ -345,7 +345,7 @@ def cached_format(name: str, document: Any, *, strict: bool) -> ResponseFormat:
 
 
 def cached_schema(spec: JsonSchemaSpec) -> Schema[Any]:
-    """`Schema.of`, found ready for a spec that `cached_format` made."""
+    """Return the `Schema` of a spec that `cached_format` built, cached."""
     if spec.text is None:
         return Schema.of(spec)
     return Shape.of_text(spec.text).derived(

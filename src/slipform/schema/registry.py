@@ -1,4 +1,4 @@
-"""Look up schemas by name: built-in ones, files of a folder, `module:Class` references."""
+"""Look up schemas by name: built-in ones, files in a folder, `module:Class` references."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from slipform.schema.limits import MAX_SCHEMA_BYTES
 from slipform.schema.python_types import Schema
 
 MINIMAL_OBJECT: Mapping[str, Any] = MappingProxyType({"type": "object", "additionalProperties": False})
-"""Admits `{}` only."""
+"""Accepts only `{}`."""
 GENERIC_LIST: Mapping[str, Any] = MappingProxyType({"type": "array", "items": {"type": "object"}})
-"""Any list of objects; it does not meet the vendors' strict rules."""
+"""Accepts any list of objects; it does not meet the vendors' strict rules."""
 
 _SUFFIXES = frozenset({".json", ".yaml", ".yml"})
 
@@ -36,8 +36,8 @@ class Registry:
     def load(cls, folder: str | Path | None = None, references: Mapping[str, str] | None = None) -> Registry:
         """The built-in schemas, those in a folder's `.json` and `.yaml` files, and `module:Class` references by name.
 
-        A file's name without its ending is the schema's name. What is given twice or cannot be read is a `ConfigError`
-        that names the file or the reference.
+        The name of a schema is its file's name without the suffix. Raises `ConfigError` with the file or the reference
+        for a duplicate name, and for a schema that cannot be read.
         """
         schemas: dict[str, Schema[Any]] = {
             "minimal_object": Schema("minimal_object", MINIMAL_OBJECT),
@@ -54,11 +54,11 @@ class Registry:
 
     @property
     def names(self) -> list[str]:
-        """The names there are."""
+        """The available names."""
         return list(self.schemas)
 
     def get(self, name: str) -> Schema[Any]:
-        """Return the schema of that name, or a `RequestError` that lists the names there are.
+        """Return the schema of that name; raises `RequestError` with the available names for any other.
 
         >>> Registry.load().get("minimal_object").validate({})
         []
@@ -108,13 +108,13 @@ def read_file(path: Path) -> Schema[Any]:
 def _parse(text: str, suffix: str) -> Any:
     if suffix.lower() == ".json":
         return json.loads(text)
-    from slipform.yaml_reader import read_yaml  # imported only where schemas are kept as YAML
+    from slipform.yaml_reader import read_yaml  # imported only where schemas are stored as YAML
 
     return read_yaml(text).value
 
 
 def _from_reference(reference: str) -> Schema[Any]:
-    """Return the schema of the Python type that `module:Class` names; raises `ConfigError` where there is none."""
+    """Return the schema of the Python type `module:Class`; raises `ConfigError` where it does not exist."""
     module, colon, names = reference.partition(":")
     if not (module and colon and names):
         raise ConfigError("A reference to a Python type is written `module:Class`", where=reference)

@@ -1,7 +1,7 @@
-"""Intern one object per schema document, which owns what is derived from it: `Shape`.
+"""Intern one object per schema document, which owns everything derived from it: `Shape`.
 
-Whatever depends on a schema alone (its validator, its form in a vendor's dialect, its grammar, an example) is built
-once and found by the schema's text. All of it is bounded in one table, and evicted together.
+Everything that depends only on a schema (its validator, its form in a vendor's dialect, its grammar, an example) is
+built once and found by the schema's text. All of it is bounded in one table, and evicted together.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from slipform.errors import SchemaError
 V = TypeVar("V")
 
 MAX_DERIVED: Final = 48
-"""Values of one shape; the oldest go first. Callers choose some of the keys, such as a limit of tokens."""
+"""The most derived values of one shape; the oldest are dropped. Callers choose parts of some keys."""
 _TIMES_TEXT = 50
-"""How many bytes a derived value keeps alive for each byte of the schema's text: copies of it in dicts, functions."""
+"""Bytes that a derived value retains per byte of the schema's text: copies in dicts, functions."""
 _LEAST = 2_000
 
 
 class Shape:
     """One JSON Schema document, by its text, and everything derived from it. Thread-safe.
 
-    Documents with the same keys in another order are two shapes: prompts and lowering depend on the order. What is
-    derived must not refer to its shape: an evicted shape would wait for the garbage collector.
+    Documents with the same keys in another order are two shapes: prompts and lowering depend on the order. Derived
+    objects must not refer to their shape: an evicted shape would wait for the garbage collector.
 
     >>> Shape.of({"type": "integer"}) is Shape.of({"type": "integer"})
     True
@@ -44,7 +44,7 @@ class Shape:
 
     @staticmethod
     def of(document: Mapping[str, Any]) -> Shape:
-        """Return the shape of a document; what JSON cannot hold is a `SchemaError`."""
+        """Return the shape of a document; raises `SchemaError` for one that is not JSON."""
         return Shape.of_text(to_text(document))
 
     @staticmethod
@@ -58,14 +58,14 @@ class Shape:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The document; nobody may write to it."""
+        """The document, which must not be changed."""
         return self.derived("document", lambda: cast("dict[str, Any]", json.loads(self.text)))
 
     def derived(self, key: Hashable, build: Callable[[], V], size: Callable[[V], int] | None = None) -> V:
-        """Return the value under `key`, which depends on the document and the key alone, building it first if needed.
+        """Return the value under `key`, which depends only on the document and the key; build it at first.
 
-        Keys begin with a word for what the value is. `size` estimates the bytes that a value keeps alive, where that
-        is not about as much as a copy of the document. Two threads may both build a value.
+        Keys begin with the kind of the value. `size` estimates the bytes that a value retains, unless that is about as
+        much as a copy of the document. Two threads may build the same value.
         """
         value: V | None = self._derived.get(key)
         if value is None:
@@ -91,12 +91,12 @@ _SHAPES = BoundedCache[bytes, Shape]("shapes", entries=1_024, max_bytes=256_000_
 
 
 def estimated_bytes(text: bytes, times: int = _TIMES_TEXT) -> int:
-    """Return about how many bytes something keeps alive that is made of a schema with this text."""
+    """Return the approximate number of bytes that an object derived from a schema with this text retains."""
     return _LEAST + times * len(text)
 
 
 def to_text(schema: Mapping[str, Any]) -> bytes:
-    """Return the schema as JSON text, keys in their order; what JSON cannot hold is an error."""
+    """Return the schema as JSON text, with keys in their order; raises for a schema that is not JSON."""
     try:
         return orjson.dumps(schema if type(schema) is dict else dict(schema))
     except (TypeError, ValueError, RecursionError):
@@ -113,7 +113,7 @@ def to_text(schema: Mapping[str, Any]) -> bytes:
 
 
 def plain_mapping(value: object) -> object:
-    """Give a mapping that JSON encoders do not know as a dict; `TypeError` for anything else."""
+    """Return a mapping that JSON encoders do not support as a dict; raises `TypeError` for other objects."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is not a JSON value")

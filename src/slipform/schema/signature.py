@@ -1,6 +1,6 @@
 """Read a Python function as a tool: its arguments from the signature, their descriptions from the docstring.
 
-The arguments become a `TypedDict`, so that a parameter may have any name and one that the model leaves out keeps the
+The arguments become a `TypedDict`, so that a parameter may have any name, and one that the model omits keeps the
 function's own default.
 """
 
@@ -35,7 +35,7 @@ _RULE: Final = re.compile(r"^\s*-{3,}\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The description of a function for models, and how its arguments become a call."""
+    """The description of a function for models, and the conversion of its arguments for a call."""
 
     name: str
     description: str | None
@@ -44,18 +44,18 @@ class Signature:
     """Parameters that cannot be passed by name, in order."""
 
     def call(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-        """Call the function with JSON arguments that fit; raises `SchemaViolationError` when a type refuses them."""
+        """Call the function with valid JSON arguments; raises `SchemaViolationError` when a type refuses them."""
         named = dict(self.arguments.to_python(dict(arguments)))
         positional = [named.pop(name) for name in self.positional if name in named]
         return function(*positional, **named)
 
 
 _SIGNATURES: Final[WeakKeyDictionary[Any, Signature]] = WeakKeyDictionary()
-"""Of plain functions under their own names, which callers pass again with every call."""
+"""Caches plain functions, which callers pass again with every call."""
 
 
 def signature_of(function: Callable[..., Any], *, name: str | None = None) -> Signature:
-    """Return the name, the description and the arguments of a function; raises `SchemaError` for what cannot be a tool.
+    """Return the name, the description and the arguments of a function; raises `SchemaError` for an unsuitable one.
 
     >>> def weather(city: str, days: int = 1) -> str:
     ...     '''Forecast the weather.
@@ -77,7 +77,7 @@ def signature_of(function: Callable[..., Any], *, name: str | None = None) -> Si
 
 
 def _read(function: Callable[..., Any], name: str | None) -> Signature:
-    """Return a function's name, description and arguments as a tool has them; raises `SchemaError`."""
+    """Return a function's name, description and arguments for a tool; raises `SchemaError`."""
     bare = _unwrapped(function)
     called = name or str(getattr(bare, "__name__", type(bare).__name__))
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", called):
@@ -96,7 +96,7 @@ def _read(function: Callable[..., Any], name: str | None) -> Signature:
         notes.reverse()
     try:
         schema = _arguments(called, {each.name: _field(each, hints, described, notes[0]) for each in parameters})
-    except SchemaError:  # attrs classes or msgspec structs among them, or pydantic's models
+    except SchemaError:  # attrs classes or msgspec structs among them, or pydantic models
         schema = _arguments(called, {each.name: _field(each, hints, described, notes[1]) for each in parameters})
     return Signature(called, description, schema, positional)
 
@@ -129,7 +129,7 @@ class _DocstringReader:
         """The indent of the section's entries; -1 before the first."""
 
     def read(self, line: str, next_line: str) -> None:
-        """Take a line: a section's heading, a Sphinx field, an argument's description, or text."""
+        """Read a line: a section's heading, a Sphinx field, an argument's description, or text."""
         if _SECTION.match(line):
             self._section = "numpy" if _RULE.match(next_line) else "google"
             self._current = None
@@ -149,7 +149,7 @@ class _DocstringReader:
             self._read_entry(line)
 
     def _read_entry(self, line: str) -> None:
-        """Take a line of a section of arguments: an argument's first line, a further one, or the section's end."""
+        """Read a line of a section of arguments: an argument's first line, a further one, or the section's end."""
         depth = len(line) - len(line.lstrip())
         if self._indent < 0:
             self._indent = depth
@@ -168,7 +168,7 @@ class _DocstringReader:
 
 
 def _unwrapped(function: Callable[..., Any]) -> Any:
-    """Return what carries the annotations: the function behind partials, or the `__call__` of an object."""
+    """Return the object with the annotations: the function behind partials, or the `__call__` of an object."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isroutine(function) or inspect.isclass(function):
@@ -209,7 +209,7 @@ def _check(parameter: inspect.Parameter, hints: Mapping[str, Any], tool: str) ->
 
 
 Annotator: TypeAlias = Callable[[str | None, dict[str, Any] | None], Any]
-"""Returns the annotation that carries a description and further keywords of the schema."""
+"""Build the annotation with a description and further keywords of the schema."""
 
 
 def _pydantic_note(description: str | None, extra: dict[str, Any] | None) -> Any:
@@ -225,7 +225,7 @@ def _msgspec_note(description: str | None, extra: dict[str, Any] | None) -> Any:
 def _field(
     parameter: inspect.Parameter, hints: Mapping[str, Any], described: Mapping[str, str], note: Annotator
 ) -> Any:
-    """Return a parameter as a key of the arguments: its type, with its description and default."""
+    """Return a parameter as a key of the arguments: its type, description and default."""
     hint = hints[parameter.name]
     description = described.get(parameter.name)
     if get_origin(hint) is Annotated:
@@ -245,7 +245,7 @@ def _field(
 
 
 def _arguments(name: str, fields: Mapping[str, Any]) -> Schema[Any]:
-    """Return the schema of the arguments, closed, and without the titles that only cost tokens."""
+    """Return the closed schema of the arguments, without titles, which only cost tokens."""
     schema: Schema[Any] = Schema.of(TypedDict(name, fields))  # type: ignore[operator]  # known at run time only
     document = schema.document
     properties = {

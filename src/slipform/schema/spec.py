@@ -22,7 +22,7 @@ _LONGEST = 64
 
 
 def fit_name(name: str) -> str:
-    """Return the nearest name that vendors accept; a long one keeps its beginning and gets a hash.
+    """Return the nearest name that vendors accept; a long one is cut and gets a hash.
 
     >>> fit_name("My answer!"), fit_name("")
     ('My_answer', 'answer')
@@ -65,7 +65,7 @@ def _type_name(shape: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JsonSchemaSpec:
-    """A named JSON Schema. The obvious mistakes are refused here, not at the first call.
+    """A named JSON Schema. Obvious mistakes are refused here, before the first call.
 
     >>> JsonSchemaSpec("user", {"type": "object"}).name
     'user'
@@ -74,9 +74,9 @@ class JsonSchemaSpec:
     name: str
     schema: Mapping[str, Any]
     text: bytes | None = field(default=None, init=False, compare=False, repr=False)
-    """The JSON text that the schema was read from, where nothing else can change the schema."""
+    """The JSON text that the schema was read from, if nothing else can change the schema."""
     is_typed: bool = field(default=False, init=False, compare=False, repr=False)
-    """Whether a Python type is behind it, which takes no notice of other keys than its own."""
+    """Whether it belongs to a Python type, which ignores other keys than its own."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -86,7 +86,7 @@ class JsonSchemaSpec:
 
     @property
     def is_light(self) -> bool:
-        """Whether it is known to be so short and plain that work on it need not be kept off event loops."""
+        """Whether it is known to be short and plain enough for an event loop."""
         return self.text is not None and is_light_text(self.text)
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,13 +111,13 @@ class JsonSchemaSpec:
 
     @classmethod
     def from_text(cls, name: str, text: bytes) -> JsonSchemaSpec:
-        """Return a spec with a schema of its own; what is made of it may be kept by its text."""
+        """Return a spec that owns its schema, so that results can be cached by its text."""
         spec = cls(name, orjson.loads(text))
         object.__setattr__(spec, "text", text)
         return spec
 
     def part(self, number: int, schema: Mapping[str, Any]) -> JsonSchemaSpec:
-        """A spec with a part of this one's schema.
+        """Return a spec of a part of this one's schema.
 
         >>> JsonSchemaSpec("user", {}).part(2, {"type": "object"}).name
         'user_part_2'
@@ -128,16 +128,16 @@ class JsonSchemaSpec:
 
 
 class OutputStrategy(StrEnum):
-    """How the model is made to honour the schema."""
+    """How the model is made to follow the schema."""
 
     AUTO = "auto"
-    """The codec picks, once, when it is made: the same request resolves alike on replay."""
+    """Chosen by the codec when it encodes: the same request resolves to the same strategy on replay."""
     NATIVE = "native"
     """The vendor's own structured-output channel."""
     TOOL = "tool"
     """One forced tool call whose input schema is the target schema."""
     PROMPTED = "prompted"
-    """The schema in the system prompt; the reply is found, repaired and validated."""
+    """The schema in the system prompt; the answer is extracted, repaired and validated."""
 
 
 class _Strict:
@@ -155,7 +155,7 @@ class _Strict:
 
 @dataclass(frozen=True)
 class ResponseFormat:
-    """A wanted shape and how to ask for it.
+    """A requested shape, and how to request it.
 
     `strict` asks for the vendor's strict mode where there is one; it says nothing about what happens on failure.
     `ResponseFormat.strict(spec)` and `ResponseFormat.best_effort(spec)` build one.
@@ -174,11 +174,11 @@ class ResponseFormat:
 
     @classmethod
     def best_effort(cls, spec: JsonSchemaSpec) -> ResponseFormat:
-        """Do not ask for the vendor's strict mode."""
+        """Return a format that does not request the vendor's strict mode."""
         return cls(spec, strict=False)
 
     def __post_init__(self) -> None:
-        if type(self.strategy) is not OutputStrategy:  # its name will do
+        if type(self.strategy) is not OutputStrategy:  # its name is sufficient
             try:
                 object.__setattr__(self, "strategy", OutputStrategy(self.strategy))
             except ValueError:
@@ -188,11 +188,11 @@ class ResponseFormat:
                 ) from None
 
     def with_strategy(self, strategy: OutputStrategy | str) -> ResponseFormat:
-        """Return a copy with this strategy, or the one of this name, which beats the codec's own choice."""
+        """Return a copy with this strategy, which takes precedence over the codec's choice."""
         return dataclasses.replace(self, strategy=strategy)  # type: ignore[arg-type]  # read by `__post_init__`
 
     def strict_preflight(self) -> None:
-        """Raise the first breach of the vendors' strict-mode rules; nothing to check when not strict."""
+        """Raise for the first violation of the vendors' strict-mode rules; does nothing when not strict."""
         if self.strict:
             strict_preflight(self.json_schema.schema)
 
@@ -217,7 +217,7 @@ class ResponseFormat:
 
 
 def _strict(cls: type[ResponseFormat], spec: JsonSchemaSpec) -> ResponseFormat:
-    """Ask for the vendor's strict mode."""
+    """Return a format that requests the vendor's strict mode."""
     return cls(spec, strict=True)
 
 

@@ -1,4 +1,4 @@
-"""Split the schema of a wide object into schemas of some of its properties each, and join what is answered to them."""
+"""Split the schema of a wide object into schemas of some of its properties, and join the answers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from slipform.schema.document import (
 from slipform.schema.limits import json_text
 
 MOST_PARTS: Final = 16
-"""Parts of one schema; each is a call of its own, and a request has a limit of calls."""
+"""The most parts of one schema: each is a separate call, and a request has a limit of calls."""
 
 _Path: TypeAlias = tuple[str, ...]
 _Group: TypeAlias = tuple[_Path, ...]
-"""Properties that have to be in the same part, since a constraint names them together."""
+"""Properties that must be in the same part, because one constraint names them together."""
 
 _NOTES: Final = frozenset({"$comment", "default", "description", "examples", "title"})
 _CONDITIONS: Final = ("if", "then", "else")
@@ -35,11 +35,11 @@ _PLAIN: Final = frozenset({
     "$id", "$schema", "id", "properties", "required", "type",
     *_NOTES, *_CONSTRAINTS, *_OTHER_KEYS, *_COUNTS, *DEFINITIONS,
 })  # fmt: skip
-"""Keywords of an object that can be split; what constrains it as a whole is left to the validation of the whole."""
+"""Keywords of an object that can be split; constraints on the whole are left to the final validation."""
 
 
 class SchemaPart(NamedTuple):
-    """The schema of some properties of a wide object, and which they are."""
+    """The schema of some properties of a wide object, and their paths."""
 
     document: dict[str, Any]
     properties: tuple[_Path, ...]
@@ -48,7 +48,7 @@ class SchemaPart(NamedTuple):
 def split_schema(
     document: Mapping[str, Any], fits: Callable[[Mapping[str, Any]], bool], most: int = MOST_PARTS
 ) -> tuple[SchemaPart, ...]:
-    """Return parts in the order of the properties, each with as many as fit; none where the schema has no such parts.
+    """Return parts in the order of the properties, as large as possible; none where the schema cannot be split.
 
     >>> schema = {"type": "object", "properties": {name: {"type": "null"} for name in "abc"}}
     >>> [part.properties for part in split_schema(schema, lambda part: len(part["properties"]) < 3)]
@@ -77,7 +77,7 @@ def split_schema(
 
 
 def halve_schema(document: Mapping[str, Any]) -> tuple[SchemaPart, ...]:
-    """Return two parts of about the same length; none where the schema cannot be split.
+    """Return two parts of similar length; none where the schema cannot be split.
 
     >>> schema = {"type": "object", "properties": {name: {"type": "null"} for name in "abcd"}}
     >>> [part.properties for part in halve_schema(schema)]
@@ -96,7 +96,7 @@ def halve_schema(document: Mapping[str, Any]) -> tuple[SchemaPart, ...]:
 
 
 def can_split(document: Mapping[str, Any]) -> bool:
-    """Whether a schema has parts.
+    """Return whether a schema can be split.
 
     >>> can_split({"type": "object", "properties": {"a": {}, "b": {}}}), can_split({"type": "array"})
     (True, False)
@@ -107,7 +107,7 @@ def can_split(document: Mapping[str, Any]) -> bool:
 
 
 def join_parts(values: Sequence[Any], parts: Sequence[SchemaPart]) -> Any:
-    """Return the object whose properties are in these values, one for each part.
+    """Return the object with the properties of these values, one per part.
 
     >>> parts = halve_schema({"type": "object", "properties": {"a": {}, "b": {}}})
     >>> join_parts([{"a": 1, "other": 3}, {"b": 2}], parts)
@@ -134,7 +134,7 @@ def _put(whole: dict[str, Any], value: Mapping[str, Any], paths: Sequence[_Path]
 
 
 def _add_other_keys(whole: dict[str, Any], value: Mapping[str, Any]) -> None:
-    """Add the keys that no part has as its own: the part that came first may have had a place for them."""
+    """Add the keys that belong to no part: the first part may have allowed them."""
     for name, member in value.items():
         if name not in whole:
             whole[name] = member
@@ -155,7 +155,7 @@ def _by_name(paths: Sequence[_Path]) -> dict[str, list[_Path]]:
 def _number_that_fit(
     root: Mapping[str, Any], groups: Sequence[_Group], shown: set[_Path], fits: Callable[[Mapping[str, Any]], bool]
 ) -> int:
-    """Return how many of the groups fit in one part, found by halving; 0 where not even the first does."""
+    """Return how many of the groups fit into one part, found by bisection; 0 where not even the first does."""
     low = 0
     high = len(groups) + 1
     middle = len(groups)
@@ -169,7 +169,7 @@ def _number_that_fit(
 
 
 def _splittable_root(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the document with plain references, all of them to definitions; None where it cannot be split."""
+    """Return the document with plain references to definitions only; None where it cannot be split."""
     root = with_plain_references(document)
     if not _is_plain_object(root):
         return None
@@ -190,7 +190,7 @@ def _is_plain_object(node: Mapping[str, Any]) -> bool:
 
 
 def _mentioned(node: Any) -> Iterator[str | None]:
-    """Yield the properties that a constraint of an object names; None for what it may name besides."""
+    """Yield the properties that a constraint of an object names; None where it may name others."""
     if not isinstance(node, Mapping):
         return
     yield from node.get("properties", ())
@@ -209,7 +209,7 @@ def _mentioned(node: Any) -> Iterator[str | None]:
 
 
 def _constraints(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what names properties together: each dependency and each branch of `allOf` by itself."""
+    """Yield the constraints that name several properties: each dependency and each branch of `allOf`."""
     for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
         for name, dependent in node.get(keyword, {}).items():
             yield keyword, {name: dependent}
@@ -228,7 +228,7 @@ def _names_in(keyword: str, value: Any) -> set[str]:
 
 
 def _groups(node: Mapping[str, Any], prefix: _Path) -> list[_Group]:
-    """Return the properties of an object in their order, those that a constraint names together as one."""
+    """Return the properties of an object in their order, grouped where a constraint names them together."""
     group_of = {name: [name] for name in node["properties"]}
     for keyword, value in _constraints(node):
         tied = list(dict.fromkeys(id(group_of[name]) for name in _names_in(keyword, value)))
@@ -261,7 +261,7 @@ def _objects_of(groups: Sequence[_Group]) -> set[_Path]:
 
 
 def _part(root: Mapping[str, Any], groups: Sequence[_Group], shown: set[_Path]) -> SchemaPart:
-    """Return the part with these properties; `shown` are the objects that an earlier part has had."""
+    """Return the part with these properties; `shown` are the objects in earlier parts."""
     paths = tuple(path for group in groups for path in group)
     schema = _selection(root, root, paths, (), shown)
     definitions = _reached(schema, root)
@@ -271,7 +271,7 @@ def _part(root: Mapping[str, Any], groups: Sequence[_Group], shown: set[_Path]) 
 def _selection(
     node: Mapping[str, Any], root: Mapping[str, Any], paths: Sequence[_Path], at: _Path, shown: set[_Path]
 ) -> dict[str, Any]:
-    """Return an object's schema with these properties only, and what constrains them alone."""
+    """Return an object's schema with only these properties, and the constraints on them alone."""
     properties: dict[str, Any] = {}
     for name, inner in _by_name(paths).items():
         member = node["properties"][name]
@@ -283,7 +283,7 @@ def _selection(
     selected |= {"type": "object", "properties": properties}
     if required:  # an empty list is invalid in draft 4
         selected["required"] = required
-    if at in shown:  # other keys than those listed belong to the first part
+    if at in shown:  # unlisted keys belong to the first part
         selected["additionalProperties"] = False
     else:
         selected |= {name: node[name] for name in _OTHER_KEYS if name in node}
@@ -300,7 +300,7 @@ def _selection(
 
 
 def _reached(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the definitions that a schema leads to."""
+    """Return the definitions that a schema uses."""
     reached: dict[tuple[str, str], Any] = {}
     pending: list[Any] = [schema]
     while pending:

@@ -19,23 +19,23 @@ from slipform.schema.document import (
 )
 
 _Path: TypeAlias = tuple[Any, str]
-"""The path before, and the last step: written out only where there is something to say."""
+"""The path so far, and the last step; joined only for a finding."""
 _Todo: TypeAlias = tuple[Any, _Path]
 
 _WALKED = frozenset({*MAPS, *LISTS, *SINGLES})
 _MAX_FOLLOWED = 200
-"""References to places that cannot hold a schema; a hostile document could hold any number."""
+"""The most references to places that cannot have a schema, of which a hostile document could have any number."""
 
 
 def strict_preflight(schema: Any) -> None:
-    """Raise the first breach of the strict-mode rules.
+    """Raise for the first violation of the strict-mode rules.
 
-    The order is the design document's: `additionalProperties`, `required`, then down into the properties or the items,
+    The order is: `additionalProperties`, `required`, then down into the properties or the items,
     then into `anyOf`, `allOf` and `oneOf`. References are not followed; `strict_findings` does that.
 
     >>> strict_preflight({"type": "object", "additionalProperties": False})
     """
-    # Depth first, by hand: a schema may be deeper than the interpreter's stack.
+    # Depth first, without recursion: a schema may be deeper than the interpreter's stack.
     todo: list[_Todo] = [(schema, (None, "$"))]
     while todo:
         node, path = todo.pop()
@@ -48,10 +48,10 @@ def strict_preflight(schema: Any) -> None:
 
 
 def strict_findings(schema: Any) -> list[StrictSchemaError]:
-    """Return every breach of the strict-mode rules, also where `strict_preflight` does not look.
+    """Return every violation of the strict-mode rules, also in places that `strict_preflight` skips.
 
-    That is: definitions, lists of types, tuples, schemas of further properties, `not` and `if`, and what references
-    within the document lead to. Each target is looked at once, so cycles are safe.
+    These are: definitions, lists of types, tuples, schemas of further properties, `not` and `if`, and targets of
+    references within the document. Each target is checked once, so cycles are safe.
 
     >>> [str(found) for found in strict_findings({"type": ["object", "null"]})]
     ['strict-mode schema requires `additionalProperties: false` at $']
@@ -78,7 +78,7 @@ def _says_object(node: Mapping[str, Any]) -> bool:
 
 
 def _object_rules(schema: Mapping[str, Any], path: _Path) -> Iterator[StrictSchemaError]:
-    """Yield an object's breaches of strict mode: open to other keys, or with optional properties."""
+    """Yield an object's violations of strict mode: open to other keys, or with optional properties."""
     if schema.get("additionalProperties") is not False:
         yield AdditionalPropertiesNotFalse(_path_text(path))
     properties = schema.get("properties")
@@ -101,7 +101,7 @@ def _path_text(path: _Path) -> str:
 
 
 def _preflight_children(node: Mapping[str, Any], path: _Path) -> Iterator[_Todo]:
-    """Properties under `type: object`, items under `type: array`, then the compositions; nothing else."""
+    """Yield properties under `type: object`, items under `type: array`, then compositions; nothing else."""
     kind = node.get("type")
     keywords = ["anyOf", "allOf", "oneOf"]
     if kind == "object":
@@ -120,9 +120,9 @@ def _children(node: Mapping[str, Any], path: _Path) -> Iterator[_Todo]:
 
 
 def _target(document: Any, node: Mapping[str, Any], followed: set[str]) -> Iterator[_Todo]:
-    """Yield what a reference leads to, under the target's own path.
+    """Yield the target of a reference, with the target's own path.
 
-    Definitions are walked without being referred to.
+    Definitions without a reference are also checked.
     """
     reference = reference_of(node)
     steps = reference_steps(reference)

@@ -46,14 +46,14 @@ _SHORTENED = {"$comment": "shortened"}
 
 @dataclass(frozen=True, slots=True)
 class SchemaSummary:
-    """A schema as text for a prompt; `cut` says whether something had to be left out."""
+    """A schema as text for a prompt; `cut` is True if something was left out."""
 
     text: str
     cut: bool
 
     @property
     def note(self) -> str | None:
-        """A warning for the caller when the schema was cut."""
+        """The warning for the caller when the schema was cut."""
         if not self.cut:
             return None
         return (
@@ -63,15 +63,15 @@ class SchemaSummary:
 
 
 def summarize(schema: Mapping[str, Any], max_chars: int = MAX_CHARS, *, descriptions: bool = False) -> SchemaSummary:
-    """Return a schema as compact JSON, without annotations, and no longer than `max_chars`.
+    """Return a schema as compact JSON, without annotations, and at most `max_chars` long.
 
-    Too long a schema loses its descriptions first, then bounds, then what its deepest branches say; keys and types stay
-    longest, and required keys longer than others.
+    A schema that is too long loses its descriptions first, then bounds, then constraints of its deepest branches; keys
+    and types stay longest, and required keys longer than others.
 
     >>> summarize({"type": "object", "title": "User", "properties": {"title": {"type": "string", "default": ""}}}).text
     '{"type":"object","properties":{"title":{"type":"string"}}}'
     """
-    canonical_text(schema)  # refuses what is too deep to walk, or no JSON
+    canonical_text(schema)  # refuses a schema that is too deep to walk, or not JSON
     schema = with_plain_references(schema)
     plain = _tidy(_stripped(schema, descriptions=descriptions))
     text = compact(plain)
@@ -83,10 +83,10 @@ def summarize(schema: Mapping[str, Any], max_chars: int = MAX_CHARS, *, descript
 
 
 def _reduced(schema: Any, max_chars: int) -> str:
-    """What fits of a schema: keys and types stay longest, and each branch is cut by itself, the deepest first."""
+    """Return the part of a schema that fits: keys and types stay longest, and the deepest branches are cut first."""
     if not isinstance(schema, dict):
         return compact(schema)
-    if len(schema) - sum(key in schema for key in DEFINITIONS) == 1:  # a root that is only a reference says no key
+    if len(schema) - sum(key in schema for key in DEFINITIONS) == 1:  # a root that is only a reference shows no keys
         schema = {**{key: schema[key] for key in DEFINITIONS if key in schema}, **followed(schema, schema)}
     cut = _Cut(_tidy(_without_bounds(schema)), max_chars)
     for keeps_required in (True, False):
@@ -99,19 +99,19 @@ def _reduced(schema: Any, max_chars: int) -> str:
 
 
 class _Cut:
-    """A schema of one's own on the way to a length; what a branch says of its parts leaves, never half of it."""
+    """A copy of a schema that is cut to a length; a branch's constraint is removed whole, never in part."""
 
     def __init__(self, schema: Any, max_chars: int) -> None:
         self.schema: dict[str, Any] = json.loads(compact(schema))
-        self.over = len(compact(self.schema)) - max_chars
-        """Characters that are still too many; as JSON is compact, what is taken out anywhere is taken off here."""
+        self.excess = len(compact(self.schema)) - max_chars
+        """The number of excess characters; as the JSON is compact, every removal is subtracted here."""
 
     @property
     def fits(self) -> bool:
-        return self.over <= 0
+        return self.excess <= 0
 
     def branches(self, *, keeps_required: bool) -> None:
-        """Leave out what branches say of their parts, level by level from below, the longest of a level first."""
+        """Remove constraints of branches, level by level from the deepest, the longest of a level first."""
         essential = ("type", REF, "required") if keeps_required else ("type", REF)
         nodes = [(len(steps), node) for steps, node in subschemas(self.schema) if steps and isinstance(node, dict)]
         for _, level in groupby(sorted(nodes, key=lambda entry: -entry[0]), key=lambda entry: entry[0]):
@@ -122,19 +122,19 @@ class _Cut:
                     self._put(node, {key: node[key] for key in essential if key in node} | _SHORTENED)
 
     def root(self) -> None:
-        """Leave out the kinds of the keys, then keys that need not be there, then whatever does not fit."""
+        """Remove the types of keys, then optional keys, then anything that does not fit."""
         root = self.schema
         properties = self.schema.get("properties")
         named = {"properties": properties} if isinstance(properties, dict) else {}
         self._put(root, {key: root[key] for key in ("type", "required") if key in root} | named | _SHORTENED)
         if not isinstance(properties, dict):
             return
-        for name, shape in properties.items():  # definitions are resolved by now
+        for name, shape in properties.items():  # definitions have been resolved
             if reference_of(shape) is not None:
                 self._put_key(properties, name, {})
         required = root.get("required")
         first = set(required) if isinstance(required, list) else set()
-        for name in sorted(properties, key=lambda name: name in first):  # those that may be left out first
+        for name in sorted(properties, key=lambda name: name in first):  # optional keys first
             if self.fits:
                 return
             self._put_key(properties, name, {})
@@ -145,14 +145,14 @@ class _Cut:
             self._put_key(properties, name, None)
 
     def _put(self, node: dict[str, Any], new: dict[str, Any]) -> None:
-        self.over -= len(compact(node)) - len(compact(new))
+        self.excess -= len(compact(node)) - len(compact(new))
         node.clear()
         node.update(new)
 
     def _put_key(self, properties: dict[str, Any], name: str, new: Any) -> None:
-        """`new` in place of what a key must be; None takes the key away."""
+        """Replace the constraint of a key by `new`; None removes the key."""
         before = len(compact(properties[name])) + (len(compact(name)) + 2 if new is None else 0)
-        self.over -= before - (0 if new is None else len(compact(new)))
+        self.excess -= before - (0 if new is None else len(compact(new)))
         if new is None:
             del properties[name]
         else:
@@ -160,7 +160,7 @@ class _Cut:
 
 
 def _without_bounds(schema: Any) -> Any:
-    """Return a schema that says keys, types and listed values only: bounds are named when an answer breaks them."""
+    """Return a schema with only keys, types and listed values: violations name the bounds later."""
 
     def plain(node: Any, _: Pointer = ()) -> Any:
         if not isinstance(node, Mapping):
@@ -171,7 +171,7 @@ def _without_bounds(schema: Any) -> Any:
 
 
 def _stripped(node: Any, *, descriptions: bool) -> Any:
-    """A schema without its annotations. Names of properties and values in `enum` and `const` are data and stay."""
+    """Return a schema without annotations. Names of properties and values in `enum` and `const` are data: kept."""
 
     def strip(sub: Any, _: Pointer = ()) -> Any:
         if not isinstance(sub, Mapping):
@@ -187,12 +187,12 @@ def _is_annotation(keyword: str) -> bool:
 
 
 def _has_parts(node: Mapping[str, Any]) -> bool:
-    """Whether there is anything in a node worth leaving out."""
+    """Return whether a node has anything worth removing."""
     return any(key in MAPS or key in LISTS or key in SINGLES for key in node) or len(compact(dict(node))) > 120
 
 
 def _tidy(schema: Any) -> Any:
-    """Inline definitions that are used once; remove unused ones, and addresses that nothing refers to."""
+    """Inline definitions that are used once; remove unused ones, and addresses without references."""
     if not isinstance(schema, dict):
         return schema
     nodes = [node for _, node in subschemas(schema)]
@@ -207,7 +207,7 @@ def _tidy(schema: Any) -> Any:
 
 
 def _definition(reference: str | None) -> tuple[str, ...] | None:
-    """Keyword and name of the definition that a reference leads into."""
+    """Return the keyword and name of the definition that a reference leads into."""
     steps = reference_steps(reference) or ()
     if len(steps) > 1 and steps[0] in DEFINITIONS:
         return steps[:2]
@@ -224,7 +224,7 @@ def _without_addresses(schema: Any) -> Any:
 
 
 def _inlined(schema: dict[str, Any], once: set[str]) -> dict[str, Any]:
-    """Put definitions that one place uses into that place, unless they use themselves or have company there."""
+    """Replace references by definitions that are used once, unless those are recursive or have siblings."""
     open_now: list[str] = []
 
     def place(node: Any, _: Pointer = ()) -> Any:
@@ -250,7 +250,7 @@ def _inlined(schema: dict[str, Any], once: set[str]) -> dict[str, Any]:
 
 
 def _without_unused(schema: dict[str, Any]) -> dict[str, Any]:
-    """Keep the definitions that are reached from outside the definitions."""
+    """Keep the definitions that are used from outside the definitions."""
     todo: list[Any] = [{key: value for key, value in schema.items() if key not in DEFINITIONS}]
     used: set[tuple[str, ...]] = set()
     while todo:

@@ -1,6 +1,6 @@
-"""Compile schemas and validate values, with formats as JSON or as Python types have them.
+"""Compile schemas and validate values, with formats as defined by JSON or by Python types.
 
-JSON Schema's `date-time` and `time` need an offset and its `duration` knows no fractions or signs; Python's
+In JSON Schema, `date-time` and `time` need an offset, and `duration` has no fractions or signs; Python's
 `datetime`, `time` and `timedelta` have all of these.
 """
 
@@ -38,8 +38,8 @@ from slipform.schema.patterns import (
     PatternUse,
     can_match_names,
     counting,
-    meant_document,
     survey,
+    with_intended_patterns,
 )
 from slipform.schema.shape import Shape
 from slipform.schema.violations import Violation, excerpt_of
@@ -56,7 +56,7 @@ _DURATION = re.compile(
 
 
 def is_datetime(text: str) -> bool:
-    """A date and a time, with or without an offset.
+    """Return whether a text is a date and a time, with or without an offset.
 
     >>> is_datetime("2024-02-29T10:00:00"), is_datetime("2023-02-29T10:00:00")
     (True, False)
@@ -65,12 +65,12 @@ def is_datetime(text: str) -> bool:
 
 
 def is_time(text: str) -> bool:
-    """A time of day, with or without an offset."""
+    """Return whether a text is a time of day, with or without an offset."""
     return bool(_TIME_ALONE.fullmatch(text)) and _can_read(time.fromisoformat, text)
 
 
 def is_duration(text: str) -> bool:
-    """An ISO 8601 duration, which may have a sign and fractions.
+    """Return whether a text is an ISO 8601 duration, which may have a sign and fractions.
 
     >>> is_duration("-P1DT0.5S"), is_duration("one day")
     (True, False)
@@ -87,7 +87,7 @@ def _can_read(read: Callable[[str], object], text: str) -> bool:
 
 
 def _is_address(name: str) -> Callable[[str], bool]:
-    """Whether a text is a mail address and no more: the validator's own check takes `Ada <ada@example.com>`."""
+    """Return whether a text is only a mail address: the validator's own check accepts `Ada <ada@example.com>`."""
     is_valid = jsonschema_rs.validator_for({"format": name}, validate_formats=True).is_valid
     return lambda text: not text.endswith(">") and is_valid(text)
 
@@ -99,7 +99,7 @@ PYTHON_FORMATS: dict[str, Callable[[str], bool]] = {
     "duration": is_duration,
 }
 _TIMES_SCHEMA = 80
-"""How many bytes a validator keeps alive for each byte of its schema's text, at the most that was measured."""
+"""Bytes that a validator retains per byte of its schema's text: the highest measured value."""
 _LEAST = 2_000
 _LARGE = 50_000
 _DYNAMIC = REFERENCES[1:]
@@ -123,11 +123,11 @@ _NOWHERE = re.compile(r"(?:Pointer|Anchor) '(.*?)' does not exist", re.DOTALL)
 _METASCHEMA = re.compile(r"Unknown meta-schema: '(.*?)'", re.DOTALL)
 _METASCHEMA_ID = re.compile(r"https?://json-schema\.org/(?:draft-\d\d|draft/20\d\d-\d\d)/schema#?")
 Formats: TypeAlias = Literal["json", "python", "ignored"]
-"""`format` as JSON Schema means it, as Python types mean it, or as a mere remark."""
+"""The meaning of `format`: that of JSON Schema, that of Python types, or none."""
 
 
 def _without_metaschema_id(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a document whose id is not a metaschema's: references to its own parts would lead into the metaschema."""
+    """Return a document without a metaschema's id, which would redirect references to its own parts."""
     own_id = document.get("$id", document.get("id"))
     if not isinstance(own_id, str) or not _METASCHEMA_ID.fullmatch(own_id):
         return document
@@ -161,42 +161,42 @@ class Compiled:
         length = _length(document) if text is None else len(text)
         self._refers = text is None or b'Ref"' in text or REF.encode() in text
         self.size = _LEAST + _TIMES_SCHEMA * (length + sum(map(_length, self._resources.values())))
-        """About how many bytes it keeps alive."""
+        """The approximate number of bytes that it retains."""
         self._pattern_use = PatternUse()
-        # Only references or sheer size can make a schema fan out, and only references bring it back to itself.
+        # Only references or sheer size can make a schema fan out, and only references make it recursive.
         needs_graph = length > _LARGE or self._refers
         self.recursive = needs_graph and examine(self.index).recursive
         if text is None or resources or b'"pattern' in text:
             use = survey([document, *self._resources.values()])
             if use.counted:
-                self._compile(document)  # which refuses what is not a pattern
+                self._compile(document)  # raises for an invalid pattern
                 self._pattern_use = use
         is_valid = self._within_work(self._compile(document))
         self.is_valid: Callable[[Any], bool] = self._within_stack(is_valid) if self.recursive else is_valid
 
     @property
     def index(self) -> SchemaDocument:
-        """The place of each subschema."""
+        """The index of the document's subschemas."""
         if self._index is None:
             self._index = SchemaDocument(self.document, self._resources)
         return self._index
 
     @property
     def reference_hides_siblings(self) -> bool:
-        """Up to draft 7 nothing beside a `$ref` counts."""
+        """Whether keywords beside a `$ref` are ignored, as up to draft 7."""
         return self.draft <= 7
 
     @property
     def counts_contains(self) -> bool:
-        """`minContains` and `maxContains` came with 2019-09."""
+        """Whether the draft has `minContains` and `maxContains`, as from 2019-09."""
         return self.draft >= 2019
 
     def knows(self, keyword: str) -> bool:
-        """Whether the schema's draft gives this keyword a meaning."""
+        """Return whether the schema's draft has this keyword."""
         return keyword not in _UNKNOWN_TO[self.draft]
 
     def fits(self, place: SubSchema, value: Any) -> bool:
-        """The verdict of one subschema."""
+        """Return whether a subschema accepts a value."""
         if isinstance(place.node, bool):
             return place.node
         if place is self.index.root:
@@ -205,7 +205,7 @@ class Compiled:
         return self._within_work(self._part(key, lambda: absolute_reference(place), self._size_of(place)))(value)
 
     def holds(self, place: SubSchema, keyword: str, value: Any) -> bool:
-        """The verdict of one assertion of a subschema."""
+        """Return whether one assertion of a subschema accepts a value."""
         rule = place.node[keyword]
         if keyword in {"exclusiveMinimum", "exclusiveMaximum"} and isinstance(rule, bool):
             return True
@@ -214,11 +214,11 @@ class Compiled:
         return self._within_work(part)(value)
 
     def place_of(self, node: Any) -> SubSchema | None:
-        """Return the place of a subschema of the document; None for one that is not part of it."""
+        """Return the place of a subschema of the document; None for any other."""
         return self.index.place_of(node)
 
     def first_error(self, place: SubSchema, value: Any) -> tuple[str, str, tuple[str | int, ...]]:
-        """Keyword, message and path of one error, as the validator reports it."""
+        """Return the keyword, message and path of one error of the validator."""
         schema = self.document if place is self.index.root else absolute_reference(place)
         try:
             self._part(("first", place.document, place.path), lambda: schema, self._size_of(place)).validate(value)
@@ -230,7 +230,7 @@ class Compiled:
         return "schema", "does not fit", ()
 
     def _size_of(self, place: SubSchema) -> Callable[[], int]:
-        """Return what the validator of a subschema keeps alive: where it refers to others, all that it can reach."""
+        """Return the bytes that the validator of a subschema retains, with everything that it refers to."""
         return lambda: self.size if self._refers else _held_by(place.node)
 
     def _part(
@@ -247,7 +247,7 @@ class Compiled:
         return part
 
     def _compile(self, schema: dict[str, Any]) -> jsonschema_rs.Validator:
-        """Return jsonschema-rs' validator; raises `SchemaError` for a schema that it refuses."""
+        """Compile a schema with jsonschema-rs; raises `SchemaError` for one that it refuses."""
         try:
             registry = None
             counted = self._pattern_use.counted
@@ -275,7 +275,7 @@ class Compiled:
         return self._registry
 
     def _within_stack(self, is_valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
-        """Return a recursive schema follows the value down, and the validator's stack is finite."""
+        """Return the error for a value that is too deep for a recursive schema on the validator's finite stack."""
 
         def guarded(value: Any) -> bool:
             return not too_deep(value) and is_valid(value)
@@ -283,7 +283,7 @@ class Compiled:
         return guarded
 
     def _within_work(self, validator: jsonschema_rs.Validator) -> Callable[[Any], bool]:
-        """Return the validator's verdict, within a bounded amount of work where its patterns could take very much."""
+        """Return the validator's verdict, within a bounded amount of work where its patterns may be costly."""
         is_valid = validator.is_valid
         use = self._pattern_use
         if not use.counted:
@@ -294,7 +294,7 @@ class Compiled:
                 return False
             with counting() as budget:
                 before = budget.given_up
-                # Under `not`, an undecided match would count as none.
+                # Under `not`, an undecided match would count as no match.
                 return is_valid(value) and budget.given_up == before
 
         return counted
@@ -319,7 +319,7 @@ def _held_by(rule: Any) -> int:
 
 
 def _single_assertion(node: Mapping[str, Any], keyword: str) -> dict[str, Any]:
-    """Return one assertion with the flag that draft 4 keeps beside it."""
+    """Return one assertion, with the boolean that modifies it in draft 4."""
     flag = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}.get(keyword)
     if flag and isinstance(node.get(flag), bool):
         return {keyword: node[keyword], flag: node[flag]}
@@ -366,9 +366,9 @@ __all__ = ["Violation", "compile_schema", "find_violations", "fingerprint", "pre
 
 
 def fingerprint(document: Mapping[str, Any]) -> str:
-    """Return a stable name for what a schema says, whatever the order of its keys.
+    """Return a stable hash of a schema's meaning, regardless of the order of its keys.
 
-    The order of `properties` is not part of it: do not keep under it what depends on that order.
+    It ignores the order of `properties`: values that depend on that order must not be stored under it.
 
     >>> fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
     True
@@ -379,7 +379,7 @@ def fingerprint(document: Mapping[str, Any]) -> str:
 def compile_schema(
     document: Mapping[str, Any], *, formats: Formats = "json", resources: Mapping[str, Any] | None = None
 ) -> Compiled:
-    """Return the compiled schema; a schema that cannot be used is a `SchemaError`.
+    """Return the compiled schema; raises `SchemaError` for an unusable one.
 
     `resources` are the other documents it may refer to, by URI; nothing is ever fetched.
 
@@ -408,13 +408,13 @@ def _compiled(document: dict[str, Any], text: bytes, formats: Formats, resources
     try:
         return Compiled(document, formats=formats, resources=copies, text=text)
     except SchemaError:
-        if b'"pattern' not in text or (meant := meant_document(document)) == document:
+        if b'"pattern' not in text or (intended := with_intended_patterns(document)) == document:
             raise
-        return Compiled(meant, formats=formats, resources=copies, text=canonical_text(meant))
+        return Compiled(intended, formats=formats, resources=copies, text=canonical_text(intended))
 
 
 def violations(document: Mapping[str, Any], value: Any) -> list[Violation]:
-    """Return every way in which `value` does not fit `document`.
+    """Return every violation of `document` in `value`.
 
     >>> [found.message for found in violations({"type": "integer"}, "x")]
     ['expected integer, found "x"']
@@ -423,12 +423,12 @@ def violations(document: Mapping[str, Any], value: Any) -> list[Violation]:
 
 
 def find_violations(compiled: Compiled, value: Any) -> list[Violation]:
-    """Return every way in which a value does not fit, at most 1,000 of them; none for a value that fits."""
+    """Return every violation of a value, at most 1,000; none for a valid one."""
     try:
         if compiled.is_valid(value):
             return []
         plain = is_plain(value)
-    except ValueError:  # a value that is not JSON; which one is found below
+    except ValueError:  # not JSON; the walk below finds where
         plain = False
     if not plain and (strange := list(islice(not_json(value), MAX_VIOLATIONS))):
         return strange

@@ -17,7 +17,7 @@ _SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One way in which a value does not fit: where, which keyword, and a sentence.
+    """One violation in a value: its place, the keyword, and a sentence.
 
     >>> Violation("/age", "/properties/age/type", "type", 'expected integer, found "x"').json_path
     '$.age'
@@ -30,21 +30,21 @@ class Violation:
     keyword: str
     message: str
     expected: str | None = None
-    """What the schema asks for, in a few words."""
+    """The expectation of the schema, in a few words."""
     found: str | None = None
-    """What is there, as JSON and shortened."""
+    """The actual value as short JSON."""
     steps: tuple[str | int, ...] | None = None
-    """`instance_path` taken apart: keys are strings, array places are integers."""
+    """`instance_path` as steps: keys are strings, positions in arrays are integers."""
     closest: tuple[Violation, ...] = ()
-    """For a failed union: what is wrong under the alternative that comes nearest."""
+    """For a failed union: the violations of the nearest alternative."""
 
     @property
     def json_path(self) -> str:
-        """The same place as `$.a[0]`; keys that are not plain words are quoted, as in `$["my key"]`."""
+        """The path as `$.a[0]`; unusual keys are quoted, as in `$["my key"]`."""
         return json_path(guess_steps(self.instance_path) if self.steps is None else self.steps)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the fields as JSON values."""
         fields: dict[str, Any] = {"path": self.json_path, "keyword": self.keyword, "message": self.message}
         fields["pointer"] = self.instance_path
         fields["schema_path"] = self.schema_path
@@ -58,7 +58,7 @@ class Violation:
 
 
 def violation_at(steps: tuple[str | int, ...], keyword: str, message: str, value: Any) -> Violation:
-    """Return a violation that belongs to no keyword of the schema, at a place of a value.
+    """Return a violation without a keyword of the schema, at a place of a value.
 
     >>> violation_at(("age",), "validator", "too young", {"age": 3}).found
     '3'
@@ -92,7 +92,7 @@ _PATH_STEP = re.compile(r'\.?([^\W\d]\w*)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
 
 
 def path_steps(path: str) -> tuple[str | int, ...]:
-    """Take a path such as `$.items[0]["first name"]`, the `$` may be left out, or a pointer apart. Raises `ValueError`.
+    """Parse a path such as `$.items[0]["first name"]`, with or without `$`, or a pointer. Raises `ValueError`.
 
     >>> path_steps('items[0]["first name"].x'), path_steps("/items/0")
     (('items', 0, 'first name', 'x'), ('items', 0))
@@ -115,12 +115,12 @@ def path_steps(path: str) -> tuple[str | int, ...]:
 
 
 def guess_steps(path: str) -> tuple[str | int, ...]:
-    """Split a pointer when the value is not known: a number is read as an array's index."""
+    """Split a pointer into a value that is not known: numbers are read as indices of arrays."""
     return tuple(int(part) if part.isdecimal() and part.isascii() else part for part in split_pointer(path))
 
 
 def excerpt_of(value: Any, size: int = _SHOWN) -> str:
-    """Return a value as short JSON: long strings are cut, big containers only counted.
+    """Return a value as short JSON: long strings are cut, large containers only counted.
 
     >>> excerpt_of({"a": 1}), excerpt_of(list(range(100)))
     ('{"a":1}', 'an array of 100 items')
@@ -138,7 +138,7 @@ def excerpt_of(value: Any, size: int = _SHOWN) -> str:
 
 
 def _brief(parts: Iterable[Any], count: int, whole: Any) -> str | None:
-    """Whole small containers are shown in full; anything that could be large is not even serialised."""
+    """Return small containers as JSON; anything that could be large is not even serialised."""
     if count > 8 or any(isinstance(part, (Mapping, list, tuple)) and part for part in parts):
         return None
     if any(isinstance(part, str) and len(part) > _SHOWN for part in parts):
@@ -172,7 +172,7 @@ _LISTED_SIZE = 300
 
 
 def expected(keyword: str, node: Mapping[str, Any]) -> str:
-    """Return what one assertion of a schema asks for.
+    """Return the expectation of one assertion of a schema.
 
     >>> expected("type", {"type": ["integer", "null"]})
     'integer or null'
@@ -186,7 +186,7 @@ def expected(keyword: str, node: Mapping[str, Any]) -> str:
 
 
 def alternatives(values: list[Any]) -> str:
-    """Return a list of allowed values; a long one is cut and counted.
+    """Return a list of allowed values as text; a long one is cut and counted.
 
     >>> alternatives(["a", "b"])
     '"a" or "b"'
@@ -206,7 +206,7 @@ def alternatives(values: list[Any]) -> str:
 
 
 def joined(parts: list[str]) -> str:
-    """`a, b or c`."""
+    """Join words as in `a, b or c`."""
     if len(parts) == 1:
         return parts[0]
     return f"{', '.join(parts[:-1])} or {parts[-1]}"
@@ -252,11 +252,11 @@ _PHRASES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "contentMediaType": lambda name, _: f"text that is {excerpt_of(name)}",
 }
 ASSERTIONS = frozenset(_PHRASES)
-"""The keywords that look at a value as a whole and hold no subschemas."""
+"""Keywords that check a value as a whole and have no subschemas."""
 
 
 def found(keyword: str, value: Any) -> str:
-    """Return what is there in the keyword's terms: a length for a length rule, else the value."""
+    """Return the actual value in terms of the keyword: a length for a length rule, else the value."""
     if keyword in {"maxItems", "minItems", "maxProperties", "minProperties"}:
         return str(len(value))
     if keyword in {"maxLength", "minLength"}:

@@ -17,7 +17,7 @@ from slipform.providers.base import as_chunks, push_each
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A stream that fails after so many chunks; asked for whole, it fails at once."""
+    """A stream that fails after a number of chunks; without streaming, it fails at once."""
 
     content: str | ModelResponse
     error: Exception
@@ -28,7 +28,7 @@ Turn: TypeAlias = str | ModelResponse | Exception | Interrupted
 
 
 def calling(*calls: tuple[str, Mapping[str, Any] | str], text: str = "") -> ModelResponse:
-    """Return an answer that calls tools: pairs of a name and its arguments, as a dict or as the text a model writes.
+    """Return an answer that calls tools: pairs of a name and arguments, as a dict or as raw text.
 
     >>> calling(("forecast", {"city": "Rome"})).tool_calls[0].arguments
     '{"city": "Rome"}'
@@ -41,7 +41,7 @@ def calling(*calls: tuple[str, Mapping[str, Any] | str], text: str = "") -> Mode
 
 
 class FakeModel:
-    """A provider whose answers are scripted. It also remembers what it was asked.
+    """A provider with scripted answers, which also records its requests.
 
     Each call takes the next turn of the script; the last turn also serves all calls after it. A turn is a text, a
     `ModelResponse`, an exception to raise or an `Interrupted` stream; a function from the request to a turn can be
@@ -65,7 +65,7 @@ class FakeModel:
             raise ConfigError("A fake model needs a script of at least one turn")
         self.name = name
         self.requests: list[ModelRequest] = []
-        """Everything it was asked, in order."""
+        """All requests, in order."""
         self.closed = False
         self._script = script if callable(script) else list(script)
         self._chunk_size = chunk_size
@@ -74,19 +74,19 @@ class FakeModel:
         self._lock = threading.Lock()
 
     def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002 — the same for every model
-        """Return what was given; nothing by default, so that everything goes through the prompt."""
+        """Return the given capabilities; by default none, so that schemas are put into the prompt."""
         return self._capabilities
 
     def models(self) -> list[str]:
-        """Return what was given; empty when any name goes."""
+        """Return the given models; empty when any name is accepted."""
         return list(self._models)
 
     def serves(self, model: str) -> bool:
-        """Whether the name was given, or any name goes."""
+        """Return whether the name was given, or any name is accepted."""
         return not self._models or model in self._models
 
     def complete(self, request: ModelRequest) -> ModelResponse:
-        """Return the next turn, whole."""
+        """Return the next turn as a whole."""
         turn = self._next(request)
         if isinstance(turn, Exception):
             raise turn
@@ -95,7 +95,7 @@ class FakeModel:
         return _response(turn)
 
     def stream(self, request: ModelRequest) -> Iterator[CompletionChunk]:
-        """Yield the next turn, in pieces."""
+        """Yield the next turn in pieces."""
         turn = self._next(request)
         if isinstance(turn, Exception):
             raise turn
@@ -106,23 +106,23 @@ class FakeModel:
         yield from as_chunks(_response(turn), self._chunk_size)
 
     async def complete_async(self, request: ModelRequest) -> ModelResponse:
-        """Return the next turn, whole."""
+        """Return the next turn as a whole."""
         return self.complete(request)
 
     async def stream_async(self, request: ModelRequest) -> AsyncIterator[CompletionChunk]:
-        """Yield the next turn, in pieces."""
+        """Yield the next turn in pieces."""
         for chunk in self.stream(request):
             yield chunk
 
     def batches_async(self, request: ModelRequest, sink: ChunkSink) -> AsyncGenerator[Sequence[CompletionChunk], None]:
-        """`stream_async`, into a sink."""
+        """Stream the next turn into a sink."""
         return push_each(self.stream_async(request), sink)
 
     def warm(self) -> None:
-        """Nothing to wait for."""
+        """Do nothing: there is nothing to load."""
 
     def close(self) -> None:
-        """Remember that it was closed."""
+        """Record that it was closed."""
         self.closed = True
 
     def _next(self, request: ModelRequest) -> Turn:

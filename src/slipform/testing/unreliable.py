@@ -1,4 +1,4 @@
-"""Script a model that reads well and answers badly: `UnreliableModel`, for tests of pipelines over long documents."""
+"""Simulate a model that reads well but answers badly: `UnreliableModel`, to test pipelines over long documents."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from slipform.ir import ModelRequest, ModelResponse, Usage
 from slipform.testing.model import FakeModel
 
 RecordReader: TypeAlias = Callable[[str], Any]
-"""Returns what a perfect model would: a list of records, or an object with lists in it."""
+"""Returns the perfect answer: a list of records, or an object with lists in it."""
 _DIGIT = re.compile(r"\d")
 _CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How often a model does each of these, between 0 and 1."""
+    """The probability of each fault, between 0 and 1."""
 
     skipped: float = 0.10
-    """Records that are left out of one answer."""
+    """Records that are omitted from one answer."""
     repeated: float = 0.02
     merged: float = 0.01
-    """Pairs of neighbours that become one record with values of both."""
+    """Pairs of neighbours that are merged into one record."""
     invented: float = 0.01
     misread: float = 0.005
     """Records with one wrong digit."""
@@ -40,11 +40,11 @@ class Faults:
     stopped: float = 0.03
     """Answers that end early, after 30 to 90 % of their records."""
     hidden: float = 0.0
-    """Records that no answer ever has."""
+    """Records that are omitted from every answer."""
 
 
 class UnreliableModel(FakeModel):
-    """A provider that reads what it is shown correctly, and then makes mistakes, the same ones for the same seed.
+    """A provider that reads its input correctly and then makes mistakes, the same ones for the same seed.
 
     `read` gets the text of the last user message and returns the right records. The mistakes of a call depend on the
     seed, on its text and on how often that text came before, not on the order of concurrent calls.
@@ -81,7 +81,7 @@ class UnreliableModel(FakeModel):
         return ModelResponse(text=answer_text, finish="length" if is_cut else "stop", usage=usage)
 
     def _spoil(self, records: Sequence[Any], chance: random.Random) -> list[Any]:
-        """Return the records with the faults that are made record by record, and the early stop."""
+        """Return the records with the faults of single records, and the early stop."""
         faults = self._faults
         spoilt: list[Any] = []
         for record in records:
@@ -147,7 +147,7 @@ def _misread(record: Any, chance: random.Random) -> Any:
 
 
 def _invented(record: Any, chance: random.Random) -> Any:
-    """Return a record of the same kind with other digits everywhere."""
+    """Return a similar record with other digits everywhere."""
     if not isinstance(record, Mapping):
         return _with_other_digits(record, chance, most=0)
     return {name: _with_other_digits(value, chance, most=0) for name, value in record.items()}
@@ -158,7 +158,7 @@ def _has_digit(value: Any) -> bool:
 
 
 def _with_other_digits(value: Any, chance: random.Random, *, most: int) -> Any:
-    """Return a value with `most` of its digits, or all of them (0), replaced by others; never a leading zero."""
+    """Return a value with `most` of its digits, or all of them (0), replaced; never with a leading zero."""
     if not _has_digit(value):
         return value
     text = str(value)

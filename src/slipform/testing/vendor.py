@@ -24,7 +24,7 @@ _SPENT = Usage(input=7, output=5, total=12)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer in the vendor's own shape, streamed when the request asks for it.
+    """An answer in the vendor's own format, streamed when the request asks for it.
 
     `latency` is the wait before the answer's head, `pace` the wait between pieces, in seconds. `gate` is awaited before
     each piece with its number, on the vendor's own event loop. After `cut_after` pieces the connection ends in the way
@@ -53,7 +53,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Bytes of your own: `pieces` are the body, sent one by one; after `cut_after` of them comes the `ending`."""
+    """Arbitrary bytes: `pieces` are the body, sent one by one; after `cut_after` of them comes the `ending`."""
 
     pieces: tuple[bytes, ...] = ()
     status: int = 200
@@ -64,7 +64,7 @@ class Raw:
     ending: Ending = "clean"
     gate: Gate | None = None
     chunked: bool = False
-    """Whether the body goes out with chunked framing; else its length is announced."""
+    """Whether the body has chunked framing; otherwise its length is announced."""
     unframed: bool = False
     """Whether the pieces are sent raw, without status and headers."""
 
@@ -73,7 +73,7 @@ Step: TypeAlias = str | ModelResponse | Answer | Raw
 
 
 def rate_limited(*, retry_after: float | str | None = None, retry_after_ms: float | None = None) -> Raw:
-    """Return a 429, with the wait in the header that is given."""
+    """Return a 429, with the wait in the given header."""
     headers = {"content-type": "application/json"}
     if retry_after is not None:
         headers["retry-after"] = f"{retry_after:g}" if isinstance(retry_after, float) else str(retry_after)
@@ -83,42 +83,42 @@ def rate_limited(*, retry_after: float | str | None = None, retry_after_ms: floa
 
 
 def server_error(status: int = 500, message: str = "The server had an error") -> Raw:
-    """Return a failure on the vendor's side: 500, 502, 503, 529 and the like."""
+    """Return a server error of the vendor: 500, 502, 503, 529 and the like."""
     return Raw((_error(message, "server_error"),), status, {"content-type": "application/json"})
 
 
 def rejected(message: str, status: int = 400, code: str = "invalid_request_error") -> Raw:
-    """Return a request the vendor does not take, with its own words for why."""
+    """Return a refusal of the request, with the vendor's own error message."""
     return Raw((_error(message, code),), status, {"content-type": "application/json"})
 
 
 def hang() -> Raw:
-    """No answer, ever; the connection stays open."""
+    """Return a response that never arrives; the connection stays open."""
     return Raw(ending="hang", unframed=True)
 
 
 def reset() -> Raw:
-    """Reset the connection instead of answering."""
+    """Return a step that resets the connection instead of answering."""
     return Raw(ending="reset", unframed=True)
 
 
 def hang_up() -> Raw:
-    """Close the connection in good order instead of answering."""
+    """Return a step that closes the connection cleanly instead of answering."""
     return Raw(ending="cut", unframed=True)
 
 
 def garbage(data: bytes = b"\x00\xff<<not http>>\r\n\r\n") -> Raw:
-    """Bytes that are not HTTP."""
+    """Return bytes that are not HTTP."""
     return Raw((data,), ending="cut", unframed=True)
 
 
 def garbage_body(data: bytes = b"<html>Bad gateway</html>", status: int = 200) -> Raw:
-    """Good HTTP around a body that is not an answer."""
+    """Return valid HTTP with a body that is not an answer."""
     return Raw((data,), status, {"content-type": "text/html"})
 
 
 def refusal(text: str = "I can't help with that.") -> Answer:
-    """Return the answer of a model that declines."""
+    """Return a refusal of the model."""
     return Answer(ModelResponse(refusal=text, usage=_SPENT))
 
 
@@ -128,12 +128,12 @@ def truncated(text: str) -> Answer:
 
 
 def trickle(text: str, pace: float) -> Answer:
-    """Send the answer a character at a time."""
+    """Return an answer that is sent one character at a time."""
     return Answer(text, chunk_size=1, pace=pace)
 
 
 def cut_stream(text: str, after: int, ending: Ending = "cut") -> Answer:
-    """End the connection after so many pieces of the answer."""
+    """Return an answer whose connection ends after a number of pieces."""
     return Answer(text, cut_after=after, ending=ending)
 
 
@@ -153,11 +153,11 @@ class Received:
     headers: Mapping[str, str]
     body: bytes
     connection: int
-    """Which connection brought it, counted from 1."""
+    """The number of its connection, counted from 1."""
     answered: bool = field(default=False)
-    """Whether the whole of the script's step was sent."""
+    """Whether the whole step of the script was sent."""
     aborted: bool = field(default=False)
-    """Whether the client went away before that."""
+    """Whether the client disconnected before that."""
 
     def json(self) -> Any:
         """Return the body as JSON."""
@@ -165,7 +165,7 @@ class Received:
 
 
 class FakeVendor:
-    """A vendor that does what its script says, on a free port of the loopback address.
+    """A vendor that follows a script, on a free port of the loopback address.
 
     Each request takes the next step of the script; the last step also serves all that come after. A step is a text (an
     answer), a `ModelResponse`, an `Answer` or a `Raw`; a function from `Received` to a step can replace the list.
@@ -181,9 +181,9 @@ class FakeVendor:
         self._script = script if callable(script) else list(script)
         self._shape = SHAPES[api]
         self.requests: list[Received] = []
-        """Everything that was asked, in order."""
+        """All requests, in order."""
         self.connections_made = 0
-        """How many connections were opened in all."""
+        """The number of connections so far."""
         self._open: set[_Peer] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -191,16 +191,16 @@ class FakeVendor:
 
     @property
     def base_url(self) -> str:
-        """What to give a client of this API as its base URL."""
+        """Return the base URL for a client of this API."""
         return f"http://127.0.0.1:{self._port}{self._shape.prefix}"
 
     @property
     def open_connections(self) -> int:
-        """How many connections are open now."""
+        """The number of open connections."""
         return len(self._open)
 
     def wait_until(self, condition: Callable[[FakeVendor], bool], timeout: float = 5.0) -> bool:
-        """Wait for something to become true of the vendor; False when it does not in time."""
+        """Wait until a condition is true; return False after a timeout."""
         end = time.monotonic() + timeout
         while not condition(self):
             if time.monotonic() > end:
@@ -209,7 +209,7 @@ class FakeVendor:
         return True
 
     def hang_up(self) -> None:
-        """Close the connection in good order instead of answering."""
+        """Close the server and its connections."""
         if self._loop is not None:
             for peer in list(self._open):
                 self._loop.call_soon_threadsafe(peer.abort)
@@ -236,7 +236,7 @@ class FakeVendor:
         try:
             loop.run_forever()
         finally:
-            for listening in server.sockets:  # a server that is closed loses whom it is just letting in
+            for listening in server.sockets:  # a closed server does not know a connection that it is just accepting
                 loop.remove_reader(listening.fileno())
             loop.run_until_complete(_finish(self._open))
             server.close()
@@ -252,7 +252,7 @@ class FakeVendor:
 
 
 async def _finish(peers: AbstractSet[_Peer]) -> None:
-    """End what continues, a connection too that was accepted at the last moment and is not among the peers yet."""
+    """Close all connections and end all tasks, including a connection that was accepted during shutdown."""
     this = asyncio.current_task()
     while peers or len(asyncio.all_tasks()) > 1:
         for peer in list(peers):
@@ -264,7 +264,7 @@ async def _finish(peers: AbstractSet[_Peer]) -> None:
 
 
 def _encode_step(step: Step, received: Received, shape: VendorFormat) -> Raw:
-    """Return a step of the script as the bytes of a response, streamed where the request asks for that."""
+    """Return a step of the script as a response, streamed where the request asks for that."""
     if isinstance(step, Raw):
         return step
     answer = step if isinstance(step, Answer) else Answer(step)
@@ -278,7 +278,7 @@ def _encode_step(step: Step, received: Received, shape: VendorFormat) -> Raw:
         chunked = True
     else:
         whole = json.dumps(shape.whole(answer.response)).encode()
-        # Paced or cut, even a whole answer has to come in pieces.
+        # Paced or cut, even a whole answer is sent in pieces.
         size = max(1, len(whole) // 8) if answer.pace or answer.cut_after is not None else len(whole)
         pieces = tuple(whole[start : start + size] for start in range(0, len(whole), size))
         kind = "application/json"
@@ -348,7 +348,7 @@ class _Peer(asyncio.Protocol):
         self.task = self._loop.create_task(self._play(step, received))
 
     async def _play(self, step: Raw, received: Received) -> None:
-        """Write a response as its step says: paced, cut off, hanging or unframed."""
+        """Write a response as its step defines: paced, cut off, hanging or unframed."""
         if step.latency:
             await asyncio.sleep(step.latency)
         if not step.unframed:

@@ -21,16 +21,16 @@ Api: TypeAlias = Literal["openai", "openai-responses", "anthropic", "gemini", "b
 
 @dataclass(frozen=True, slots=True)
 class VendorFormat:
-    """One API: where its base URL ends, and how its answers are spelled."""
+    """One API: the end of its base URL, and the encoding of its answers."""
 
     prefix: str
     whole: Callable[[ModelResponse], dict[str, Any]]
     events: Callable[[ModelResponse, int], Iterator[bytes]]
     content_type: str = "text/event-stream"
-    """Of a streamed answer."""
+    """The content type of a streamed answer."""
 
     def streamed(self, path: str, body: Mapping[str, Any]) -> bool:
-        """Whether a request asks for a stream."""
+        """Returns whether a request asks for a stream."""
         return bool(body.get("stream")) or ":streamGenerateContent" in path or path.endswith("/converse-stream")
 
 
@@ -45,7 +45,7 @@ def _split_text(text: str, size: int) -> Iterator[str]:
 
 
 def _arguments(call: ToolCall) -> Any:
-    """Return a call's arguments for an API that wants them as an object.
+    """Return a call's arguments for an API that requires an object.
 
     Text that is not JSON goes as the text it is.
     """
@@ -472,4 +472,4 @@ SHAPES: Mapping[Api, VendorFormat] = MappingProxyType(
         "ollama": VendorFormat("", _ollama, _ollama_events, "application/x-ndjson"),
     }
 )
-"""The APIs a fake vendor can speak."""
+"""The APIs that a fake vendor can serve."""

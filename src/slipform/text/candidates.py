@@ -56,13 +56,13 @@ class GivenUp(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Everything in a text that may be its JSON, best candidates first, and what could not be read."""
+    """All candidates of a text, the best first, and the parts that could not be read."""
 
     found: list[RepairedCandidate]
     given_up: list[GivenUp]
     source: RepairSource
     skipped: int = -1
-    """Where the first list of numbers, or empty container, is that begins a line and ranks after all other JSON."""
+    """The start of the first list of numbers, or empty container, that begins a line; it ranks after all other JSON."""
 
 
 _MARKER: Final = re.compile(
@@ -117,10 +117,10 @@ _RANKS: Final = {
     "struck": 4,
     "cited": 5,
 }
-"""By kind, which candidates come first."""
+"""The rank of candidates by kind."""
 MIN_FAILURES: Final = 4
 MAX_FAILURES: Final = 100
-"""How many failed repairs end the search, fewer in a long text: each may cost a pass over it."""
+"""Failed repairs after which the search ends, fewer in a long text: each may cost a pass over it."""
 
 
 def candidates(text: str) -> Iterator[Candidate]:
@@ -168,7 +168,7 @@ class _Search:
         self.in_open_reasoning = False
         self.run_end = 0
         self.run_opens_json = False
-        """Where the last run of brackets ends, and whether it can open JSON."""
+        """The end of the last run of brackets, and whether it can open JSON."""
 
     def run(self) -> None:
         """Search the whole text."""
@@ -234,9 +234,9 @@ class _Search:
         return True
 
     def _skip_listed_members(self, at: int) -> int:
-        """Return where to continue after a bracket that opens no JSON.
+        """Return where to continue after a bracket that does not open JSON.
 
-        Keys in a list are recorded as what cannot be read.
+        Keys in a list are recorded as an unreadable part.
         """
         if _MEMBERS_LISTED.match(self.text, at) and not _CLOSED_SOON.match(self.text, at):
             return self._skip_unreadable(at, CannotRepair(at, "a list has keys instead of items"))
@@ -256,7 +256,7 @@ class _Search:
         return restart
 
     def _match_bracket(self, at: int, kind: str) -> int:
-        """Read what begins at a bracket; return where the search continues."""
+        """Read the JSON or prose that begins at a bracket; return where the search continues."""
         text = self.text
         if not self._can_open_json(at) or self._is_lone(at):
             if kind == "thought":
@@ -271,7 +271,7 @@ class _Search:
         return self._add_bracket(at, kind)
 
     def _add_bracket(self, at: int, kind: str) -> int:
-        """Read the JSON that begins with a bracket, and record it as what it is."""
+        """Repair the JSON that begins at a bracket, and record it as a candidate of its kind."""
         text = self.text
         repaired = self._repair(at, len(text), many=kind == "bare")
         if isinstance(repaired, CannotRepair):
@@ -290,14 +290,14 @@ class _Search:
         return max(repaired.end, at + 1)
 
     def _add_struck(self, at: int, repaired: Repaired) -> int:
-        """Add one document that is struck out, without those that follow it; return where it ends."""
-        alone = self._repair(at, len(self.text), many=False)
-        repaired = repaired if isinstance(alone, CannotRepair) else alone
+        """Add one document that is struck out, without those after it; return its end."""
+        first_document = self._repair(at, len(self.text), many=False)
+        repaired = repaired if isinstance(first_document, CannotRepair) else first_document
         self._add("struck", repaired)
         return max(repaired.end, at + 1)
 
     def _citation_kind(self, citation: re.Match[str]) -> str:
-        """Return what a list of numbers, or an empty container, is in this place."""
+        """Return the kind of a list of numbers, or an empty container, at this place."""
         at, end = citation.span()
         if self.wordless or (at <= self.first and only_comments(self.text, end)):
             return "bare"
@@ -323,7 +323,7 @@ class _Search:
         return self.run_opens_json
 
     def _is_lone(self, at: int) -> bool:
-        """Whether a bracket that ends the text belongs to a sentence: `Use {`."""
+        """Return whether a bracket at the end of the text belongs to a sentence: `Use {`."""
         text = self.text
         if not _NOTHING.match(text, at + 1):
             return False
@@ -335,17 +335,17 @@ class _Search:
         except CannotRepair as error:
             self.failures += 1
             self.is_final = self.is_final or error.final
-            return error.with_traceback(None)  # whose frames would hold the text in a cycle with the error
+            return error.with_traceback(None)  # its frames would keep the text alive in a cycle with the error
 
     def _give_up(self, at: int, error: CannotRepair) -> int:
-        """Return where the search continues: after all that a bracket which begins like JSON holds, else inside it."""
+        """Return where the search continues: after the content of a bracket that begins like JSON, else inside it."""
         if _BEGUN.match(self.text, at):
             return self._skip_unreadable(at, error)
         return at + 1
 
     def _skip_unreadable(self, at: int, error: CannotRepair) -> int:
         self.given_up.append(GivenUp(at, error))
-        if error.final:  # nothing else is looked for
+        if error.final:  # the search ends here
             return len(self.text)
         depth = 0
         for token in outside_strings(self.text, at, len(self.text)):
@@ -422,9 +422,9 @@ def _is_struck(text: str, at: int, end: int) -> bool:
 
 
 def _restart(text: str, at: int, repaired: Repaired) -> int:
-    """Return where a document that broke off begins again on a line of its own; -1 where it does not.
+    """Return where a document that broke off begins again on a separate line; -1 where it does not.
 
-    It was read to the end nevertheless, with the quotes of the second beginning inside one long string.
+    The text up to the end was read as one long string, which contains the quotes of the second beginning.
     """
     if not _has_edit(repaired, "unescaped_quote"):
         return -1
@@ -455,7 +455,7 @@ def _quoted_alone(text: str, at: int) -> int:
 
 
 def only_comments(text: str, at: int) -> bool:
-    """Whether nothing but comments follows."""
+    """Return whether only comments follow."""
     while True:
         at = _LEAD_BLANK.match(text, at).end()  # type: ignore[union-attr]
         comment = LINE_COMMENT.match(text, at) or BLOCK_COMMENT.match(text, at)
@@ -465,7 +465,7 @@ def only_comments(text: str, at: int) -> bool:
 
 
 def can_open_json(text: str, at: int) -> bool:
-    """Whether the bracket at `at` can open JSON, judging by the characters after it.
+    """Return whether the bracket at `at` can open JSON, judging by the next characters.
 
     >>> can_open_json("{name}", 0), can_open_json('{"name": 1}', 0)
     (False, True)
@@ -483,7 +483,7 @@ def can_open_json(text: str, at: int) -> bool:
 
 def _has_edit(repaired: Repaired, kind: str) -> bool:
     """Whether a repair has an edit of this kind."""
-    # A loop costs half of `any`, and unpacking half of reading the field by its name.
+    # A loop takes half the time of `any`, and unpacking half that of reading the field by name.
     for edit_kind, _, _, _ in repaired.edits:  # noqa: SIM110
         if edit_kind == kind:
             return True
@@ -511,7 +511,7 @@ def _is_sentence(text: str, at: int, repaired: Repaired) -> bool:
 
 
 def _is_placeholder(repaired: Repaired) -> bool:
-    """Whether a candidate shows a form and no values: `{"name", "age"}`, `{"name": ..., "age": ...}`."""
+    """Return whether a candidate is a template without values: `{"name", "age"}`, `{"name": ..., "age": ...}`."""
     if isinstance(repaired.value, list):
         if any(isinstance(each, dict) for each in repaired.value):
             return False
@@ -522,6 +522,6 @@ def _is_placeholder(repaired: Repaired) -> bool:
 
 
 def _is_stated(text: str, at: int, end: int) -> bool:
-    """Whether a short list of numbers is in the place of an answer: after a colon or `is`, and at the end of a line."""
+    """Return whether a short list of numbers is placed like an answer: after a colon or `is`, at the end of a line."""
     rest = text[end : end + 40].lstrip(" \t.);")
     return (not rest or rest[0] == "\n") and _STATEMENT.search(text[max(0, at - 40) : at]) is not None

@@ -1,4 +1,4 @@
-"""Detect where in a stream of text the JSON begins and ends: `JsonFenceDetector`.
+"""Detect where the JSON in a streamed text begins and ends: `JsonFenceDetector`.
 
 Streaming can only take the first thing that looks like JSON; with the whole text, `candidates` does better.
 """
@@ -16,11 +16,11 @@ DEFAULT_MAX_PREFIX_CHARS: Final = 500
 
 _NOTABLE: Final = re.compile(r"[<◁{\[]")
 _LOOKAHEAD: Final = 64
-"""A bracket whose content fits JSON this far is taken for JSON."""
+"""Characters after a bracket that must fit JSON before it is accepted."""
 
-# What may follow an opening bracket in JSON, far enough to tell `[1, 2]` from `[12:30]` and `[true]` from `[trust]`.
+# Text that may follow an opening bracket in JSON: enough to distinguish `[1, 2]` from `[12:30]`.
 _OBJECT: Final = r'\{\s*(?:"|\})'
-# Escaped JSON begins, too, though a scanner stops at it: nothing inside it is the answer.
+# Escaped JSON also begins here, but the scanner stops at it: the answer is not inside it.
 _ESCAPED: Final = r"""\\+["'nrtu]|&(?:quot|apos|\#[xX]?\d)"""
 _LOOSE_OBJECT: Final = rf"""\{{\s*(?:["'}}“‘`]|/[/*]|\#|[\w$-]+\s*:|{_ESCAPED})"""
 _ITEM: Final = r'(?:"|\]|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\s*[,\]]|(?:true|false|null)\s*[,\]])'
@@ -31,7 +31,7 @@ _LOOSE_ITEM: Final = (
 _ESCAPED_START: Final = re.compile(rf"(?:\[\s*)*\{{?\s*(?:{_ESCAPED})")
 _STRICT_START: Final = re.compile(rf"(?:\[\s*)*(?:{_OBJECT}|(?<=[\[\s]){_ITEM})")
 _LOOSE_START: Final = re.compile(rf"(?:\[\s*)*(?:{_LOOSE_OBJECT}|(?<=[\[\s]){_LOOSE_ITEM})")
-# The same, cut off anywhere: as long as this matches to the end of the text there is nothing to say yet.
+# The same, cut off anywhere: as long as this matches to the end of the text, more text is needed.
 _PARTIAL: Final = re.compile(
     r"(?:\[\s*)*(?:\{\s*(?:[\w$-]*\s*|/|\\+|&\#?\w{0,4})?|[-+]?[\d._]*(?:[eE][+-]?\d*)?\s*|[A-Za-z]{1,5}\s*|/|\\+|&\#?\w{0,4})?\Z"
 )
@@ -43,7 +43,7 @@ STRUCK_BEFORE: Final = re.compile(r"(?:~~|<(?:del|s|strike)>)\s*+\Z")
 _CALL_BEFORE: Final = re.compile(r"<\|?(?:tool_?calls?|function_?calls?|python_tag)\|?>\s*+\Z", re.IGNORECASE)
 FOLD: Final = re.compile(r"<(/?)details\b", re.IGNORECASE)
 _MAX_FOLD: Final = 4_000
-"""Characters before a candidate in which the beginning of a folded block is looked for."""
+"""Characters before a candidate that are searched for the beginning of a folded block."""
 
 
 def is_set_aside(before: str) -> bool:
@@ -79,10 +79,10 @@ class FencePhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FenceResult:
-    """What `JsonFenceDetector.process` found.
+    """The result of `JsonFenceDetector.process`.
 
-    `delta` is new text to pass on at once. `failed` says that no JSON began within the limit: with `fail_hard` nothing
-    is passed on any more, without it the text is passed on raw, from its very start, and `raw` is true.
+    `delta` is new text to pass on at once. `failed` says that no JSON began within the limit: with `fail_hard`, no more
+    text is passed on; without it, the text is passed on raw from its very start, and `raw` is true.
     """
 
     delta: str
@@ -93,32 +93,32 @@ class FenceResult:
 
 
 class StartFinder:
-    """Looks for the bracket that opens the JSON, in prose that may hold other brackets.
+    """Finds the bracket that opens the JSON, in prose that may contain other brackets.
 
-    A bracket is held back until the text after it could be JSON, so that `[note]`, `{name}`, `[[link]]` and
-    `[12:30]` are prose. Reasoning blocks such as `<think>…</think>` are passed over, whatever they hold, and do not
+    A bracket is pending until the text after it could be JSON, so that `[note]`, `{name}`, `[[link]]` and `[12:30]` are
+    prose. Reasoning blocks such as `<think>…</think>` are skipped with everything in them, and do not
     count towards the limit. With `loose`, single quotes, bare keys and Python's literals may follow the bracket too.
     """
 
     def __init__(self, *, loose: bool = False) -> None:
         self.prefix_chars = 0
-        """How many characters of prose, reasoning left out, have been ruled out so far."""
+        """The number of characters of prose so far, without reasoning."""
         self._start = _LOOSE_START if loose else _STRICT_START
         self._passed: list[str] = []
         self._first = ""
-        """The first character that is not a blank."""
+        """The index of the first character that is not blank."""
         self._pending = ""
         self._block: Block | None = None
 
     @property
     def text(self) -> str:
-        """Everything seen before the start."""
+        """All text before the start."""
         return "".join(self._passed) + self._pending
 
     def feed(self, chunk: str, *, last: bool = False) -> str | None:
-        """Return the JSON's beginning, once it is sure.
+        """Return the beginning of the JSON; None while it is not certain.
 
-        None while it is not. With `last` nothing is held back any more.
+        With `last`, the decision is final.
         """
         text = self._pending + chunk
         i = 0
@@ -155,17 +155,17 @@ class StartFinder:
         self._pending = ""
 
     def _reasoning(self, text: str, i: int) -> bool | None:
-        """Whether a reasoning block opens at `i`; if so the finder is inside it."""
+        """Return whether a reasoning block opens at `i`, and enter it."""
         self._block = block_at(text, i)
         if self._block is not None:
             return True
-        # A square bracket waits on its own account.
+        # A square bracket needs more text to be certain.
         if text[i] != "[" and may_open_at(text, i):
             return None
         return False
 
     def _skip_reasoning(self, text: str, i: int, block: Block, *, last: bool) -> int:
-        """The index after the reasoning block, or the end of the text, holding back what may be its closing marker."""
+        """Return the index after the reasoning block, or the end of the text, without a partial closing marker."""
         end = block.end(text, i)
         if end >= 0:
             self._pass(text, i, end)
@@ -184,7 +184,7 @@ class StartFinder:
         if (quoted := self._is_quoted(text, i, window)) is not False:
             return False if quoted else None
         if self._start.match(text, i, window):
-            # Escaped JSON in a text that opened with a quote is the content of a JSON string.
+            # Escaped JSON in a text that began with a quote is the content of a JSON string.
             return not (self._first == '"' and _ESCAPED_START.match(text, i, window))
         if not _PARTIAL.match(text, i, window):
             return False
@@ -212,9 +212,9 @@ class StartFinder:
 
 
 class JsonFenceDetector:
-    """Passes on the JSON of a chatty stream as it comes, and nothing else.
+    """Passes on only the JSON of a chatty stream, as it arrives.
 
-    Feed it with `add_chunk`, ask with `process`, and call `finish` when the stream has ended.
+    Feed it with `add_chunk`, call `process` for the result, and `finish` when the stream has ended.
 
     >>> detector = JsonFenceDetector()
     >>> detector.add_chunk('Sure! Here is [the JSON]: {"a": "}')
@@ -243,7 +243,7 @@ class JsonFenceDetector:
         self.phase = FencePhase.FINDING_START
         self.failed = False
         self.prefix = ""
-        """The prose before the JSON, for debugging; never passed on unless there is no JSON and not `fail_hard`."""
+        """The prose before the JSON, for debugging; only passed on if there is no JSON and not `fail_hard`."""
         self._max_prefix_chars = max_prefix_chars
         self._stop_after_json = stop_after_json
         self._fail_hard = fail_hard
@@ -260,19 +260,19 @@ class JsonFenceDetector:
         return self.phase is FencePhase.TRACKING_DEPTH and self._in_string
 
     def add_chunk(self, chunk: str) -> None:
-        """Take the next piece of the stream."""
+        """Add the next piece of the stream."""
         self._chunks.append(chunk)
 
     def process(self) -> FenceResult:
-        """Return what the chunks added since the last call hold that can be passed on."""
+        """Return the new part of the JSON since the last call."""
         return self._process(last=False)
 
     def finish(self) -> FenceResult:
-        """Like `process`, for the end of the stream: a bracket still held back is prose, and no JSON is a failure."""
+        """End the stream: a pending bracket is prose, and a missing JSON is a failure."""
         return self._process(last=True)
 
     def _process(self, *, last: bool) -> FenceResult:
-        """Find the start of the JSON, then follow it to its end; return what can be passed on."""
+        """Find the start of the JSON, then its end; return the part that can be passed on."""
         text = "".join(self._chunks)
         self._chunks.clear()
         if self.failed:
@@ -304,7 +304,7 @@ class JsonFenceDetector:
         return FenceResult(text, complete=False, waiting_for_start=False, failed=True, raw=True)
 
     def _track(self, text: str) -> int:
-        """Follow brackets and strings; the index after the JSON, or the end of the text."""
+        """Scan brackets and strings; return the index after the JSON, or the end of the text."""
         i = 0
         while i < len(text):
             if self._escaped:

@@ -1,10 +1,10 @@
-"""Rewrite a growing JSON text from a vendor's shape to the caller's, piece by piece.
+"""Convert a growing JSON text from a vendor's shape to the caller's, piece by piece.
 
-The plan of a lowered schema says what each part of the vendor's text means. One generator follows each open part
-of the text: it is sent the scanner's events, and writes the caller's text as soon as it is known. A generator yields
-what follows a part inside its own, and is resumed when that part has ended: a stack of generators, and not
-`yield from`, so that an event costs the same at every depth. What cannot be written before something later has
-arrived (a value whose key comes after it, an object whose branch is still open) waits by itself; everything before it
+The plan of a lowered schema describes each part of the vendor's text. One generator reads each open part of the
+text: it is sent the scanner's events, and writes the caller's text as soon as it is known. A generator yields the
+reader of an inner part, and is resumed when that part has ended: an explicit stack of generators instead of
+`yield from`, so that an event costs the same at every depth. Text that depends on later events (a value whose key
+comes after it, an object whose branch is still open) is buffered separately; everything before it
 has been written.
 """
 
@@ -47,13 +47,13 @@ SCALAR: Final = "="
 CLOSED: Final = "}"
 _KINDS: Final = {OBJECT: "object", ARRAY: "array", TEXT_OPENED: "string"}
 _JSON_IN_TEXT: Final = ("{", "[", '"')
-"""What JSON in a string begins with that may be written as it grows: a number or a word may turn out to be text."""
+"""First characters of JSON in a string that can be written while it grows: a number or word may turn out to be text."""
 
 
 class ScanEvent:
-    """Something that the vendor's text holds: a bracket, a key, a piece of a string, a scalar.
+    """An event of the vendor's text: a bracket, a key, a piece of a string, a scalar.
 
-    Not a `NamedTuple`: compiled, a class of its own is created in a twentieth of the instructions.
+    Not a `NamedTuple`: a compiled class is created in a twentieth of the instructions.
     """
 
     __slots__ = ("kind", "spelling", "value")
@@ -66,19 +66,19 @@ class ScanEvent:
 
 
 ValueSteps: TypeAlias = Generator[Any, ScanEvent, None]
-"""Follows one value of the vendor's text; it yields a `Follower` for an inner value, or None for the next event."""
+"""Reads one value of the vendor's text; yields a `Follower` for an inner value, or None for the next event."""
 Follower: TypeAlias = Any
-"""How a value is followed: by `ValueSteps`; None, if it is copied and the next event is its end; or `_WRITTEN`."""
+"""How a value is read: by `ValueSteps`; None, if it is copied and the next event is its end; or `_WRITTEN`."""
 Begin: TypeAlias = Callable[[], None]
 """Writes the text before a value: its comma and its key."""
 _WRITTEN: Final = object()
-"""Instead of `ValueSteps`: all of the value has been written."""
+"""In place of `ValueSteps`: the whole value has been written."""
 _OPENED: Final = ScanEvent(OBJECT)
 _ARRAY_OPENED: Final = ScanEvent(ARRAY)
 _TEXT_OPENED: Final = ScanEvent(TEXT_OPENED)
 _CLOSED: Final = ScanEvent(CLOSED)
 _RESUMED: Final = ScanEvent("")
-"""Sent to a part when the part inside it has ended; no part reads it."""
+"""Sent to a part when an inner part has ended; not read by any."""
 
 
 class _NotLiftable(Exception):  # noqa: N818 — control flow: only the whole answer can be lifted
@@ -86,7 +86,7 @@ class _NotLiftable(Exception):  # noqa: N818 — control flow: only the whole an
 
 
 class _Container:
-    """An object or array of the caller's text that is being written."""
+    """An object or array of the caller's text in progress."""
 
     __slots__ = ("count", "keys")
 
@@ -106,7 +106,7 @@ class _Copied:
 
 
 class LiftedText(ScanListener):
-    """Follows one answer: `feed` it the vendor's JSON text, and it gives the caller's.
+    """Converts one answer: `feed` it the vendor's JSON text, and it returns the caller's.
 
     >>> from slipform.schema.lowering import lower
     >>> schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}
@@ -119,20 +119,20 @@ class LiftedText(ScanListener):
         super().__init__()
         self.follows_text = True
         self.failed = False
-        """Whether the text strays from the vendor's shape, so that only the whole answer can be read."""
+        """Whether the text deviates from the vendor's shape, so that only the whole answer can be read."""
         self._active = plan.active
         self._scanner = JsonScanner(max_depth, self)
         self._written: list[str] = []
         self._sink = self._written
-        """Where text is written to: the output, or a buffer."""
+        """The current target of written text: the output, or a buffer."""
         self._waiting: deque[ScanEvent] = deque()
-        """Events that were read ahead, to be followed again."""
+        """Events that were read ahead, to be processed again."""
         self._copied = -1
-        """How many characters of the open string have been copied; -1 where no string is copied."""
+        """The number of copied characters of the open string; -1 where none is copied."""
         self._copies: list[_Copied] = []
         """The open containers that are copied unchanged, the innermost last."""
         self._open_parts: list[ValueSteps] = []
-        """What follows the open parts of the text, the innermost last."""
+        """The readers of the open parts of the text, the innermost last."""
         self._open_parts.append(self._root(plan.root))
         next(self._open_parts[0])
 
@@ -147,7 +147,7 @@ class LiftedText(ScanListener):
         return self._scanner.offset
 
     def feed(self, text: str) -> str:
-        """Take the next piece of the vendor's text; returns what it adds to the caller's."""
+        """Read the next piece of the vendor's text; return the text that it adds to the caller's."""
         self._scanner.feed(text)
         self._scanner.blanks.clear()
         if self._scanner.error is not None or self._scanner.notes:
@@ -160,7 +160,7 @@ class LiftedText(ScanListener):
     # Called by the scanner.
 
     def opened(self, is_object: bool, start: int) -> bool:
-        """Follow the bracket that opens a container."""
+        """Handle the bracket that opens a container."""
         del start
         if self._copies:
             self._begin_copy()
@@ -169,7 +169,7 @@ class LiftedText(ScanListener):
         return self._send(_OPENED if is_object else _ARRAY_OPENED)
 
     def key(self, key: str) -> bool:
-        """Follow a key."""
+        """Handle a key."""
         if not self._copies:
             return self._send(ScanEvent(KEY, key))
         copied = self._copies[-1]
@@ -178,7 +178,7 @@ class LiftedText(ScanListener):
         return True
 
     def text_opened(self) -> bool:
-        """Follow the quote that opens a string."""
+        """Handle the quote that opens a string."""
         if not self._copies:
             return self._send(_TEXT_OPENED)
         self._begin_copy()
@@ -187,7 +187,7 @@ class LiftedText(ScanListener):
         return True
 
     def text(self, text: str) -> bool:
-        """Follow what an open string has grown to."""
+        """Handle the growth of an open string."""
         if self._copied < 0:
             return self._send(ScanEvent(TEXT, text))
         if len(text) > self._copied:
@@ -195,7 +195,7 @@ class LiftedText(ScanListener):
         return True
 
     def scalar(self, value: Any) -> bool:
-        """Follow the end of a string, number or literal."""
+        """Handle the end of a string, number or literal."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         spelling = "".join(self._scanner.digits) if is_number else ""
         if self._copied >= 0:
@@ -211,7 +211,7 @@ class LiftedText(ScanListener):
         return True
 
     def closed(self, container: Any) -> bool:
-        """Follow the bracket that closes a container."""
+        """Handle the bracket that closes a container."""
         del container
         if self._copies:
             self._sink.append("}" if self._copies.pop().is_object else "]")
@@ -258,7 +258,7 @@ class LiftedText(ScanListener):
             copied.count += 1
 
     def _copy_text(self, text: str) -> None:
-        """Write what the string that is copied has grown by."""
+        """Write the new part of the copied string."""
         self._sink.append(_escaped(text[self._copied :]))
         self._copied = len(text)
 
@@ -272,7 +272,7 @@ class LiftedText(ScanListener):
         self._sink.append(text)
 
     def _value(self, plan: ValuePlan, first: ScanEvent, begin: Begin) -> Follower:
-        """Follow one value; `begin` is called before anything of it is written, and never for an absent one."""
+        """Read one value; `begin` is called before anything is written, and never for an absent value."""
         while isinstance(plan, Ref) and plan.target is not None:
             plan = plan.target
         if id(plan) in self._active:
@@ -283,7 +283,7 @@ class LiftedText(ScanListener):
         return self._copy_value(first)
 
     def _active_steps(self, plan: ValuePlan, first: ScanEvent, begin: Begin) -> ValueSteps | None:
-        """Return what follows a value that is encoded; None for one that does not have the encoded shape."""
+        """Return the reader of an encoded value; None for one without the encoded shape."""
         match plan, first.kind:
             case UnionPlan(table=Table() as table), _:
                 return self._union(table, first, begin)
@@ -322,7 +322,7 @@ class LiftedText(ScanListener):
         return None
 
     def _copy_waiting(self, kind: str) -> ValueSteps:
-        """Copy a string or container of which events were read ahead."""
+        """Copy a string or container whose events were read ahead."""
         if kind == OBJECT:
             return self._record(_ANY_RECORD, _write_nothing)
         if kind == ARRAY:
@@ -344,7 +344,7 @@ class LiftedText(ScanListener):
                 return
 
     def _json_in_text(self, begin: Begin) -> ValueSteps:
-        """Write the JSON that a string holds; a string that holds none is written unchanged."""
+        """Write the JSON in a string; a string without JSON is written unchanged."""
         length = 0
         is_growing = False
         while True:
@@ -364,7 +364,7 @@ class LiftedText(ScanListener):
                 return
 
     def _record(self, plan: RecordPlan, begin: Begin) -> ValueSteps:
-        """Follow an object whose keys are renamed or encoded, and write it as the caller's."""
+        """Read an object with renamed or encoded keys, and write the caller's."""
         begin()
         self._write("{")
         container = _Container()
@@ -391,7 +391,7 @@ class LiftedText(ScanListener):
         self._write("}")
 
     def _member(self, container: _Container, name: str) -> Begin:
-        """Return what writes the comma and the key of a member."""
+        """Return the function that writes the comma and the key of a member."""
 
         def begin() -> None:
             if name in container.keys:
@@ -403,7 +403,7 @@ class LiftedText(ScanListener):
         return begin
 
     def _item(self, container: _Container) -> Begin:
-        """Return what writes the comma before an item."""
+        """Return the function that writes the comma before an item."""
 
         def begin() -> None:
             if container.count:
@@ -413,7 +413,7 @@ class LiftedText(ScanListener):
         return begin
 
     def _field(self, entry: FieldPlan, first: ScanEvent, begin: Begin) -> Follower:
-        """Follow a property that may be absent in the vendor's own way; an absent one is not written."""
+        """Read a property with the vendor's encoding of absence; an absent one is not written."""
         if entry.mode == "null" and first.kind == SCALAR and first.value is None:
             return _WRITTEN
         if first.kind == ARRAY and entry.mode in ("empty", "box"):
@@ -421,7 +421,7 @@ class LiftedText(ScanListener):
         return self._value(entry.plan, first, begin)
 
     def _optional_array(self, entry: FieldPlan, first: ScanEvent, begin: Begin) -> ValueSteps:
-        """Follow a property that is absent where its array is empty; a box holds the value as its one item."""
+        """Read a property that is absent where its array is empty; a box has the value as its one item."""
         item = yield
         if item is _CLOSED:
             return
@@ -433,7 +433,7 @@ class LiftedText(ScanListener):
         yield self._value(entry.plan, first, begin)
 
     def _extra_pairs(self, plan: RecordPlan, container: _Container, waiting: dict[str, str]) -> ValueSteps:
-        """Write pairs as members of the object they belong to; one that names a listed property waits for the end."""
+        """Write pairs as members of their object; a pair with the name of a listed property waits for the end."""
         listed = {plan.names.get(name, name) for name in plan.fields}
         while (event := (yield)) is not _CLOSED:
             yield self._pair(plan.values, event, container, listed, waiting)
@@ -454,7 +454,7 @@ class LiftedText(ScanListener):
         listed: set[str] | frozenset[str],
         waiting: dict[str, str],
     ) -> ValueSteps:
-        """Write one pair as a member: as it grows where its key comes first. The first pair of a key counts."""
+        """Write one pair as a member, while it grows if its key comes first. The first pair of a key counts."""
         if first.kind != OBJECT:
             yield self._skip(first)
             return
@@ -497,7 +497,7 @@ class LiftedText(ScanListener):
         self._write("]")
 
     def _tuple(self, plan: Tuple, begin: Begin) -> ValueSteps:
-        """Write the places of a tuple in their order; one that comes early waits, and an absent one ends the array."""
+        """Write the positions of a tuple in order; an early one waits, and an absent one ends the array."""
         begin()
         self._write("[")
         container = _Container()
@@ -558,7 +558,7 @@ class LiftedText(ScanListener):
         yield self._skip_rest()
 
     def _choice(self, plan: ChoicePlan, begin: Begin) -> ValueSteps:
-        """Write the first item of the first alternative that holds one; null where none does."""
+        """Write the first item of the first non-empty alternative; null where all are empty."""
         is_written = False
         while (event := (yield)) is not _CLOSED:
             first = yield
@@ -585,7 +585,7 @@ class LiftedText(ScanListener):
         yield self._value(SAME if plan is None else plan, first, begin)
 
     def _choose(self, table: Table, chosen: list[ValuePlan | None]) -> ValueSteps:
-        """Read an object until it is known which alternative it is; what was read is followed again."""
+        """Read an object until its alternative is known, then process what was read again."""
         read: list[ScanEvent] = []
         members: dict[str, Any] = {}
         open_key: str | None = None
@@ -615,17 +615,17 @@ class LiftedText(ScanListener):
         chosen.append(plan)
 
     def _skip(self, first: ScanEvent) -> ValueSteps:
-        """Read past a value."""
+        """Skip a value."""
         with self._capturing():
             yield self._copy_value(first)
 
     def _skip_rest(self) -> ValueSteps:
-        """Read past the remaining items of an array."""
+        """Skip the remaining items of an array."""
         while (event := (yield)) is not _CLOSED:
             yield self._skip(event)
 
     def _read_scalar(self, first: ScanEvent, captured: list[Any]) -> ValueSteps:
-        """Read past a value, and add it to `captured` if it is a scalar."""
+        """Skip a value, and add it to `captured` if it is a scalar."""
         event = first
         if first.kind == TEXT_OPENED:
             while event.kind != SCALAR:
@@ -648,12 +648,12 @@ class LiftedText(ScanListener):
 
 
 def _escaped(text: str) -> str:
-    """Text as it is written between the quotes of a JSON string."""
+    """Return text as the content of a JSON string."""
     return text if plain_run_end(text, 0) == len(text) else compact_json(text)[1:-1]
 
 
 def _write_nothing() -> None:
-    """Write nothing before the root, or before what is written elsewhere."""
+    """Write nothing: before the root, or before a value that is written elsewhere."""
 
 
 _ANY_RECORD: Final = RecordPlan({})
@@ -673,6 +673,6 @@ def _alternative(table: Table, members: dict[str, Any], open_key: str | None) ->
 
 
 def _is_sure(test: Test, members: dict[str, Any], open_key: str | None) -> bool:
-    """Whether an open object already decides a test: the key is there, and its value is whole where needed."""
+    """Return whether an open object already decides a test: the key is there, and its value complete where needed."""
     word, key, _ = test
     return key in members and (word in ("has", "lacks", "kind", "other_kind") or key != open_key)

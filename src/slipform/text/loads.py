@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Hint(Protocol):
-    """What the text tools know of the wanted shape; the enforcement builds one from a JSON Schema."""
+    """Facts about the requested shape; the enforcement builds them from a JSON Schema."""
 
     @property
     def root_types(self) -> frozenset[str] | None:
         """The JSON types that the value may have, or None for any."""
 
     def fits(self, value: Any) -> bool:
-        """Whether `value` has no violations, which is found out faster than their number."""
+        """Return whether `value` has no violations, which is faster than counting them."""
 
     def violations(self, value: Any) -> int:
         """Return the number of violations of `value`; 0 when it is valid."""
@@ -35,7 +35,7 @@ class Hint(Protocol):
 class LoadWarning(NamedTuple):
     """A warning about a loaded text: its `kind`, the position, and a sentence.
 
-    With `is_doubt` the value may not be what was meant: with a model, the request is retried.
+    With `is_doubt`, the value may be wrong: with a model, the request is retried.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class Loaded(NamedTuple):
         return self.warnings_for(None)
 
     def warnings_for(self, encoded: bytes | None) -> tuple[LoadWarning, ...]:
-        """Return `warnings`; `encoded` is the value as `orjson` writes it, where the caller has that."""
+        """Return `warnings`; `encoded` is the value as `orjson` encodes it, where the caller has that."""
         escapes = _odd_escapes(self.source) if "\\" in self.source else ()
         if has_unique_keys(self.value, self.source, encoded):
             return (*self.notes, *escapes) if escapes else self.notes
@@ -137,7 +137,7 @@ def load(text: str, hint: Hint | None = None, *, strict: bool = False, nan: NanP
 
 
 def load_broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
-    """Load the JSON in a text that a strict parser has refused already."""
+    """Load the JSON in a text that a strict parser has refused."""
     if not text.strip():
         raise EmptyAnswerError("The answer is empty", hint="Retry the request.")
     with bounded_work(len(text)):
@@ -145,7 +145,7 @@ def load_broken(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
 
 
 def _find_and_repair(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
-    """Find, repair and choose the JSON in a text, and add the doubts that the text around it raises."""
+    """Find, repair and choose the JSON in a text, and add doubts because of the text around it."""
     text = without_template(text)
     if is_open_channel(text):
         raise _no_json_error(text, 0, UNFINISHED_REASONING)
@@ -167,7 +167,7 @@ def _find_and_repair(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
 
 
 def left_out(text: str, start: int, end: int) -> tuple[tuple[int, int], ...]:
-    """Return the spans around the JSON that are text: not blanks, fences, tags, special tokens or reasoning.
+    """Return the spans of text around the JSON: without blanks, fences, tags, special tokens and reasoning.
 
     >>> left_out("Sure: [1]", 6, 9), left_out("<json>[1]</json>", 6, 9)
     (((0, 5),), ())
@@ -254,7 +254,7 @@ _FORMULA_ESCAPE: Final = re.compile(
 """A command of a formula, or of a pattern, that is valid JSON for a control character and a word."""
 _KEY_ESCAPE: Final = re.compile(r"(?<!\\)(?:\\\\)*(\\[bfnrt][^\"\\\n]{0,60}\")\s*:")
 _FENCES: Final = ("", "```", "```json")
-"""Around the JSON these have no meaning."""
+"""Characters that have no meaning around the JSON."""
 _CONTAINERS: Final = frozenset({"object", "array"})
 _OBJECT_OR_ARRAY: Final = _ContainerHint()
 UNFINISHED_REASONING: Final = "the model was still reasoning when it ended, and gave no answer"
@@ -322,7 +322,7 @@ def type_of(value: Any) -> str:
 
 
 def accepts(hint: Hint, name: str) -> bool:
-    """Whether the value may be of JSON type `name`."""
+    """Return whether the value may have the JSON type `name`."""
     types = hint.root_types
     return types is None or name in types or (name == "integer" and "number" in types)
 

@@ -22,14 +22,14 @@ from slipform.text.strict import parse
 
 _FENCE_LINE: Final = re.compile(r"^[ \t]*+(```+|~~~+)([^\n`]{0,40})\n", re.MULTILINE)
 _EMPHASISED: Final = re.compile(r"(\*{1,3}|_{1,3}|`)([^\n*_`]+)\1")
-"""A text that is nothing but words in Markdown's emphasis, or in backticks."""
+"""A text that consists of words in Markdown's emphasis, or in backticks."""
 _MAX_FENCES: Final = 100
-"""How many fenced blocks of a text are looked at."""
+"""The most fenced blocks of a text that are checked."""
 _TEXT: Final = (frozenset({"string"}), frozenset({"string", "null"}))
 
 
 class FencedBlock(NamedTuple):
-    """A fenced block: where it begins and ends, where its body does, and the words after the opening fence."""
+    """A fenced block: its span, the end of its body, and the words after the opening fence."""
 
     start: int
     end: int
@@ -59,9 +59,9 @@ def fenced_blocks(text: str, start: int, end: int) -> Iterator[FencedBlock]:
 
 
 def load_valid_scalar(text: str, hint: Hint | None) -> Loaded | None:
-    """Return the scalar that a fence marked as JSON holds, or with a hint any fence or the whole text; else None.
+    """Return the scalar in a fence marked as JSON, or with a hint in any fence or the whole text; else None.
 
-    For texts without an object or array, where a scalar is not all that is wanted: only valid JSON counts.
+    For texts without an object or array, where other types than scalars are accepted: only valid JSON counts.
     """
     start, end = answer_span(text)
     blocks = islice(fenced_blocks(text, start, end), _MAX_FENCES)
@@ -78,9 +78,9 @@ def load_valid_scalar(text: str, hint: Hint | None) -> Loaded | None:
 
 
 def load_scalar(text: str, hint: Hint) -> Loaded | None:
-    """Return the scalar that a text is; None when it is none that `hint` accepts.
+    """Return the scalar that a whole text is; None when `hint` accepts none.
 
-    A text that is not a valid string is returned nevertheless where a string is wanted, for its violations to be named.
+    A text that is not a valid string is also returned where a string is required, so that its violations are reported.
     """
     start, end = answer_span(text)
     start, end = _stripped(text, start, end)
@@ -109,7 +109,7 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _fenced(text: str, start: int, end: int, hint: Hint) -> Iterator[tuple[int, int]]:
-    """Yield the bodies of fences; those of a text that may say anything only if it is nothing else, or JSON there."""
+    """Yield the bodies of fences; where any text is accepted, only if there is nothing else, or they are JSON."""
     blocks = list(islice(fenced_blocks(text, start, end), _MAX_FENCES))
     says_anything = hint.root_types in _TEXT and hint.violations("") == 0 == hint.violations("a b c")
     if says_anything and not (len(blocks) == 1 and _stripped(text, blocks[0].start, blocks[0].end) == (start, end)):
@@ -121,7 +121,7 @@ def _fenced(text: str, start: int, end: int, hint: Hint) -> Iterator[tuple[int, 
 
 
 def _is_valid(body: str, hint: Hint) -> bool:
-    """Whether a text is JSON of a value that is wanted."""
+    """Return whether a text is JSON of an accepted type."""
     try:
         return hint.violations(parse(body)) == 0
     except ValueError:
@@ -129,7 +129,7 @@ def _is_valid(body: str, hint: Hint) -> bool:
 
 
 def _fitting(text: str, start: int, end: int, hint: Hint) -> list[Loaded]:
-    """Return the first reading that is valid, else the first that patches make valid, as a list of at most one."""
+    """Return the first valid reading, else the first that patches make valid, as a list of at most one."""
     readings = list(_readings(text, start, end))
     valid = [each for each in readings if hint.violations(each.value) == 0]
     return (valid or [each for each in readings if hint.remaining(each.value) == 0])[:1]

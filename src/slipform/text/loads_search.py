@@ -33,13 +33,13 @@ _CLASSES: Final = {"bare": 1, "sequence": 1, "weak": 2, "struck": 3, "cited": 3}
 _IN_PROSE: Final = frozenset({"bare", "sequence", "weak", "cited"})
 _COMMAS: Final = frozenset({"missing_comma", "guessed_comma"})
 _MAX_PATCHED: Final = 20
-"""How many candidates of a text are compared with their patches; those after them without."""
+"""The most candidates of a text that are compared after patches; later ones are compared without."""
 _MAX_EXPLAINED: Final = 200
-"""How many candidates have their violations counted and their other readings tried; those after them fit or do not."""
+"""The most candidates whose violations are counted and whose other readings are tried."""
 _MAX_CUE: Final = 120
-"""Characters before a candidate in which a heading, or words that set it aside, are looked for."""
+"""Characters before a candidate that are searched for a heading, or for words that exclude it."""
 _UNCOUNTED: Final = 1_000_000
-"""The violations of a candidate whose violations are not counted."""
+"""The number of violations of a candidate whose violations are not counted."""
 CORRECTION: Final = re.compile(
     r"\b(?:correct(?:ed|ion)|rectifi\w+|instead(?! of)|final (?:answer|result|version|output|response|json)|actually"
     r"|revised|updated|fixed|sorry|apolog\w+|my mistake|(?:an|the) (?:error|mistake)|on reflection|second thought"
@@ -54,7 +54,7 @@ CORRECTION: Final = re.compile(
     r"|\n[ \t#*_>-]*edit(?: \d+)?[*_]*[:：]|更正|修正|改正|订正|訂正|最终|最終|수정|정정",
     re.IGNORECASE,
 )
-"""Between two candidates: the second replaces the first."""
+"""Text between two candidates: the second replaces the first."""
 _OPENING_FENCE: Final = r"(?:```+[\w ]*+|~~~+[\w ]*+)?+\s*+\Z"
 LABEL: Final = re.compile(
     r"(?:\A|[\n.!?)#*:]|[,;] )[ \t#*_>(→⇒=-]*(final\w*|(?:(?:so|thus|hence|therefore),? )?(?:my|the) answer is"
@@ -62,7 +62,7 @@ LABEL: Final = re.compile(
     r"|(?:v|version|revision|attempt|take|try) ?\d+)(?: \(final\))?[ \t*_)]*[:：=]?[ \t*_]*\s*+" + _OPENING_FENCE,
     re.IGNORECASE,
 )
-"""Right before a candidate: a heading that makes it the answer, unless the candidate before has the same."""
+"""Text directly before a candidate: a heading that marks the answer, unless the previous candidate has the same."""
 _NOUN: Final = r"(?:answer|version|value|draft|attempt|try|guess|result|output|json|one|thought)"
 REPLACED: Final = re.compile(
     r"(?:\b(?:instead of|rather than|in place of|not|replac(?:es?|ed|ing)|supersed(?:es?|ed|ing)"
@@ -74,25 +74,25 @@ REPLACED: Final = re.compile(
     r"[ \t*_:：=\"'`(-]{0,8}+\s*+" + _OPENING_FENCE,
     re.IGNORECASE,
 )
-"""Right before a candidate: another one takes its place."""
+"""Text directly before a candidate: it is replaced by another one."""
 REJECTED: Final = re.compile(
     r"[\s`*~,.;)\"']{0,8}(?:(?:that|this|it|which|but that) )?(?:(?:is|was|'s|would be) (?:wrong|incorrect|not right"
     r"|not correct|my first|the first|the old|a draft|only a draft|outdated|no longer)|would not (?:do|work|fit)"
     r"|as I (?:first|initially|originally)|(?:is|was) what I (?:first|initially|originally))",
     re.IGNORECASE,
 )
-"""Right after a candidate: it is not the answer."""
+"""Text directly after a candidate: it is not the answer."""
 EXAMPLE: Final = re.compile(
     r"(?:\b(?:examples?|e\.g\.|for instance|such as|sample|format|template|beispiel|exemple|ejemplo|esempio|exemplo)"
     r"|例|示例)[^\n{}\[\]]{0,30}\Z",
     re.IGNORECASE,
 )
-"""Right before a candidate: it only shows what an answer looks like."""
+"""Text directly before a candidate: it only shows the format of an answer."""
 
 
 def search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
     """Load the JSON in a text that is not valid JSON as a whole; raises `JsonEnforcementError` without one."""
-    # With a hint, NaN may become null where the schema allows that.
+    # With a hint, NaN may become null if the schema allows that.
     matches = find_candidates(text, nan=nan if hint is None else "null", include_cited=hint is not None)
     if not matches.found:
         if not matches.given_up and (scalar := load_valid_scalar(text, hint)) is not None:
@@ -109,7 +109,7 @@ def search(text: str, hint: Hint | None, nan: NanPolicy) -> Loaded:
 
 
 def _load_without_hint(text: str, matches: Candidates, nan: NanPolicy) -> Loaded:
-    """Return the candidate after a correction, else the first; of values in a row one, unless they are a list."""
+    """Return the candidate after a correction, else the first; for values in a row one, unless they are a list."""
     candidates = matches.found
     given_up = matches.given_up
     cues = _corrections(text, candidates)
@@ -140,7 +140,7 @@ def _load_without_hint(text: str, matches: Candidates, nan: NanPolicy) -> Loaded
 
 
 def _after_correction(candidates: list[RepairedCandidate], cues: dict[int, int]) -> RepairedCandidate:
-    """Return the candidate that most corrections precede, the first of equals; weak ones only while all are weak."""
+    """Return the candidate after the most corrections, the first of equals; weak ones only if all are weak."""
     if len(candidates) == 1:
         return candidates[0]
     place = max(_CLASSES["bare"], _class(candidates[0]))
@@ -148,7 +148,7 @@ def _after_correction(candidates: list[RepairedCandidate], cues: dict[int, int])
 
 
 def _piece(candidate: RepairedCandidate, cues: dict[int, int]) -> tuple[int, int, int]:
-    """Return where the piece of a candidate begins and ends that most corrections precede, and how many do."""
+    """Return the span of the piece of a candidate after the most corrections, and their number."""
     if not cues:
         start, end, _ = next(_pieces([candidate]))
         return start, end, 0
@@ -157,7 +157,7 @@ def _piece(candidate: RepairedCandidate, cues: dict[int, int]) -> tuple[int, int
 
 
 def _has_equal(best: RepairedCandidate, cue: int, candidates: list[RepairedCandidate], cues: dict[int, int]) -> bool:
-    """Whether a candidate has another value, and neither its place nor the words around it decide."""
+    """Return whether a candidate has another value, and neither its position nor the text around it decides."""
     return any(
         each.repaired.value != best.repaired.value and _class(each) == _class(best) and _piece(each, cues)[2] == cue
         for each in candidates
@@ -170,7 +170,7 @@ def _class(candidate: RepairedCandidate) -> int:
 
 
 def _is_joined(repaired: Repaired) -> bool:
-    """Whether a comma separates values in a row: then only the brackets of a list are missing."""
+    """Return whether a comma separates values in a row: then only the brackets of a list are missing."""
     inserted = {position for kind, position, _, _ in repaired.edits if kind in _COMMAS}
     return not all(start in inserted for start, _ in repaired.parts[1:])
 
@@ -195,7 +195,7 @@ def _failure_reason(source: RepairSource, nan: NanPolicy) -> CannotRepair:
 
 
 class _Ranked(NamedTuple):
-    """One reading of a candidate: how badly it fits, the least being best."""
+    """One reading of a candidate, and its penalty: the lowest is best."""
 
     rank: tuple[int, ...]
     loaded: Loaded
@@ -208,7 +208,7 @@ class _Ranked(NamedTuple):
 
     @property
     def cues(self) -> int:
-        """What the words around its candidate say for it."""
+        """The evidence for it in the text around its candidate."""
         return -self.rank[3]
 
 
@@ -243,7 +243,7 @@ def _choose(text: str, matches: Candidates, hint: Hint, nan: NanPolicy) -> Loade
 
 
 def _needs_no_more(ranked: list[_Ranked], candidate: RepairedCandidate, order: int) -> bool:
-    """Whether a candidate cannot be chosen, and would not put the choice in doubt: an earlier one fits."""
+    """Return whether a candidate cannot be chosen, nor raise doubts, because an earlier one is valid."""
     if not ranked or not ranked[0].fits:
         return False
     best = ranked[0]
@@ -256,7 +256,7 @@ def _needs_no_more(ranked: list[_Ranked], candidate: RepairedCandidate, order: i
 
 
 def _has_rival(best: _Ranked, ranked: list[_Ranked]) -> bool:
-    """Whether another value fits as well, and neither its place nor the words around it decide."""
+    """Return whether another value is as valid, and neither its position nor the text around it decides."""
     return best.fits and any(
         each.fits and each.place == best.place and each.cues == best.cues and each.loaded.value != best.loaded.value
         for each in ranked
@@ -271,7 +271,7 @@ def _violations(value: Any, hint: Hint, order: int) -> int:
 
 
 def _rank(value: Any, hint: Hint, order: int) -> tuple[int, ...]:
-    """Return how badly a value fits, the least being best: not at all, of another type, by its violations."""
+    """Return the penalty of a value: for the wrong type, then for each violation."""
     violations = _violations(value, hint, order)
     if violations == 0:
         return (0, 0, 0, 0)
@@ -280,7 +280,7 @@ def _rank(value: Any, hint: Hint, order: int) -> tuple[int, ...]:
 
 
 def _corrections(text: str, candidates: list[RepairedCandidate]) -> dict[int, int]:
-    """Return for the start of each piece of JSON how many corrections precede it; an example or a draft has less."""
+    """Return the number of corrections before each piece of JSON; less for an example or a draft."""
     counts: dict[int, int] = {}
     if len(candidates) == 1 and not candidates[0].repaired.parts:
         return counts
@@ -304,7 +304,7 @@ def _corrections(text: str, candidates: list[RepairedCandidate]) -> dict[int, in
 
 
 def _are_adjacent(text: str, pieces: list[tuple[int, int, bool]]) -> bool:
-    """Whether nothing but blanks is before, between and after the pieces, as in JSON Lines."""
+    """Return whether only blanks are before, between and after the pieces, as in JSON Lines."""
     last = 0
     for start, end, _ in pieces:
         if start > last and text[last:start].strip():
@@ -314,7 +314,7 @@ def _are_adjacent(text: str, pieces: list[tuple[int, int, bool]]) -> bool:
 
 
 def _pieces(candidates: list[RepairedCandidate]) -> Iterator[tuple[int, int, bool]]:
-    """Yield where each piece of JSON begins and ends, also those in a row, and whether it is struck out."""
+    """Yield the span of each piece of JSON, also those in a row, and whether it is struck out."""
     for kind, repaired in candidates:
         if repaired.parts and not _is_joined(repaired):
             for start, end in repaired.parts:
@@ -334,7 +334,7 @@ def _not_a_number(edit: RepairEdit) -> str:
 def _several_note(
     candidates: list[RepairedCandidate], given_up: list[GivenUp], best: _Ranked, *, is_doubt: bool
 ) -> tuple[LoadWarning, ...]:
-    """Return the warning that a text has several pieces of JSON, and why this one was chosen; nothing for one piece."""
+    """Return the warning that a text has several pieces of JSON, and why this one was chosen; None for one piece."""
     loaded = best.loaded
     count = _count(candidates) + len(given_up) - sum(each.start == loaded.start for each in given_up)
     if len(candidates) == 1 and (parts := candidates[0].repaired.parts) and not isinstance(loaded.value, list):
@@ -378,7 +378,7 @@ def _interpretations(source: RepairSource, candidate: RepairedCandidate, hint: H
                 continue
             yield _loaded(part, _notes(candidate, part))
     if repaired.edits and order < _MAX_EXPLAINED and hint.violations(repaired.value):
-        with suppress(CannotRepair):  # the text around the candidate, left out here, decided how to read it
+        with suppress(CannotRepair):  # the text around the candidate, which is missing here, decided how to read it
             repaired = repair_at(source, repaired.start, repaired.end, nan="null", check=hint.violations)
     loaded = _loaded(repaired, _notes(candidate, repaired))
     yield loaded

@@ -63,7 +63,7 @@ def deltas_between(scanner: JsonScanner, before: Position, after: Position) -> t
     for depth in range(len(old) - 1, common - 2, -1):
         frame, count = old[depth]
         until = new[depth][1] if depth < common else frame.count
-        # The child that was open at `count`, if there was one, has been handled.
+        # The child that was open at `count`, if any, has been handled.
         open_child = depth + 1 < len(old) or before.length >= 0
         _closed_children(out, frame, count + open_child, until)
     for frame, count in new[common:]:
@@ -189,7 +189,7 @@ class Parser:
         self._after: Position = source.position
 
     def feed(self, chunk: str | bytes) -> Parser:
-        """Return the parser after this chunk; this one does not change. After an error nothing more is read."""
+        """Return the parser after this chunk; this one does not change. After an error, further text is ignored."""
         source = self._current()
         source.feed(chunk)
         return Parser(_source=source)
@@ -221,14 +221,14 @@ class Parser:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What the reader of the value should know, in the order of the text."""
+        """Notes for the reader of the value, in the order of the text."""
         return tuple(self._notes[: self._note_count])
 
     @property
     def open_path(self) -> tuple[str | int, ...] | None:
         """Where the text is now: the innermost container or string that has not closed; None when none is open.
 
-        Everything that shows and is not on this path will not change again.
+        Visible values outside this path do not change any more.
 
         >>> Parser().feed('{"a": 1, "b": [true, "x').open_path
         ('b', 1)
@@ -236,7 +236,7 @@ class Parser:
         return open_path(self._source.scanner, self._after)
 
     def deltas(self) -> tuple[ParserDelta, ...]:
-        """Return what to do to the value of the snapshot this one was fed from, to get this one's.
+        """Return the changes from the value of the previous snapshot to this one's.
 
         >>> [(delta.path, delta.kind, delta.value) for delta in Parser().feed('["a').feed('b", 1').deltas()]
         [((0,), 'text', 'b')]
@@ -245,11 +245,11 @@ class Parser:
 
     @property
     def cursor(self) -> tuple[GrowingText, int, Position]:
-        """For `resolve`: the source, how many chunks of it this snapshot has seen, and its place in the tree."""
+        """The source, the number of its chunks in this snapshot, and its place in the tree; for `resolve`."""
         return self._source, self._chunk_count, self._after
 
     def __repr__(self) -> str:
-        # Without the value: it may be long, and deeper than `repr` can go.
+        # Without the value, which may be long, and too deep for `repr`.
         if self._error is not None:
             return f"Parser(error={self._error!s})"
         if self._complete:
@@ -257,7 +257,7 @@ class Parser:
         return f"Parser(open_path={self.open_path})"
 
     def _current(self) -> GrowingText:
-        """Return the source if nothing was fed since this snapshot was taken, else a separate one at that point."""
+        """Return the source if nothing was fed since this snapshot, else a separate one at that point."""
         source = self._source
         if len(source.chunks) == self._chunk_count:
             return source

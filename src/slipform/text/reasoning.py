@@ -30,7 +30,7 @@ _MAX_TAG: Final = 200
 
 _MAX_BLANKS: Final = 8
 _BLANKS: Final = rf"\s{{0,{_MAX_BLANKS}}}"
-"""Before the end of a closing tag; few, because a stream must hold that much back."""
+"""The most blanks before the end of a closing tag; few, because a stream must hold back as many."""
 _ANY_TAG: Final = "|".join(_TAGS)
 _OPENING: Final = re.compile(
     rf"<(?P<tag>{_ANY_TAG})(?:\s[^<>]{{0,{_MAX_TAG}}})?>|" + "|".join(map(re.escape, _TOKENS)), re.IGNORECASE
@@ -42,7 +42,7 @@ _CLOSING: Final = re.compile(
 )
 _MARKER: Final = re.compile(f"{_OPENING.pattern}|{_CLOSING.pattern}", re.IGNORECASE)
 _FRAME: Final = re.compile(r"(?:<\|(?:start|channel)\|>[ \w]{0,40}|<\|[\w ]{1,40}\|>|</?s>|<eos>|<end_of_turn>|\s)+")
-"""Special tokens around a message, and the role or channel that some of them name."""
+"""Special tokens around a message, and the role or channel in some of them."""
 QUOTE_PAIRS: Final = {
     '"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "‘": "’", "«": "»", "»": "«", "＂": "＂", "「": "」",
 }  # fmt: skip
@@ -53,7 +53,7 @@ STARTS: Final = frozenset({"<", "◁", "["})
 
 @lru_cache(maxsize=128)
 def _closing(opening: str, *, is_tag: bool) -> tuple[re.Pattern[str], int]:
-    """Return what closes a block, by its tag or its token, and how many characters that has at most."""
+    """Return the closing marker of a block, by its tag or token, and its maximum length."""
     if is_tag:
         return re.compile(rf"</{re.escape(opening)}{_BLANKS}>", re.IGNORECASE), len(opening) + 3 + _MAX_BLANKS
     token = _TOKENS[_canonical(opening)]
@@ -71,7 +71,7 @@ class Block:
         self.closing, self.longest_closing = _closing(tag or opening[0], is_tag=bool(tag))
 
     def end(self, text: str, at: int) -> int:
-        """Return the index after the block's closing marker, or -1 while it is open."""
+        """Return the index after the block's closing marker; -1 while it is open."""
         match = self.closing.search(text, at)
         return -1 if match is None else match.end()
 
@@ -90,7 +90,7 @@ def block_at(text: str, at: int) -> Block | None:
 
 
 def closing_at(text: str, at: int) -> int:
-    """Return the index after the closing marker at `at`, or -1; without its opening it ends reasoning, too."""
+    """Return the index after the closing marker at `at`, or -1; without an opening marker, it ends reasoning too."""
     match = _CLOSING.match(text, at)
     return -1 if match is None else match.end()
 
@@ -113,7 +113,7 @@ def may_open_at(text: str, at: int) -> bool:
 def answer_span(text: str) -> tuple[int, int]:
     """Return the part of a text that is neither reasoning nor a special token: from its start to its end.
 
-    Of an open reasoning block nothing is answer.
+    The content of an open reasoning block is not part of it.
 
     >>> text = "<think>maybe 41</think> 42<|im_end|>"
     >>> text[slice(*answer_span(text))]
@@ -122,7 +122,7 @@ def answer_span(text: str) -> tuple[int, int]:
     start = 0
     at = 0
     end = len(text)
-    # Every marker has one of these; in a text of brackets the search itself would take longer than all the rest.
+    # Every marker has one of these; in a text of brackets, the search itself would take longer than all the rest.
     may_hold_marker = "<" in text or "◁" in text or "nk]" in text.lower()
     while may_hold_marker and (match := _MARKER.search(text, at)) is not None:
         block = block_at(text, match.start())
@@ -139,7 +139,7 @@ def answer_span(text: str) -> tuple[int, int]:
 
 
 def without_template(text: str) -> str:
-    r"""Return a text without what its chat template left in it; every position stays what it was.
+    r"""Return a text with the markers of its chat template blanked out; all positions stay the same.
 
     Markers that end a turn are cut off at the end of the text, and with them the turns that a model invents after its
     own. Reasoning before the final channel becomes blanks where only the names of the channels are left of the markers.
@@ -174,13 +174,13 @@ _END_MARKER: Final = (
     r"<\|[\w ]{1,40}\|>|<｜[^｜\n]{1,40}｜>|</?s>|\[/INST\]"
     r"|<(?:eos|eot|pad|unk|eos_token|endoftext|im_end|end_of_turn|end_of_text|end_of_utterance)>"
 )
-"""What the templates of chats end a turn, or a text, with."""
+"""The ends of a turn, or a text, in chat templates."""
 _ENDING: Final = re.compile(rf"\s*+(?:(?:{_END_MARKER})\s*+)++\Z", re.IGNORECASE)
 _NEXT_TURN: Final = re.compile(
     rf"(?:{_END_MARKER})\s*+"
     r"(?:(?:<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>|<\|start\|>)\s*+(?:user|human|system)\b|<\|user\|>|\[INST\])"
 )
-"""The end of a turn and the beginning of the user's next one, which the model invents."""
+"""The end of a turn, and the beginning of the user's next one, which the model invents."""
 _FINAL_CHANNEL: Final = "assistantfinal"
 _STRIPPED_CHANNEL: Final = re.compile(r"\s*+analysis(?=[A-Z])")
 _BEFORE_ANSWER: Final = re.compile(r"assistantfinal\s*+(?:json\s*+)?[{\[\"`]")
@@ -202,7 +202,7 @@ _MAX_WRAPPED: Final = 8
 
 
 def call_arguments(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of a tool call that was written as text, each with the key that holds them.
+    """Yield the arguments of a tool call that was written as text, each with its key.
 
     A call is an object with its name and its arguments, alone or wrapped as vendors do: in `function`, in
     `tool_calls`, or as the only item of a list.

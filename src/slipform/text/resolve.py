@@ -18,7 +18,7 @@ __all__ = ["NO_MATCH", "Match", "Mismatch", "NoMatch", "ResolveCache", "resolve"
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """So far it fits the schema; `value` is what can be shown of it.
+    """The text matches the schema so far; `value` is the visible part.
 
     >>> Match({"name": "Ad"}).value
     {'name': 'Ad'}
@@ -29,16 +29,16 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class NoMatch:
-    """Nothing can be shown yet: the text has not got that far, or which branch of a union it is remains open."""
+    """No value is visible yet: the text is too short, or the branch of a union is still undecided."""
 
 
 NO_MATCH: Final = NoMatch()
 
 
 class ResolveCache:
-    """What `resolve` remembers between the snapshots of one text; one per text and schema.
+    """The state of `resolve` between the snapshots of one text; one per text and schema.
 
-    It never has to be cleared: given another text, another schema or an older snapshot, it starts over by itself.
+    It never has to be cleared: with another text, another schema or an older snapshot, it starts again.
     """
 
     def __init__(self) -> None:
@@ -48,14 +48,14 @@ class ResolveCache:
         self.position: Position | None = None
         self.tracker: Tracker | None = None
         self.frames: list[Frame] = []
-        """The open containers that the tracker knows."""
+        """The open containers in the tracker."""
         self.result: Match | NoMatch | Mismatch = NO_MATCH
         self.shown: Position | None = None
-        """The position that the last match showed, which may be short of where the text was."""
+        """The position that the last match showed, which may be before the end of the text."""
 
 
 def resolve(schema: Any, parser: Parser, cache: ResolveCache) -> Match | NoMatch | Mismatch:
-    """Return what can be shown of a text that must follow `schema`, or why it cannot follow it any more.
+    """Return the visible value of a text that must match `schema`, or why it no longer can.
 
     >>> schema = {"properties": {"mood": {"enum": ["happy", "sad"]}, "why": {"type": "string"}}}
     >>> cache = ResolveCache()
@@ -97,13 +97,13 @@ def resolve(schema: Any, parser: Parser, cache: ResolveCache) -> Match | NoMatch
         cache.result = NO_MATCH
         cache.shown = None
     elif cache.shown is None or not _same_place(cache.shown, shown):
-        cache.result = _show(parser, source, chunk_count, position, shown)
+        cache.result = _match_at(parser, source, chunk_count, position, shown)
         cache.shown = shown
     return cache.result
 
 
 def _tracker(schema: Any, source: GrowingText, chunk_count: int, cache: ResolveCache) -> Tracker:
-    """Return the tracker to continue with; a new one if the cache belongs to something else."""
+    """Return the tracker to continue with; a new one if the cache belongs to another text or schema."""
     plan = cache.plan
     if plan is None or (plan.schema is not schema and not _is_same(plan.schema, schema)):
         plan = cache.plan = NormalForm(schema)
@@ -127,7 +127,7 @@ def _is_same(cached: Any, schema: Any) -> bool:
 
 
 def _advance(tracker: Tracker, frames: list[Frame], scanner: JsonScanner, position: Position) -> None:
-    """Feed the tracker what is new up to the position."""
+    """Feed the tracker the new text up to the position."""
     if frames and frames[-1] is position.frame:
         if not _feed_children(tracker, position.frame, position.count):
             return
@@ -146,7 +146,7 @@ def _advance(tracker: Tracker, frames: list[Frame], scanner: JsonScanner, positi
 
 
 def _follow(tracker: Tracker, frames: list[Frame], chain: list[tuple[Frame, int]]) -> bool:
-    """Leave the containers that have closed, and enter those that have opened."""
+    """Leave the closed containers, and enter the opened ones."""
     while frames and not (len(frames) <= len(chain) and chain[len(frames) - 1][0] is frames[-1]):
         frame = frames.pop()
         if not _feed_children(tracker, frame, frame.count) or not tracker.closed(frame.final):
@@ -178,7 +178,7 @@ def _feed_children(tracker: Tracker, frame: Frame, count: int) -> bool:
 
 
 def _visible(tracker: Tracker, frames: list[Frame], position: Position) -> Position | None:
-    """Return the position up to which the value may be shown; None when that is nowhere."""
+    """Return the position up to which the value may be shown; None when nothing may be shown."""
     frame = position.frame
     if frame.parent is None:
         if position.length >= 0:
@@ -200,9 +200,10 @@ def _position_before(frame: Frame) -> Position | None:
     return Position(parent, frame.slot, -1)
 
 
-def _show(
+def _match_at(
     parser: Parser, source: GrowingText, chunk_count: int, position: Position, shown: Position
 ) -> Match | NoMatch:
+    """Return the value as far as `shown`, which is `position`, the end of the parsed text, or a place before it."""
     if shown is position:
         value = parser.value
         return NO_MATCH if value is PENDING else Match(value)
@@ -214,13 +215,14 @@ def _show(
 def _same_place(left: Position, right: Position) -> bool:
     if left.frame is right.frame and left.count == right.count and min(left.length, right.length) >= 0:
         return left.length == right.length  # one string, which may have grown
-    a = _outermost_alike(left)
-    b = _outermost_alike(right)
-    return a.frame is b.frame and a.count == b.count and a.length == b.length
+    outer_left = _outermost_alike(left)
+    outer_right = _outermost_alike(right)
+    is_same_child = outer_left.frame is outer_right.frame and outer_left.count == outer_right.count
+    return is_same_child and outer_left.length == outer_right.length
 
 
 def _outermost_alike(position: Position) -> Position:
-    """Return the outermost position that shows the same: a string or container that closed as it was adds nothing."""
+    """Return the outermost position with the same value: a container that closed unchanged adds nothing."""
     frame = position.frame
     count = position.count
     length = position.length

@@ -1,12 +1,12 @@
 """Prepare a JSON Schema for the tracker: at each place, the alternatives that a value there may follow.
 
 A schema is a tree of keywords, references, conjunctions (`allOf`) and choices (`anyOf`, `oneOf`). A `Node` is the same
-as a flat list of `Alternative`s, each a conjunction of `Leaf`s, and a `Leaf` has plain keywords only. Children are made
-ready when a value gets there, so recursion in the schema is not a concern.
+as a flat list of `Alternative`s, each a conjunction of `Leaf`s, and a `Leaf` has plain keywords only. Children are
+prepared when a value reaches them, so recursive schemas need no special case.
 
-What is only shown (`resolve`) may pass where the plain keywords say nothing: the validator has the last word. What is
-sent to a caller may not. An exact form (`form_of`) therefore also knows the other keywords: a scalar is validated when
-it has ended. `container_needs_whole` and `scalar_needs_whole` mark what only the whole answer can decide.
+Values that are only shown (`resolve`) need to match the plain keywords only: the validator decides later. Values that
+are sent to a caller must match all. An exact form (`form_of`) therefore includes the other keywords: a scalar is
+validated when it has ended. `container_needs_whole` and `scalar_needs_whole` mark what needs the whole answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from slipform.schema.keywords import JSON_TYPES, TIGHTER, common_values, propert
 from slipform.schema.shape import Shape
 
 MAX_ALTERNATIVES: Final = 64
-"""A choice with more branches than this is not followed: everything is allowed there."""
+"""The most branches of a choice; one with more is not tracked, and allows everything."""
 
 NO_LIMIT: Final = float("inf")
 _CONTAINER_NEEDS_WHOLE: Final = attrgetter("container_needs_whole")
@@ -51,21 +51,21 @@ _OF_THE_WHOLE: Final = (
     "not", "if", "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "dependentRequired",
     "dependentSchemas", "dependencies", "uniqueItems", DYNAMIC_REF, RECURSIVE_REF,
 )  # fmt: skip
-"""What can only be decided when all of a value is there."""
+"""Keywords that can only be decided for the complete value."""
 _OF_CLOSED_CONTAINERS: Final = (
     "not", "if", "then", "else", "contains", "minContains", "maxContains", "propertyNames", "dependentRequired",
     "dependentSchemas", "dependencies", "uniqueItems",
 )  # fmt: skip
-"""Which of these, and of what belongs to them, the container itself decides once it has closed."""
+"""Those that the container itself decides when it closes, and related keywords."""
 _IDLE: Final[dict[str, bool]] = {"uniqueItems": False, "unevaluatedItems": True, "unevaluatedProperties": True}
-"""With these values they ask for nothing."""
+"""Values with which they do not constrain anything."""
 
 
 class Leaf:
-    """The plain keywords of one schema, and in an exact form what its other keywords ask for."""
+    """The plain keywords of one schema, and the constraints of its other keywords in an exact form."""
 
     def __init__(self, schema: Mapping[str, Any], exact: bool = False, draft: str = "") -> None:
-        """`draft` is the document's `$schema`, by which some keywords mean something else."""
+        """Take `draft`, the document's `$schema`, which changes the meaning of some keywords."""
         self.schema: Mapping[str, Any] = schema
         self.types: frozenset[str] | None = _types(schema.get("type"))
         self.values: list[Any] | None = _values(schema)
@@ -90,23 +90,23 @@ class Leaf:
         self.has_other_keywords: bool = False
         """Whether there are keywords beyond the plain ones."""
         self.check: Schema[Any] | None = None
-        """Those keywords, for a scalar that has ended."""
+        """Checks those keywords for a complete scalar."""
         self.pattern: str | None = None
         self.container_needs_whole: bool = False
-        """Whether a container can only be decided with the whole answer."""
+        """Whether a container can only be decided with the complete answer."""
         self.container_is_undecided: bool = False
-        """Whether a container can be decided neither as it grows nor when it closes."""
+        """Whether a container can be decided neither while it grows nor when it closes."""
         self.container_check: Schema[Any] | None = None
         """Those keywords that can be decided when a container closes."""
         self.scalar_needs_whole: bool = False
-        """Whether a scalar, too, can only be decided then."""
+        """Whether scalars can only be decided then, too."""
         self.choice: int = 0
-        """Marks a branch of a `oneOf`, of which no second one may fit; 0 for any other leaf."""
+        """Marks a branch of a `oneOf`, of which only one may match; 0 for any other leaf."""
         if exact:
             self._read_other_keywords(schema, draft)
 
     def _read_other_keywords(self, schema: Mapping[str, Any], draft: str) -> None:
-        """Prepare the checks of the keywords beyond the plain ones, and note what only the whole answer decides."""
+        """Prepare the checks of the other keywords, and note what only the complete answer decides."""
         names = (*_OF_SCALARS, *_OF_THE_WHOLE, "then", "else")
         other_keywords = {name: schema[name] for name in names if name in schema}
         self.container_needs_whole = any(
@@ -145,13 +145,13 @@ class Leaf:
             self.container_is_undecided = True
 
     def says_something(self) -> bool:
-        """Whether it refuses any value, or cannot be decided."""
+        """Return whether it refuses any value, or cannot be decided."""
         if self.structural or self.types is not None or self.scalar_needs_whole or self.choice:
             return True
         return bool(self.required) or bool(self.limits)
 
     def takes_any(self, kind: str) -> bool:
-        """Whether it lets every scalar of that type pass, as long as it lets the type pass."""
+        """Return whether it accepts every scalar of an accepted type."""
         return self.values is None and not self.has_other_keywords and not self.limits.keys() & _SCALARS[kind]
 
     def property_schemas(self, key: str, out: list[Any]) -> bool:
@@ -159,10 +159,10 @@ class Leaf:
         places, certain = property_places(self.schema, key)
         for steps in places:
             schema = found_at(self.schema, steps)
-            if schema is False and len(steps) == 1:  # of `additionalProperties`
+            if schema is False and len(steps) == 1:  # those of `additionalProperties`
                 return False
             out.append(schema)
-        # Where it is unknown whether the key is meant, it is not refused: the validator has the last word.
+        # Where it is unknown whether the key is intended, it is accepted: the validator decides.
         if not certain or not places:
             out.append(True)
         return True
@@ -177,13 +177,13 @@ class Leaf:
 
 
 class Alternative:
-    """One way to be valid: all of its leaves hold."""
+    """One way to be valid: all of its leaves apply."""
 
     def __init__(self, plan: NormalForm, leaves: tuple[Leaf, ...]) -> None:
         self.plan: NormalForm = plan
         self.leaves: tuple[Leaf, ...] = leaves
         self.shape: tuple[int, ...] = tuple(id(leaf) for leaf in leaves if leaf.structural)
-        """Equal for alternatives that differ only in what they require, not in what they allow where."""
+        """Equal for alternatives that differ only in required keys."""
         self.declared: frozenset[str] = frozenset(key for leaf in leaves for key in leaf.properties)
         self.has_patterns: bool = any(leaf.patterns for leaf in leaves)
         self.max_prefix: int = max((len(leaf.prefix) for leaf in leaves), default=0)
@@ -201,17 +201,17 @@ class Alternative:
         ]
         self.scalar_needs_whole: bool = any(leaf.scalar_needs_whole for leaf in leaves)
         self.exclusive: bool = any(leaf.choice for leaf in leaves)
-        """Whether it is a branch of a `oneOf`: a value that fits another one, too, fits none."""
+        """Whether it is a branch of a `oneOf`, so that a value must not match another branch."""
         self.checks: list[Schema[Any]] = [leaf.check for leaf in leaves if leaf.check is not None]
         self.patterns: list[str] = [leaf.pattern for leaf in leaves if leaf.pattern is not None]
         self.known_properties: dict[str, Node | None] = {}
         self.known_items: dict[int, Node | None] = {}
         self.others: Node | None = None
-        """What a property that is not declared must be, once `knows_others`."""
+        """The node of an undeclared property, once `knows_others`."""
         self.knows_others: bool = False
 
     def admits(self, kind: str) -> bool:
-        """Whether a value of that JSON type is allowed here."""
+        """Return whether a value of that JSON type is allowed."""
         for leaf in self.leaves:
             types = leaf.types
             if types is not None and kind not in types:
@@ -219,19 +219,19 @@ class Alternative:
         return True
 
     def takes_any(self, kind: str) -> bool:
-        """Whether every scalar of that type is allowed here."""
+        """Return whether every scalar of that type is allowed."""
         return self.admits(kind) and all(leaf.takes_any(kind) for leaf in self.leaves)
 
     def accepts(self, scalar: Any) -> bool:
-        """Whether a whole scalar has what the plain keywords do not look at."""
+        """Return whether a complete scalar meets the keywords beyond the plain ones."""
         return not self.checks or all(not check.validate(scalar) for check in self.checks)
 
     def accepts_container(self, container: Any) -> bool:
-        """The same for a container that has closed."""
+        """Return the same for a closed container."""
         return not self.container_checks or all(check.fits(container) for check in self.container_checks)
 
     def property(self, key: str) -> Node | None:
-        """Return what the property of that name must be; None when it is not allowed."""
+        """Return the node of the property of that name; None when it is not allowed."""
         cached = self.known_properties.get(key)
         if cached is not None or key in self.known_properties:
             return cached
@@ -250,13 +250,13 @@ class Alternative:
         return node
 
     def may_begin_key(self, text: str) -> bool:
-        """Whether a property whose name begins like this may be allowed."""
+        """Return whether a property whose name begins with this may be allowed."""
         if self.has_patterns or self.property(text) is not None:
             return True
         return any(key.startswith(text) and self.property(key) is not None for key in self.declared)
 
     def item(self, index: int) -> Node | None:
-        """Return what the item at that index must be; None when there may be none."""
+        """Return the node of the item at that index; None when there may be none."""
         index = min(index, self.max_prefix)
         cached = self.known_items.get(index)
         if cached is not None or index in self.known_items:
@@ -270,7 +270,7 @@ class Alternative:
 
 
 class Node:
-    """What a value at some place must be: one of these alternatives."""
+    """The alternatives of a value at some place."""
 
     def __init__(self, alternatives: list[Alternative]) -> None:
         self.alternatives: list[Alternative] = alternatives
@@ -301,14 +301,14 @@ class NormalForm:
         self.document: Any = with_plain_references(schema) if isinstance(schema, Mapping) else schema
         """The schema with plain references."""
         self.reference_hides_siblings: bool = isinstance(schema, Mapping) and draft_of(schema) <= 7
-        """Whether nothing beside a `$ref` counts, as the validator has it up to draft 7."""
+        """Whether keywords beside a `$ref` are ignored, as the validator does up to draft 7."""
         named_draft = schema.get("$schema") if isinstance(schema, Mapping) else None
         self.draft: str = named_draft if isinstance(named_draft, str) else ""
         self.leaves: dict[int, Leaf] = {}
         self.nodes: dict[tuple[int, ...], Node] = {}
         self.choices: int = 0
         self.anything: list[tuple[Leaf, ...]] = [()]
-        """The alternatives of what is not followed further."""
+        """The alternatives of a schema that is not tracked further."""
         if exact:
             undecided = Leaf({})
             undecided.container_needs_whole = True
@@ -319,7 +319,7 @@ class NormalForm:
         self.root: Node = self.node([self.document])
 
     def node(self, schemas: list[Any]) -> Node:
-        """Return the node for a value that must follow all these schemas."""
+        """Return the node for a value to which all these schemas apply."""
         key = tuple(id(schema) for schema in schemas if schema is not True)
         node = self.nodes.get(key)
         if node is None:
@@ -368,7 +368,7 @@ class NormalForm:
         return self.expand(target, (*targets, id(target)), nesting + 1)
 
     def marked(self, alternatives: list[tuple[Leaf, ...]]) -> list[tuple[Leaf, ...]]:
-        """Return the same alternatives in an exact form, known to be of one branch of a `oneOf`."""
+        """Return the same alternatives in an exact form, marked as one branch of a `oneOf`."""
         if not self.exact:
             return alternatives
         self.choices += 1
@@ -377,13 +377,13 @@ class NormalForm:
         return [(*leaves, mark) for leaves in alternatives]
 
     def both(self, left: list[tuple[Leaf, ...]], right: list[tuple[Leaf, ...]]) -> list[tuple[Leaf, ...]]:
-        """Return the alternatives of a value that must follow one of each."""
+        """Return the alternatives of a value that must match one of each."""
         if len(left) * len(right) > MAX_ALTERNATIVES:
             return self.anything
         return [(*a, *b) for a in left for b in right]
 
     def leaf(self, schema: Mapping[str, Any]) -> tuple[Leaf, ...]:
-        """Return the plain keywords of a schema, if they say anything."""
+        """Return the plain keywords of a schema, or nothing if it has none."""
         leaf = self.leaves.get(id(schema))
         if leaf is None:
             leaf = Leaf(schema, self.exact, self.draft)

@@ -46,11 +46,11 @@ EXPECTED: Final = {
     AFTER: "',' or the closing bracket",
     DONE: "nothing after the JSON",
 }
-"""What an error says was expected between two tokens."""
+"""The expectation in an error between two tokens."""
 LONG_TEXT: Final = 1024
 _COMPILED: Final = not __file__.endswith(".py")
 SHORT_RUN: Final = 16
-"""So many characters of a string are looked at one by one where that is quicker, in compiled code."""
+"""The first characters of a string are checked one by one, which is faster in compiled code."""
 _QUOTE: Final = 34
 _COMMA: Final = 44
 _COLON_SIGN: Final = 58
@@ -65,7 +65,7 @@ _LITERALS: Final[dict[str, tuple[str, Any]]] = {"t": ("true", True), "f": ("fals
 
 
 def plain_run_end(text: str, i: int) -> int:
-    """Return where the plain characters end that begin at `i` of a string."""
+    """Return the end of the plain characters of a string that begin at `i`."""
     if _COMPILED:
         n = min(len(text), i + SHORT_RUN)
         while i < n:
@@ -87,40 +87,40 @@ class ScanListener:
 
     def __init__(self) -> None:
         self.follows_text: bool = False
-        """Whether `text` is to be called for the open string."""
+        """Whether `text` should be called for the open string."""
         self.follows_keys: bool = False
-        """Whether `key_text` is to be called for an open key."""
+        """Whether `key_text` should be called for an open key."""
 
     def opened(self, is_object: bool, start: int) -> bool:  # noqa: ARG002
-        """A container has opened; its member, with its comma and key, began at `start` of the text without blanks."""
+        """Handle an opened container; its member, with comma and key, began at `start` of the text without blanks."""
         return True
 
     def key_text(self, text: str) -> bool:  # noqa: ARG002
-        """At the end of a piece: what the open key has grown to."""
+        """Handle the open key at the end of a piece."""
         return True
 
     def key(self, key: str) -> bool:  # noqa: ARG002
-        """A key has ended."""
+        """Handle the end of a key."""
         return True
 
     def text_opened(self) -> bool:
-        """A string that is a value has opened."""
+        """Handle the start of a string that is a value."""
         return True
 
     def number_opened(self, is_negative: bool) -> bool:  # noqa: ARG002
-        """A number has begun, with a minus sign or without."""
+        """Handle the start of a number, with or without a minus sign."""
         return True
 
     def text(self, text: str) -> bool:  # noqa: ARG002
-        """At the end of a piece: what the open string has grown to."""
+        """Handle the open string at the end of a piece."""
         return True
 
     def scalar(self, value: Any) -> bool:  # noqa: ARG002
-        """A string, number or literal has ended."""
+        """Handle the end of a string, number or literal."""
         return True
 
     def closed(self, container: Any) -> bool:  # noqa: ARG002
-        """The innermost container has closed."""
+        """Handle the end of the innermost container."""
         return True
 
 
@@ -144,13 +144,13 @@ class JsonScanner:
         self.stopped_in: int = VALUE
         """The state in which the listener stopped it."""
         self.blanks: list[int] = []
-        """Where this piece has blanks between tokens; the reader that takes them out clears the list.
+        """The places of blanks between tokens in this piece; the reader that removes them clears the list.
 
         Only with a listener, like the next two.
         """
         self.blank_count: int = 0
         self.member: int = 0
-        """Where, in the text without blanks, the member begins that is open or due: its comma and key included.
+        """The start, in the text without blanks, of the open or next member, including its comma and key.
 
         With the first member of a container that is where the container's own member begins.
         """
@@ -159,11 +159,11 @@ class JsonScanner:
         self.depth: int = 0
         self.state: int = VALUE
         self.offset: int = 0
-        """Characters before the current piece."""
+        """The number of characters before the current piece."""
         self.line: int = 1
         self.line_start: int = 0
         self.version: int = 0
-        """Grows whenever there is more to see."""
+        """Increases whenever more of the value is visible."""
         self.complete: bool = False
         self.error: ParseError | None = None
         self.notes: list[Note] = []
@@ -179,7 +179,7 @@ class JsonScanner:
         self.hex: str = ""
         self.high: int = 0
         self.high_length: int = 0
-        """How many characters spell the half of a surrogate pair that waits for its other half."""
+        """The number of characters that spell the first half of a surrogate pair."""
         self.number: int = 0
         self.digits: list[str] = []
         self.word: str = ""
@@ -187,7 +187,7 @@ class JsonScanner:
         self.matched: int = 0
 
     def feed(self, text: str) -> int:
-        """Take the next piece of text; gives how many characters were read."""
+        """Read the next piece of text; return how many characters were read."""
         i = 0
         n = len(text)
         while i < n:
@@ -221,7 +221,7 @@ class JsonScanner:
         return STRING <= self.state <= HIGH_ESCAPE and not self.in_key
 
     def tell_text(self, listener: ScanListener) -> None:
-        """Report how far the open string or key has grown: at the end of a piece, and before anything goes wrong."""
+        """Report the growth of the open string or key: at the end of a piece, and before an error."""
         reads_on = True
         if listener.follows_text and self.in_text():
             reads_on = listener.text(self.open_text())
@@ -231,13 +231,13 @@ class JsonScanner:
             self.stop()
 
     def stop(self) -> None:
-        """Stop, because the listener wants no more."""
+        """Stop, because the listener does not want more."""
         self.stopped = True
         self.stopped_in = self.state
         self.state = FAILED
 
     def anew(self) -> JsonScanner:
-        """Return a scanner like this one that has read nothing."""
+        """Return a scanner with the same options that has read nothing."""
         return JsonScanner(self.max_depth)
 
     def finish(self) -> None:
@@ -252,14 +252,14 @@ class JsonScanner:
             self.fail("", 0, "unexpected_end", "The text ended before the JSON did")
 
     def in_other(self, text: str, i: int) -> int:
-        """Read on in a state of the lenient scanner; strict JSON has no such states."""
+        """Continue in a state of the lenient scanner; strict JSON has no such states."""
         return self.fail(text, i, "unexpected_character", "This cannot stand here")
 
     def fail(self, text: str, i: int, code: str, message: str) -> int:
         """Stop at this character, permanently; return the index that ends the loop."""
         if self.listener is not None:
             self.tell_text(self.listener)
-        if self.stopped:  # what came before was wrong already, however the text was cut into pieces
+        if self.stopped:  # the error was in the earlier text, however it was cut into pieces
             return i
         index = self.offset + i
         newline = text.rfind("\n", 0, i)
@@ -270,7 +270,7 @@ class JsonScanner:
         return len(text)
 
     def note(self, i: int, code: str, before: str, after: str) -> None:
-        """Record something at index `i` of the current piece."""
+        """Record a note at index `i` of the current piece."""
         if self.listener is not None:
             self.tell_text(self.listener)
         if not self.stopped:
@@ -367,7 +367,7 @@ class JsonScanner:
             self.stop()
 
     def close(self) -> None:
-        """Close the innermost container and add it to the one around it; `version` stays, as no value is new."""
+        """Close the innermost container and add it to its parent; `version` stays, as no value is new."""
         frame = self.top
         parent = frame.parent
         if parent is not None:
@@ -391,7 +391,7 @@ class JsonScanner:
     # Strings.
 
     def open_string(self, in_key: bool, quote: str) -> None:
-        """Open a string; as a value it shows at once, empty."""
+        """Open a string; as a value it is visible at once, empty."""
         self.state = STRING
         self.in_key = in_key
         self.quote = quote
@@ -406,7 +406,7 @@ class JsonScanner:
                 self.stop()
 
     def in_string(self, text: str, i: int) -> int:
-        """Read inside a string: take all plain characters at once."""
+        """Read inside a string: all plain characters at once."""
         j = plain_run_end(text, i)
         if j > i:
             self.grow(text[i:j])
@@ -433,7 +433,7 @@ class JsonScanner:
             self.version += 1
 
     def odd_character(self, text: str, i: int, c: str) -> int:
-        """Fail at a control character; read half of a surrogate pair that came raw."""
+        """Fail at a control character; read a raw half of a surrogate pair."""
         if c < " ":
             return self.control(text, i, c)
         code = ord(c)
@@ -450,7 +450,7 @@ class JsonScanner:
         return self.fail(text, i, "control_character", f"Control character {c!r} in a string must be escaped")
 
     def lone_surrogate(self, i: int, code: int) -> None:
-        """Keep half a pair unchanged, as Python's json does, and say so: it cannot be written as UTF-8."""
+        """Keep an unpaired half, as Python's json does, and add a note: it has no UTF-8 encoding."""
         self.note(i, "lone_surrogate", f"\\u{code:04x}", f"\\u{code:04x}")
         self.grow(chr(code))
 
@@ -493,7 +493,7 @@ class JsonScanner:
         return i + 1
 
     def end_escape(self, i: int, code: int) -> None:
-        """Take a UTF-16 unit that is complete: pair it, keep it for its other half, or write it."""
+        """Process a complete UTF-16 unit: combine it, keep it for its second half, or write it."""
         if 0xDC00 <= code <= 0xDFFF:
             if self.high:
                 code = 0x10000 + ((self.high - 0xD800) << 10) + (code - 0xDC00)
@@ -513,14 +513,14 @@ class JsonScanner:
             self.grow(chr(code))
 
     def flush_high(self, i: int) -> None:
-        """Write the first half of a pair whose second half did not come."""
+        """Write the first half of a pair whose second half is missing."""
         if self.high:
             code = self.high
             self.high = 0
             self.lone_surrogate(i, code)
 
     def bad_escape(self, text: str, i: int, c: str) -> int:
-        """Fail at a backslash sequence that JSON does not have."""
+        """Fail at an escape that JSON does not have."""
         return self.fail(text, i, "bad_escape", f"{c!r} cannot stand in an escape sequence")
 
     def end_string(self, i: int) -> None:
@@ -551,7 +551,7 @@ class JsonScanner:
             if self.length < LONG_TEXT:
                 self.text += piece
             else:
-                # The text before last is usually not referenced any more: CPython then extends it in place,
+                # The previous text is usually no longer referenced: CPython then extends it in place,
                 # so that a long string is not copied for every piece.
                 text = self.older_text
                 catch_up = self.last_piece + piece if text else self.text + piece
@@ -591,7 +591,7 @@ class JsonScanner:
         if value is None:
             return self.fail(text, i, "number_too_long", TOO_LONG)
         if self.listener is not None and i < len(text) and ord(text[i]) not in (9, 10, 13, 32, 44, 93, 125):
-            self.state = AFTER  # not a number after all, so it is not reported
+            self.state = AFTER  # not a number, so it is not reported
             return self.unexpected(text, i, text[i])
         if self.number > LAST_INTEGER and value in INFINITE:
             self.note(i, "number_overflow", digits[:40], str(value))

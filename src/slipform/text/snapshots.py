@@ -10,7 +10,7 @@ from slipform.text.tree import MISSING, Frame, Position
 
 
 def show(scanner: JsonScanner) -> Any:
-    """Return the value so far, in containers that will not be touched while a caller holds them.
+    """Return the value so far, in containers that do not change while a caller uses them.
 
     MISSING if there is none.
     """
@@ -30,7 +30,7 @@ def show_frames(scanner: JsonScanner, top: Frame, with_text: bool) -> Any:
     while frame is not None and frame.parent is not None:
         path.append(frame)
         frame = frame.parent
-    # First all containers, outermost first: taking an old one back also releases what it held.
+    # Outermost containers first: reusing an old one also releases its content.
     for depth in range(len(path) - 1, -1, -1):
         path[depth].fresh()
     if with_text:
@@ -44,10 +44,10 @@ def show_frames(scanner: JsonScanner, top: Frame, with_text: bool) -> Any:
 
 
 def show_cut(scanner: JsonScanner, top: Frame) -> Any:
-    """Return the value now with the open path shown down to `top` and nothing that is open in it.
+    """Return the value with the open path shown down to `top`, without anything open in it.
 
-    The frames forget that they were shown like this: what they close with is never this again, but may be what they
-    were last shown with in full.
+    The frames forget this version: it differs from the final content, which may be equal to the last complete
+    version.
     """
     path: list[Frame] = []
     frame: Frame | None = top
@@ -62,7 +62,7 @@ def show_cut(scanner: JsonScanner, top: Frame) -> Any:
 
 
 def show_past(scanner: JsonScanner, position: Position) -> Any:
-    """Return the value as it was at a position the scanner has left behind."""
+    """Return the value at an earlier position of the scanner."""
     frame = position.frame
     count = position.count
     key = ""
@@ -81,14 +81,14 @@ def show_past(scanner: JsonScanner, position: Position) -> Any:
 
 
 def text_at(scanner: JsonScanner, position: Position) -> str:
-    """Return the text of the string that was open at a position."""
+    """Return the text of the open string at a position."""
     frame = position.frame
     text: str = frame.child(position.count) if frame.count > position.count else scanner.open_text()
     return text[: position.length]
 
 
 def key_at(scanner: JsonScanner, position: Position) -> str:
-    """Return the key of the string that was open at a position, if that was in an object."""
+    """Return the key of the open string at a position, if it is in an object."""
     frame = position.frame
     if frame.count > position.count:
         return str(frame.name(position.count))
@@ -96,7 +96,7 @@ def key_at(scanner: JsonScanner, position: Position) -> str:
 
 
 class SnapshotCell:
-    """What one or more snapshots show: a position and, once it is read, the value there."""
+    """The content of one or more snapshots: a position and, once read, its value."""
 
     __slots__ = ("position", "scanner", "value", "version")
 
@@ -107,7 +107,7 @@ class SnapshotCell:
         self.value: Any = MISSING
 
     def show(self) -> Any:
-        """Return the value at the position, made once; MISSING when nothing shows there."""
+        """Return the value at the position, built once; MISSING without a visible value."""
         scanner = self.scanner
         shown = show(scanner) if self.version == scanner.version else show_past(scanner, self.position)
         self.value = shown
@@ -115,7 +115,7 @@ class SnapshotCell:
 
 
 class GrowingText:
-    """The moving part of a text: its scanner, the chunks it was fed, and the place of its newest snapshot."""
+    """The changing part of a text: its scanner, its chunks, and the place of its newest snapshot."""
 
     __slots__ = ("before", "cell", "chunks", "decoder", "position", "scanner", "version")
 
@@ -129,7 +129,7 @@ class GrowingText:
         self.cell: SnapshotCell = SnapshotCell(scanner, self.position)
 
     def feed(self, chunk: str | bytes) -> None:
-        """Take a chunk; one that cannot be decoded is an error like any other."""
+        """Add a chunk; one that cannot be decoded is an error like any other."""
         self.chunks.append(chunk)
         if isinstance(chunk, str) and self.decoder is None:
             self.scanner.feed(chunk)
@@ -151,7 +151,7 @@ class GrowingText:
             self.cell = SnapshotCell(scanner, self.position)
 
     def feed_bytes(self, chunk: str | bytes) -> None:
-        """Take a chunk of a text of which some came as bytes."""
+        """Add a chunk of a text of which some arrived as bytes."""
         if isinstance(chunk, str):
             if self.pending_bytes():
                 self.bad_utf8("")
@@ -176,11 +176,11 @@ class GrowingText:
         self.mark()
 
     def pending_bytes(self) -> bool:
-        """Whether a character has begun whose bytes have not all come."""
+        """Return whether a character is incomplete, because some of its bytes are missing."""
         return self.decoder is not None and bool(self.decoder.getstate()[0])
 
     def bad_utf8(self, text: str) -> None:
-        """Take what could be decoded, then stop."""
+        """Add the decodable part, then stop."""
         scanner = self.scanner
         scanner.feed(text)
         if scanner.error is None:
@@ -200,7 +200,7 @@ class GrowingText:
 
 
 def adopt(scanner: JsonScanner, value: Any) -> None:
-    """Let the scanner's open containers hold the children of `value`, which are equal to its own."""
+    """Replace the children of the scanner's open containers by those of `value`, which are equal."""
     path: list[Frame] = []
     frame: Frame | None = scanner.top
     while frame is not None:
@@ -218,4 +218,4 @@ def adopt(scanner: JsonScanner, value: Any) -> None:
             if inner is not None:
                 container = container[inner.key] if frame.is_object else container[inner.slot]
         except (KeyError, IndexError, TypeError):
-            return  # a reader has changed the value; the scanner's own children will do
+            return  # a reader has changed the value; the scanner's own children are used

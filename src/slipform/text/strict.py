@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 MAX_INT_DIGITS: Final = 4300
-"""Python refuses to read or write longer integers, so neither does the parser."""
+"""The most digits of an integer that Python can parse or format, and so the parser."""
 _DIGITS_AS_ZERO: Final = bytes(48) + b"0" * 10 + bytes(range(58, 256))
-"""A table for `bytes.translate`: digits become `0`, what sorts before them a NUL."""
+"""A table for `bytes.translate`: digits become `0`, characters that sort before them NUL."""
 _BIG_INTEGER: Final = b"0" * 19
 _TOKENS: Final = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+(:)?|[{}\[\]]', re.DOTALL)
 
@@ -46,7 +46,7 @@ def _parse_exactly(text: str | bytes) -> Any:
         json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("It is nested too deeply to keep the digits of its big integers") from None
-    except UnicodeEncodeError:  # which `orjson` refuses by itself
+    except UnicodeEncodeError:  # which `orjson` refuses, too
         raise ValueError("It holds a lone surrogate") from None
     return value
 
@@ -59,7 +59,7 @@ def compact_json(value: Any) -> str:
     """
     try:
         return str(orjson.dumps(value), "utf-8")  # typed so that it compiles where orjson is not installed
-    except TypeError:  # also lone surrogates, which are escaped, and what is nested deeply
+    except TypeError:  # also lone surrogates, which are escaped, and deep nesting
         return _written_exactly(value)
 
 
@@ -100,7 +100,7 @@ def _steps() -> bytes:
 
 
 NUMBER_STEPS: Final = _steps()
-"""At 128 × state + character: the state that the character leads to; 0 where the number does not continue with it."""
+"""At 128 × state + character: the next state; 0 where the number does not continue."""
 NUMBER_ENDS: Final = frozenset((2, 3, 5, 8))
 """The states in which a number may end."""
 LAST_INTEGER: Final = 3
@@ -108,12 +108,12 @@ LAST_INTEGER: Final = 3
 
 
 def integer_value(digits: str) -> int | None:
-    """Return the integer, with all its digits, or None when it has more than Python takes."""
+    """Return the integer with all its digits; None when it has more than Python supports."""
     if len(digits) > MAX_INT_DIGITS + digits.startswith("-"):
         return None
     try:
         return int(digits)
-    except ValueError:  # the interpreter was set to a lower limit
+    except ValueError:  # the interpreter has a lower limit
         return None
 
 
@@ -125,7 +125,7 @@ class Duplicate(NamedTuple):
 
 
 def duplicates(text: str) -> list[Duplicate]:
-    """Return every key of a valid JSON text that repeats an earlier one of the same object.
+    """Return every key of a valid JSON text that occurs more than once in an object.
 
     >>> duplicates('{"a": 1, "a": 2}')
     [Duplicate(key='a', position=9)]

@@ -1,4 +1,4 @@
-"""Find what puts loaded JSON in doubt: marks of omission in it, and the text around it.
+"""Find doubts about loaded JSON: marks of omission in it, and the text around it.
 
 A separate module because its regular expressions are needed for broken texts only.
 """
@@ -22,7 +22,7 @@ _SAYS_MORE: Final = re.compile(
     r"|\b(?:items?|entries|rows?|records?|elements?) \d+ ?(?:to|through|[-–]) ?\d+\b",
     re.IGNORECASE,
 )
-"""In a comment: there is more data than is written."""
+"""In a comment: the data is incomplete."""
 _MORE_SIGNS: Final = (
     "...", "…", "more", "other", "remain", "further", "same", " so ", "etc", "omit", "abbrev", "trunc", "contin",
     "rest", "item", "entr", "row", "record", "element",
@@ -32,9 +32,9 @@ _REMARKS: Final = frozenset({"comment", "ellipsis"})
 _LABELLED: Final = re.compile(
     r"\s*+(,?)\s*+([A-Za-z_][\w-]{0,40})\s*+:\s*+(?:[-+]?\d[\d.]*+|true|false|null|\"[^\"\n]*+\")\s*?(?:[,\n]|\Z)"
 )
-"""After the JSON: a name without quotes and a value, which may be a member or a line of words."""
+"""After the JSON: an unquoted name and a value, which may be a member or a line of text."""
 _COMMA_AND_QUOTE: Final = re.compile(r"\s*+,\s*+([\"'“][^\n]{0,40})")
-"""After the JSON: what begins like another member, and is not one that can be read."""
+"""After the JSON: text that begins like another member, but cannot be parsed as one."""
 _CORRECTED: Final = re.compile(
     r"\b(\w[\w-]{0,40}+)[\"'`*]{0,3} (?:(?:should|must) (?:actually |really |rather )?be|(is)(?: actually| really)?) "
     r"[\"'“`]?(?P<value>[-+]?\d[\d.]*+|(?<=[\"'“`])[^\"'”`\n]{1,60}|true\b|false\b|null\b)"
@@ -52,7 +52,7 @@ _TAKEN_BACK: Final = re.compile(
 )
 """Right after the JSON: its writer takes it back."""
 _MAX_SENTENCE: Final = 400
-"""Characters around the JSON in which a text may say that it has no answer."""
+"""Characters around the JSON that are searched for a statement that the answer is missing."""
 _IN_SENTENCE: Final = re.compile(
     r"(?<!\bis)(?<!\bare)(?<!\bbe)(?<!\banswer)(?<!\bjson)(?<=[a-z])[ \t]+`?\Z", re.IGNORECASE
 )
@@ -68,7 +68,7 @@ _KEY_OUTSIDE: Final = re.compile(r"(\"(?:[^\"\\\n]|\\.){1,60}\")\s*(?::|=>)\s*(?
 
 
 def doubts_around(text: str, loaded: Loaded) -> tuple[LoadWarning, ...]:
-    """Return the warnings that the JSON's own marks and the text around it give rise to.
+    """Return the warnings because of marks in the JSON, and of the text around it.
 
     >>> from slipform.text.loads import load
     >>> [each.kind for each in doubts_around('[1, ...]', load('[1, ...]')._replace(notes=()))]
@@ -80,7 +80,7 @@ def doubts_around(text: str, loaded: Loaded) -> tuple[LoadWarning, ...]:
 
 
 def _left_out_data(loaded: Loaded) -> LoadWarning | None:
-    """Warn of marks and comments in the JSON which say that data was left out there."""
+    """Warn of marks and comments in the JSON that data was left out."""
     remarks: dict[str, RepairEdit] = {}
     for edit in loaded.edits:
         # Unpacked, which costs half of reading the fields by name: an answer may have thousands of edits.
@@ -99,7 +99,7 @@ def _left_out_data(loaded: Loaded) -> LoadWarning | None:
 
 
 def _no_answer(text: str, loaded: Loaded) -> LoadWarning | None:
-    """Warn of JSON inside a sentence of a text which says that it has no answer."""
+    """Warn of JSON inside a sentence that says that the answer is missing."""
     if not _SENTENCE_GOES_ON.match(text, loaded.end):
         return None
     before = text[max(0, loaded.start - _MAX_SENTENCE) : loaded.start]
@@ -125,7 +125,7 @@ def _rejected(text: str, loaded: Loaded) -> LoadWarning | None:
 
 
 def _key_before(text: str, start: int) -> re.Match[str] | None:
-    """Return the key before the JSON whose value the JSON is; keys inside reasoning do not count."""
+    """Return the key before the JSON whose value it is; keys inside reasoning do not count."""
     if text.find('"', 0, start) < 0:
         return None
     key = _KEY_OUTSIDE.search(text, max(0, text.rfind("</", 0, start)), start + 1)
@@ -135,9 +135,9 @@ def _key_before(text: str, start: int) -> re.Match[str] | None:
 
 
 def _key_outside(text: str, loaded: Loaded) -> LoadWarning | None:
-    """Warn of what looks like a member outside the JSON that was taken, and of brackets that close nothing."""
+    """Warn of apparent members outside the chosen JSON, and of unmatched closing brackets."""
     if loaded.notes and any(note.kind == "several_candidates" for note in loaded.notes):
-        # The other pieces have keys of their own; a key may still lead to one of them.
+        # The other pieces have separate keys; a key may still belong to one of them.
         opening = OPENING_BRACKET.search(text, loaded.end)
         if opening is None:
             return None
@@ -156,7 +156,7 @@ def _key_outside(text: str, loaded: Loaded) -> LoadWarning | None:
         return LoadWarning("key_outside", member.start(1), message, is_doubt=True)
     correction = _correction(text, loaded)
     if correction is not None:
-        message = f"The text after the JSON says that {correction.group(1)} is another value."
+        message = f"The text after the JSON gives {correction.group(1)} another value."
         return LoadWarning("key_outside", correction.start(), message, is_doubt=True)
     line = _LABELLED.match(text, loaded.end)
     if line is None:
@@ -195,7 +195,7 @@ def _key_warning(key: re.Match[str] | None) -> LoadWarning | None:
 
 
 def _stray_bracket(text: str, start: int) -> int:
-    """Return where a bracket after the JSON closes what nothing opens; -1 without one, and for a face like `:)`."""
+    """Return the position of an unmatched closing bracket after the JSON; -1 without one, or for a face like `:)`."""
     if text.find("}", start) < 0 and text.find("]", start) < 0:
         return -1
     depth = 0

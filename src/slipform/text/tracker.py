@@ -1,4 +1,4 @@
-"""Follow a growing JSON text through a schema: what it may still become, and where it can become nothing valid.
+"""Track a growing JSON text against a schema: which alternatives remain, and where it can no longer be valid.
 
 A tracker belongs to one text: one answer, or one tool call's arguments. It receives the parts of the text one after the
 other, by a scanner or from a parser's tree, and keeps for each open container the alternatives of the schema that the
@@ -33,7 +33,7 @@ _NO_MORE: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """The text cannot become valid any more: where, and why.
+    """The text can no longer be valid: where, and why.
 
     `patchable` when a change that is allowed may still make it valid, which only the whole answer decides.
 
@@ -51,32 +51,32 @@ class Mismatch:
 
 
 class AllowedChanges(Protocol):
-    """Which faults a patch may remove before the answer is validated; called for faults only."""
+    """Decides which faults a patch may remove before validation; called for faults only."""
 
     def of_scalar(self, value: Any, alternatives: list[Alternative], *, optional: bool) -> bool:
-        """Whether a whole scalar in the wrong place may become right; `optional` says that its key may be left out."""
+        """Return whether a complete scalar of a wrong type may be fixed; `optional` if its key may be omitted."""
 
     def of_number(self, alternatives: list[Alternative]) -> bool:
-        """The same for a number of which only the first character is there."""
+        """Return the same for a number of which only the first character is known."""
 
     def of_text(self, text: str, alternatives: list[Alternative]) -> bool:
-        """The same for a string of which this much is there."""
+        """Return the same for the beginning of a string."""
 
     def of_container(self, alternatives: list[Alternative], *, root: bool) -> bool:
-        """The same for an object or array where none is allowed."""
+        """Return the same for an object or array where none is allowed."""
 
     def of_closed_container(self) -> bool:
-        """The same for a container that lacks something."""
+        """Return the same for an incomplete container."""
 
     def of_key(self) -> bool:
-        """The same for a key that is not allowed."""
+        """Return the same for a key that is not allowed."""
 
     def is_misspelt(self, key: str, missing: frozenset[str]) -> bool:
-        """Whether a key that no alternative names may be meant for one of the missing ones."""
+        """Return whether a key that no alternative declares may be intended as one of the missing ones."""
 
 
 class Thread:
-    """One alternative that a container may follow, within those that its parent may follow."""
+    """One alternative of a container, within those of its parent."""
 
     __slots__ = ("alternative", "parents")
 
@@ -105,7 +105,7 @@ class Track:
         self.is_object: bool = is_object
         self.start: int = start
         self.count: int = 0
-        """How many of its children have ended."""
+        """The number of its complete children."""
         self.key: str = ""
         self.keys: list[str] = []
         """The keys so far, where they are needed."""
@@ -120,7 +120,7 @@ class Track:
         self.needs_whole: bool = first.container_needs_whole
         self.limited: bool = first.limits_members if self.is_object else first.limits_items
         self.exclusive: bool = False
-        """Whether more than one thread is left, of which only one may fit in the end."""
+        """Whether several threads are left, of which only one may match in the end."""
         if len(threads) > 1:
             for thread in threads[1:]:
                 alternative = thread.alternative
@@ -130,11 +130,11 @@ class Track:
                 self.exclusive = self.exclusive or alternative.exclusive
                 decided = decided and alternative.shape == first.shape
         self.certain: bool = decided and not self.needs_whole and not self.exclusive
-        """Whether it is known what is allowed in the container, and nothing else can be wrong with it."""
+        """Whether the constraints on the container are known, and all of them are met."""
 
 
 def _is_undecided(threads: list[Thread]) -> bool:
-    """Whether only the whole answer decides if a container fits one of these."""
+    """Whether only the complete answer decides which of these a container matches."""
     for thread in threads:  # noqa: SIM110 — compiled, a generator costs more than all of this
         if thread.alternative.container_is_undecided:
             return True
@@ -142,7 +142,7 @@ def _is_undecided(threads: list[Thread]) -> bool:
 
 
 class Tracker(ScanListener):
-    """Follows one text; every method returns whether to continue.
+    """Tracks one text; every method returns whether to continue.
 
     >>> tracker = Tracker(NormalForm({"properties": {"a": {"enum": ["red", "blue"]}}}))
     >>> tracker.opened(True, 0), tracker.key("a"), tracker.text_opened(), tracker.text("re"), tracker.text("ro")
@@ -159,10 +159,10 @@ class Tracker(ScanListener):
         self.in_text: bool = False
         """Whether a string that is a value is open."""
         self.shows_text: bool = False
-        """Whether that string need not be one of a list."""
+        """Whether that string is not limited to listed values."""
         self._root: list[Node] = [form.root]
         self._nodes: list[Node] = self._root
-        """What is allowed at the place being written, for each thread of the container around it."""
+        """The nodes of the current value, for each thread of the container around it."""
         self._changes: AllowedChanges | None = changes
         self.follows_keys = changes is None or not changes.of_key()
         self._matchers: dict[Alternative, list[TextMatcher]] = {}
@@ -170,11 +170,11 @@ class Tracker(ScanListener):
         self._matched: int = 0
         self._held_from: int = -1
         self._may_be_wrapped: bool = False
-        """Whether all of the answer may be under a key: the one so far is not declared, or all are those of a call."""
+        """Whether the answer may be nested under a key: the first key is undeclared, or all are those of a call."""
 
     @property
     def undecided_from(self) -> int:
-        """Where the outermost container begins that only more of the text, or the whole, can vouch for; -1 for none."""
+        """The start of the outermost container that only more text can decide; -1 for none."""
         if self._held_from >= 0:
             return self._held_from
         if self._may_be_wrapped and self.tracks:
@@ -184,15 +184,15 @@ class Tracker(ScanListener):
                 return track.start
         return -1
 
-    # What the text holds.
+    # The events of the text.
 
     def opened(self, is_object: bool, start: int) -> bool:
-        """Open a container; `start` is what `undecided_from` will say of it."""
+        """Open a container; `start` is its value of `undecided_from`."""
         if not self._enter():
             return False
         kind = "object" if is_object else "array"
         depth = len(self.tracks)
-        # Threads that follow the same alternative are one: otherwise a recursive choice doubles them at every level.
+        # Threads with the same alternative are merged: otherwise a recursive choice doubles them at every level.
         by_alternative: dict[Alternative, Thread] | None = {} if len(self._nodes) > 1 else None
         threads: list[Thread] = []
         for index in range(len(self._nodes)):
@@ -216,7 +216,7 @@ class Tracker(ScanListener):
         return True
 
     def closed(self, container: Any) -> bool:
-        """Close the innermost container; `container` is what it holds."""
+        """Close the innermost container; `container` is its content."""
         closing = self.tracks.pop()
         problem = ""
         remaining: list[Thread] = []
@@ -237,7 +237,7 @@ class Tracker(ScanListener):
         return self._end_value()
 
     def key_text(self, text: str) -> bool:
-        """Follow the open key, which has grown to this: stop where no allowed key begins so."""
+        """Handle the growth of the open key: stop where no allowed key begins like it."""
         top = self.tracks[-1]
         for thread in top.threads:
             if thread.alternative.may_begin_key(text):
@@ -246,7 +246,7 @@ class Tracker(ScanListener):
         return self._report_mismatch("is not allowed here", False)
 
     def key(self, key: str) -> bool:
-        """Follow the end of a key; return whether the object may have it."""
+        """Handle the end of a key; return whether the object may have it."""
         top = self.tracks[-1]
         top.key = key
         if self._may_be_wrapped and len(self.tracks) == 1:
@@ -263,7 +263,7 @@ class Tracker(ScanListener):
         return self._key_among_several(top, key)
 
     def _key_among_several(self, top: Track, key: str) -> bool:
-        """Follow the end of a key in an object that several alternatives allow, or whose number of keys is limited."""
+        """Handle the end of a key in an object with several alternatives, or a limited number of keys."""
         remaining: list[Thread] = []
         nodes: list[Node] = []
         full = top.limited and key not in top.keys
@@ -327,7 +327,7 @@ class Tracker(ScanListener):
         return self._report_mismatch(message, False)
 
     def text(self, text: str) -> bool:
-        """Follow the open string, decoded, which has grown to this."""
+        """Handle the growth of the open string, decoded."""
         if not self.follows_text:
             return True
         self._match(text[self._matched :])
@@ -337,7 +337,7 @@ class Tracker(ScanListener):
         if not remaining:
             strings = any(node.strings for node in self._nodes)
             message = "begins like none of the allowed values"
-            # At the root, all of the answer may be in the string, or its first bracket be missing.
+            # At the root, the string may contain the whole answer, or its first bracket may be missing.
             patchable = self._changes is not None and not self.tracks and not strings
             if not strings:
                 message = kind_message("string", self._alternatives())
@@ -346,7 +346,7 @@ class Tracker(ScanListener):
         return True
 
     def scalar(self, value: Any) -> bool:
-        """Follow the end of a string, number or literal."""
+        """Handle the end of a string, number or literal."""
         if self.in_text:
             self.in_text = self.follows_text = False
         elif not self._enter():
@@ -375,7 +375,7 @@ class Tracker(ScanListener):
         return self._end_value()
 
     def value(self, value: Any) -> bool:
-        """Follow a whole value at once, with the same result as its parts one after the other."""
+        """Handle a complete value at once, with the same result as its parts in sequence."""
         work: list[tuple[Any, Iterator[Any]]] = []
         following: Any = value
         while True:
@@ -400,10 +400,10 @@ class Tracker(ScanListener):
             if following is _NO_MORE:
                 return True
 
-    # How it is kept.
+    # The state of the threads.
 
     def _enter(self) -> bool:
-        """Find what is allowed where a value begins. In an object the key has decided it."""
+        """Find the nodes of a value that begins here. In an object, the key has selected them."""
         if not self.tracks:
             self._nodes = self._root
             return True
@@ -444,18 +444,18 @@ class Tracker(ScanListener):
         return True
 
     def _match(self, piece: str) -> None:
-        """Feed the matchers of patterns what is new in the string."""
+        """Feed the matchers of patterns the new part of the string."""
         if not piece or not self._matchers:
             return
         if _ESCAPED.search(piece):
-            self._matchers = {}  # they read JSON, and may spell the escape otherwise: the whole string decides
+            self._matchers = {}  # they read JSON, where the escape may differ: the complete string decides
         for alternative, matchers in self._matchers.items():
             for matcher in matchers:
                 if not matcher.feed(piece):
                     self._unmatched.add(alternative)
 
     def _text_fits(self, text: str, node: Node) -> bool:
-        """Whether a string that begins like this is allowed there; notes whether it is of no list."""
+        """Return whether a string that begins like this is allowed; record whether listed values limit it."""
         fits = False
         for alternative in node.strings:
             if alternative not in self._unmatched and may_become(text, alternative):
@@ -464,7 +464,7 @@ class Tracker(ScanListener):
         return fits or (self._changes is not None and self._changes.of_text(text, node.alternatives))
 
     def _end_value(self) -> bool:
-        """Leave the value that has ended."""
+        """Leave the ended value."""
         if self.tracks:
             self.tracks[-1].count += 1
         else:
@@ -472,13 +472,13 @@ class Tracker(ScanListener):
         return True
 
     def _keep(self, remaining: list[int]) -> None:
-        """Continue with these of the nodes, and the threads they belong to."""
+        """Continue with these nodes and their threads."""
         if len(remaining) < len(self._nodes):
             threads = self.tracks[-1].threads
             self._narrow([threads[at] for at in remaining], [self._nodes[at] for at in remaining])
 
     def _narrow(self, remaining: list[Thread], nodes: list[Node]) -> None:
-        """Continue with these threads of the innermost container, and what they allow where a value is due."""
+        """Continue with these threads of the innermost container, and their nodes where a value is expected."""
         top = self.tracks[-1]
         self._nodes = nodes
         if len(remaining) < len(top.threads):
@@ -486,7 +486,7 @@ class Tracker(ScanListener):
             self._prune(remaining, len(self.tracks) - 1)
 
     def _prune(self, inner: list[Thread], depth: int) -> None:
-        """Drop those threads of the outer containers that none of these inner ones continues."""
+        """Drop the threads of the outer containers that none of these inner ones continues."""
         for at in range(depth - 1, -1, -1):
             outer = self.tracks[at]
             if len(outer.threads) == 1:
@@ -498,7 +498,7 @@ class Tracker(ScanListener):
             outer.keep(inner)
 
     def _alternatives(self) -> list[Alternative]:
-        """Return all that is allowed at the place that is being written."""
+        """Return all nodes of the current place."""
         return [alternative for node in self._nodes for alternative in node.alternatives]
 
     def _is_undeclared(self, top: Track, key: str) -> bool:
@@ -512,12 +512,12 @@ class Tracker(ScanListener):
         return any_declared
 
     def _missing_keys(self, top: Track) -> frozenset[str]:
-        """Return the declared keys that have not come yet."""
+        """Return the declared keys that have not occurred yet."""
         declared = {name for thread in top.threads for name in thread.alternative.declared}
         return frozenset(declared.difference(top.keys))
 
     def _is_optional(self) -> bool:
-        """Whether the key of the current value may be left out."""
+        """Whether the key of the current value may be omitted."""
         if not self.tracks or not self.tracks[-1].is_object:
             return False
         key = self.tracks[-1].key

@@ -1,4 +1,4 @@
-"""Judge single values, growing or whole, against one alternative of a schema; faults come as words for people."""
+"""Check single values, growing or complete, against one alternative of a schema, and describe faults."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def kind_fault(kind: str, alternative: Alternative) -> str | None:
-    """Return what is wrong with the type, if anything."""
+    """Return the fault in the type, if any."""
     for leaf in alternative.leaves:
         if leaf.types is not None and kind not in leaf.types:
             expected = " or ".join(sorted(leaf.types - {"integer"} if "number" in leaf.types else leaf.types))
@@ -58,7 +58,7 @@ def kind_fault(kind: str, alternative: Alternative) -> str | None:
 
 
 def closing_fault(container: Any, alternative: Alternative) -> str | None:
-    """Return what is wrong with a container as a whole, now that it is closed; its children are not looked at."""
+    """Return the fault in a closed container as a whole; its children are not checked."""
     for leaf in alternative.leaves:
         if leaf.values is not None and not any(equal(container, allowed) for allowed in leaf.values):
             return "is none of the allowed values"
@@ -76,7 +76,7 @@ def closing_fault(container: Any, alternative: Alternative) -> str | None:
 
 
 def scalar_fault(value: Any, kind: str, alternative: Alternative) -> str | None:
-    """Return what the plain keywords find wrong with a whole scalar, if anything."""
+    """Return the fault of a complete scalar in the plain keywords, if any."""
     fault = kind_fault(kind, alternative)
     if fault is not None:
         return fault
@@ -104,7 +104,7 @@ def _is_within_limits(value: Any, kind: str, leaf: Leaf) -> bool:
 
 
 def fitting(value: Any, kind: str, node: Node) -> int:
-    """Return how many alternatives of the node a whole scalar follows; where that makes no difference, at most one."""
+    """Return how many alternatives of the node a complete scalar matches; where that is irrelevant, at most one."""
     if kind in node.any_of:
         return 1
     count = 0
@@ -117,7 +117,7 @@ def fitting(value: Any, kind: str, node: Node) -> int:
 
 
 def may_become(text: str, alternative: Alternative) -> bool:
-    """Whether a string that begins like this may become one that the alternative allows."""
+    """Return whether a string that begins like this may become one that the alternative allows."""
     for leaf in alternative.leaves:
         if leaf.values is not None and not any(
             isinstance(value, str) and value.startswith(text) for value in leaf.values
@@ -146,13 +146,13 @@ def _is_positive(leaf: Leaf) -> bool:
 
 
 def kind_message(kind: str, alternatives: list[Alternative]) -> str:
-    """Why a value of that type fits none of these alternatives."""
+    """Return why a value of that type matches none of these alternatives."""
     faults = (kind_fault(kind, each) for each in alternatives)
     return next((message for message in faults if message), "is not allowed here")
 
 
 def scalar_message(value: Any, alternatives: list[Alternative]) -> str:
-    """Why that scalar fits none of these alternatives."""
+    """Return why that scalar matches none of these alternatives."""
     if not alternatives:
         return "is not allowed here"
     faults = (scalar_fault(value, kind_of(value), each) for each in alternatives)

@@ -1,9 +1,9 @@
 """Hold the growing value behind the parser.
 
-A `Frame` is one container that was opened. It keeps its closed children in a log that only grows. What a reader gets is
-never the log of an open container but a *version* of it: a plain list or dict that is not touched while a caller can
-see it. A small container is simply copied per version. A wide one keeps its last few versions and brings the oldest
-up to date in place when only the frame holds it, which the reference count shows; a version someone
+A `Frame` is one container that was opened. It keeps its closed children in a log that only grows. A reader never gets
+the log of an open container but a *version* of it: a plain list or dict that does not change while a caller can see
+it. A small container is simply copied per version. A wide one keeps its last few versions and updates the oldest in
+place when only the frame holds it, which the reference count shows; a version that a caller
 holds is left alone and a copy is made instead. Where reference counts cannot be trusted every version is a copy.
 """
 
@@ -15,13 +15,13 @@ from enum import Enum
 from typing import Any, Final, Literal
 
 WIDE: Final = 32
-"""From this many children on, versions are brought up to date rather than copied."""
+"""With this many children or more, versions are updated rather than copied."""
 MAX_VERSIONS: Final = 3
-"""A reader may hold the value of this snapshot and of the one before, and still no copy is made."""
+"""A reader may hold the values of this snapshot and the previous one without causing a copy."""
 
 
 class Missing:
-    """The type of `MISSING`: no child is open here, or it is not to be shown."""
+    """The type of `MISSING`: no child is open here, or it must not be shown."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ MISSING: Final = Missing()
 
 
 class FrameVersion:
-    """A container as it was shown once: `count` closed children, and then perhaps an open one under `open_key`."""
+    """A version of a container: `count` closed children, and then perhaps an open one under `open_key`."""
 
     __slots__ = ("count", "open_key", "shown")
 
@@ -52,7 +52,7 @@ def _counts_references() -> bool:
 
 
 _ALONE: Final = _holders(FrameVersion([], 0)) if _counts_references() else -1
-"""What `_holders` gives for a container only its version holds; measured, because compiled code counts otherwise."""
+"""The result of `_holders` for a container that only its version holds; measured, because compiled code differs."""
 
 
 _NO_ITEMS: Final[list[Any]] = []
@@ -74,12 +74,12 @@ class Frame:
     def __init__(self, parent: Frame | None, slot: int, key: str, is_object: bool) -> None:
         self.parent: Frame | None = parent
         self.slot: int = slot
-        """How many closed children the parent had, and has until this frame closes."""
+        """The number of the parent's closed children until this frame closes."""
         self.key: str = key
         """The key in the parent, when that is an object."""
         self.is_object: bool = is_object
         self.count: int = 0
-        """How many children have closed, counting those whose key came again."""
+        """The number of closed children, including those with a repeated key."""
         self.items: list[Any] = _NO_ITEMS if is_object else []
         """The closed children of an array."""
         self.members: dict[str, Any] = {} if is_object else _NO_MEMBERS
@@ -94,7 +94,7 @@ class Frame:
         self.versions: list[FrameVersion] = []
 
     def add(self, key: str, value: Any) -> None:
-        """A child closed."""
+        """Add a child that has closed."""
         self.count += 1
         if not self.is_object:
             self.items.append(value)
@@ -106,7 +106,7 @@ class Frame:
         self.members[key] = value
 
     def child(self, index: int) -> Any:
-        """Return the child that came as number `index`, as it was then."""
+        """Return the closed child with this index, as it was then."""
         if not self.is_object:
             return self.items[index]
         key = self.keys[index]
@@ -116,11 +116,11 @@ class Frame:
         return self.members[key]
 
     def name(self, index: int) -> str | int:
-        """Return the key or the position of the child that came as number `index`."""
+        """Return the key or the position of the closed child with this index."""
         return self.keys[index] if self.is_object else index
 
     def log(self) -> Any:
-        """Return the closed children, as the container they will be when it closes."""
+        """Return the closed children, in the container that is used when the frame closes."""
         return self.members if self.is_object else self.items
 
     def copy(self) -> Any:
@@ -130,8 +130,8 @@ class Frame:
         return self.items.copy()
 
     def catch_up(self, version: FrameVersion) -> bool:
-        """Replace the open child of an old version by what closed since; return False when that is not possible."""
-        # Only a reader who changed the value can make the lengths differ in the end.
+        """Replace the open child of an old version by the children closed since; return False if impossible."""
+        # The lengths can only differ if a reader has changed the value.
         if not self.is_object:
             items: list[Any] = version.shown
             items[version.count :] = self.items[version.count :]
@@ -148,7 +148,7 @@ class Frame:
         return len(shown) == len(self.members)
 
     def upto(self, count: int, key: str, child: Any) -> Any:
-        """Return the container as it was with `count` closed children and then `child`."""
+        """Return the container with its first `count` closed children and then `child`."""
         if self.ended_with(count, child):
             return self.final
         if not self.is_object:
@@ -164,7 +164,7 @@ class Frame:
         return out
 
     def adopt(self, container: Any, open_key: str | None) -> None:
-        """Take over the closed children of an equal container; what an open child hides stays."""
+        """Take over the closed children of an equal container; a value hidden by an open child stays."""
         if self.is_object:
             for key in self.members:
                 if key != open_key:
@@ -175,7 +175,7 @@ class Frame:
             self.items[:] = children
 
     def ended_with(self, count: int, child: Any) -> bool:
-        """Whether it closed with just this content."""
+        """Return whether it closed with exactly this content."""
         if not self.closed:
             return False
         if child is MISSING:
@@ -183,7 +183,7 @@ class Frame:
         return self.count == count + 1 and self.child(count) is child
 
     def fresh(self) -> Any:
-        """Return a container of all closed children that no caller holds; `place` may put the open child in it."""
+        """Return a container of all closed children that no caller holds; `place` may add the open child to it."""
         count = self.count
         self.shown_child = MISSING
         self.shown_count = count
@@ -191,7 +191,7 @@ class Frame:
             self.shown = self.copy()
             return self.shown
         versions = self.versions
-        # The newest version is what the reader holds now; only older ones can be out of use.
+        # The reader holds the newest version now; only older ones can be unused.
         for position in range(len(versions) - 1):
             version = versions[position]
             if _holders(version) == _ALONE and self.catch_up(version):
@@ -208,7 +208,7 @@ class Frame:
         return self.shown
 
     def place(self, key: str, child: Any) -> None:
-        """Show `child` as the open child of the container that `fresh` gave."""
+        """Show `child` as the open child of the container that `fresh` returned."""
         shown = self.shown
         if self.is_object:
             shown[key] = child
@@ -219,7 +219,7 @@ class Frame:
         self.shown_child = child
 
     def close(self) -> Any:
-        """Finish the container and return it, the same object if it was last shown with just this content."""
+        """Finish the container and return it; the same object if it was last shown with exactly this content."""
         count = self.count
         shown_count = self.shown_count
         if shown_count == count:
@@ -235,7 +235,7 @@ class Frame:
 
 
 class Position:
-    """How far a text has come: `count` closed children in `frame`, then `length` characters of a string (-1: none)."""
+    """A position in a text: `count` closed children in `frame`, then `length` characters of a string (-1: none)."""
 
     __slots__ = ("count", "frame", "length")
 
@@ -261,7 +261,7 @@ class PendingType(Enum):
 
 
 PENDING: Final = PendingType.PENDING
-"""What `Parser.value` is before anything can be shown. It is false, and never mistaken for JSON's null."""
+"""The value of `Parser.value` before anything is visible. It is false, and differs from JSON's null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +286,9 @@ class ParseError:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something the reader of the value should know: a key given twice, or an edit of the lenient mode.
+    """A note for the reader of the value: a repeated key, or an edit of the lenient mode.
 
-    `before` is the original text at `index`, `after` what was read instead of it.
+    `before` is the original text at `index`, `after` its replacement.
 
     >>> Note("trailing_comma", 6, ",", "").code
     'trailing_comma'

@@ -1,4 +1,4 @@
-"""Count the work that one answer costs, and refuse an answer that costs far more than its length.
+"""Count the work for one answer, and refuse an answer whose work is out of proportion to its length.
 
 A unit of work is a character that is read, about 0.1 µs; a token that needs repair is about a hundred. Counts are the
 same on every machine. Everything that reads an answer is linear in its length as far as it can be; the budget bounds
@@ -16,17 +16,17 @@ from slipform.errors import WorkLimitError
 
 BASE_WORK: Final = 2_000_000
 WORK_PER_CHARACTER: Final = 120
-"""Units that any answer may cost, and further units for each of its characters."""
+"""Units for any answer, and further units for each of its characters."""
 BASE_TRIALS: Final = 1_000_000
 TRIALS_PER_CHARACTER: Final = 20
-"""The part of them for what is only tried: other readings of an ambiguous text, and patches."""
+"""The share of them for trials: other readings of an ambiguous text, and patches."""
 MAX_WORK: Final = 100_000_000
 MAX_TRIALS: Final = 20_000_000
 """The most units for any answer, however long: about ten seconds, of which an ordinary answer of 10 MB takes five."""
 
 
 class WorkBudget:
-    """The units of work that one answer may cost, and has cost so far."""
+    """The limit of the work units for one answer, and the units spent so far."""
 
     __slots__ = ("limit", "size", "spent", "trial_limit", "trials_spent")
 
@@ -37,7 +37,7 @@ class WorkBudget:
         self.trial_limit = min(BASE_TRIALS + TRIALS_PER_CHARACTER * size, MAX_TRIALS)
         self.spent = 0
         self.trials_spent = 0
-        """The part of `spent` that went into trials."""
+        """The units spent on trials."""
 
     @property
     def left(self) -> int:
@@ -46,22 +46,22 @@ class WorkBudget:
 
     @property
     def allows_trials(self) -> bool:
-        """Whether units are left for what is only tried; without them the first reading counts, as it is."""
+        """Whether units are left for trials; without them, the first reading is used unchanged."""
         return self.trials_spent < self.trial_limit
 
     def spend(self, units: int) -> None:
-        """Count work that was done; raises `WorkLimitError` once that is more than the limit."""
+        """Count work; raises `WorkLimitError` beyond the limit."""
         self.spent += units
         self.check()
 
     def spend_on_trial(self, units: int) -> None:
-        """Count work that was only tried."""
+        """Count work of a trial."""
         self.trials_spent += units
         self.spend(units)
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Count all work inside as only tried."""
+        """Count all work inside as trials."""
         before = self.spent
         tried = self.trials_spent
         try:
@@ -120,10 +120,10 @@ class bounded_work:  # noqa: N801 — a context manager, named as those of conte
 
 
 def current_budget() -> WorkBudget:
-    """Return the budget in force; a separate one outside `bounded_work`."""
+    """Return the current budget; a separate one outside `bounded_work`."""
     return _BUDGET.get() or WorkBudget(0)
 
 
 def spend(units: int) -> None:
-    """Count work against the budget in force."""
+    """Count work against the current budget."""
     current_budget().spend(units)

@@ -162,8 +162,8 @@ HELD_ON_A_SECOND_TRY: dict[str, dict[str, Any]] = {
 }
 
 
-def answers(schema: dict[str, Any], *, certain: bool = False) -> list[Any]:
-    constraint = constrain(schema, 200, certain=certain)
+def answers(schema: dict[str, Any], *, exact: bool = False) -> list[Any]:
+    constraint = constrain(schema, 200, exact=exact)
     return [random_answer(constraint, seed) for seed in range(30)]
 
 
@@ -188,11 +188,11 @@ def test_what_has_a_plain_spelling_is_held_by_every_answer(schema: dict[str, Any
 @pytest.mark.covers("S0-10")
 @pytest.mark.parametrize("schema", HELD_ON_A_SECOND_TRY.values(), ids=HELD_ON_A_SECOND_TRY)
 def test_what_has_none_is_left_out_on_a_second_try(schema: dict[str, Any]) -> None:
-    first, second = constrain(schema, 200), constrain(schema, 200, certain=True)
+    first, second = constrain(schema, 200), constrain(schema, 200, exact=True)
     assert not first.exact
     assert second.exact
     assert {warning.code for warning in second.warnings} <= {"constraint_narrowed"}
-    assert invalid(schema, answers(schema, certain=True)) == []
+    assert invalid(schema, answers(schema, exact=True)) == []
 
 
 @pytest.mark.covers("S0-10")
@@ -230,7 +230,7 @@ def test_what_is_taken_out_is_named_at_its_place_in_the_schema_as_it_was_given()
         ({"oneOf": [listed, other]}, ""),
     ):
         assert [warning.path for warning in constrain(schema, 100).warnings] == [place]
-        assert [warning.path for warning in constrain(schema, 100, certain=True).warnings] == [place]
+        assert [warning.path for warning in constrain(schema, 100, exact=True).warnings] == [place]
 
 
 def test_an_edit_that_others_came_before_does_not_bring_back_what_they_saw() -> None:
@@ -267,7 +267,7 @@ def test_what_is_required_and_cannot_be_held_stays_for_the_validator() -> None:
         "properties": {"a": {"type": "string", "pattern": r"^(a|b)\1$"}, "b": TAGS},
         "required": ["a"],
     }
-    certain = constrain(schema, 100, certain=True)
+    certain = constrain(schema, 100, exact=True)
     assert not certain.exact
     assert sorted(warning.path or "" for warning in certain.warnings) == [
         "/properties/a/pattern",
@@ -295,4 +295,4 @@ def test_a_choice_that_has_no_plain_spelling_is_not_narrowed_in_its_branches() -
             {"patternProperties": {"^b": {"type": "string", "minLength": 2}}, "minProperties": 1},
         ],
     }
-    assert not constrain(schema, 100, certain=True).exact
+    assert not constrain(schema, 100, exact=True).exact

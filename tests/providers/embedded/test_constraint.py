@@ -179,7 +179,7 @@ AGAIN = {"$ref": "#/$defs/n"}
     ids=["counted", "a value", "itself", "itself, in allOf", "itself, twice"],
 )
 def test_a_reference_to_itself_with_something_beside_it_ends(schema: dict[str, Any], certain: bool) -> None:
-    constraint = constrain(schema, 300, certain=certain)
+    constraint = constrain(schema, 300, exact=certain)
     assert grammar_problem(constraint.grammar) is None
     assert '"root"' in constraint.rule, "the rest of the schema is held"
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from slipform.addons.local.decoding.forms import DecodingForm, merged, other_words, outside
 from slipform.addons.local.decoding.patterns import are_apart, without_inner_anchors
-from slipform.addons.local.decoding.rewrite import settle
+from slipform.addons.local.decoding.rewrite import rewrite_schema
 from slipform.addons.local.decoding.weaken import closed_up, prune
 from slipform.schema.keywords import intersection
 from tests.conftest import examples
@@ -22,7 +22,7 @@ from tests.schema.test_keywords import ITEMS, KEYS, OBJECTS, PARTS, VALUES
 
 def test_nothing_changes_in_a_schema_that_compiles() -> None:
     schema = {"type": "object", "properties": {"a": {"oneOf": [{"type": "string"}, {"type": "integer"}]}}}
-    assert settle(schema).schema == schema
+    assert rewrite_schema(schema).schema == schema
 
 
 def test_alternatives_that_cannot_be_are_not_kept() -> None:

@@ -1,4 +1,4 @@
-"""Read labelled rows: what is asked, what is expected, and where the source and the schema are."""
+"""Read labelled rows: the prompt, the expected value, the source and the schema of each."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from slipform.schema import Schema
 from slipform.text.strict import parse
 
 _PROMPTS = ("input", "prompt", "source", "text")
-"""Columns that are the prompt where none is given, the first that is there."""
+"""Columns that are used as the prompt where none is named; the first existing one counts."""
 _SOURCE = "source"
 _SCHEMA = "schema"
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledRows:
-    """A dataset with what is expected of each row."""
+    """A dataset with the expected value of each row."""
 
     path: Path
     template: Template
@@ -34,12 +34,12 @@ class LabelledRows:
     key: str | None
     limit: int | None
     schema: Schema[Any]
-    """The schema of all rows, or of the first where each has its own."""
+    """The schema of all rows, or of the first row where each has a separate one."""
     variant: str = ""
-    """Which prompt and schema these are, where several are tried."""
+    """The name of the prompt and schema, where several are tried."""
 
     def __iter__(self) -> Iterator[tuple[int, str, Any]]:
-        """Number, name and expected value of each row; the name is its key, its `id`, or its number."""
+        """Number, name and expected value of each row; the name is the row's key, its `id`, or its number."""
         for number, row in enumerate(islice(rows_of(self.path), self.limit), 1):
             name = as_text(row.get(self.key or "id"), self.key or "id") or str(number)
             yield number, name, expected_value(row, self.expected, self.path, number)
@@ -120,7 +120,7 @@ def _columns(columns: Mapping[str, None]) -> str:
 
 
 def expected_value(row: Row, column: str, path: Path, number: int) -> Any:
-    """Return what is expected of a row; in CSV as JSON text, or in columns like `expected.total`."""
+    """Return the expected value of a row; in CSV as JSON text, or in columns like `expected.total`."""
     parts = {name.removeprefix(f"{column}."): value for name, value in row.items() if name.startswith(f"{column}.")}
     if column not in row and not parts:
         raise ConfigError(

@@ -14,11 +14,11 @@ from slipform.errors import ConfigError
 LAST: Final = "last"
 REPORT: Final = "report.json"
 MOST_ROWS: Final = 200
-"""Rows that a report lists."""
+"""The most rows that a report lists."""
 
 
 class Shift(NamedTuple):
-    """How many rows got better and worse, of those that both runs have."""
+    """The number of rows that got better and worse, among those in both runs."""
 
     better: int
     worse: int
@@ -26,12 +26,12 @@ class Shift(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The rows that got better less those that got worse, of all rows."""
+        """The rows that got better minus those that got worse, as a share of all rows."""
         return (self.better - self.worse) / self.rows if self.rows else 0.0
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the share: Wilson's, of the rows that changed.
+        """The 95 % interval of the share: Wilson's, over the rows that changed.
 
         >>> [round(each, 2) for each in Shift(9, 1, 100).interval]
         [0.02, 0.1]
@@ -44,7 +44,7 @@ class Shift(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """`better` or `worse` where the interval leaves no other reading, else `unclear`; `same` without a change."""
+        """`better` or `worse` where the interval excludes the opposite, else `unclear`; `same` without a change."""
         if not self.better and not self.worse:
             return "same"
         low, high = self.interval
@@ -53,14 +53,14 @@ class Shift(NamedTuple):
         return "worse" if high < 0 else "unclear"
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the fields as JSON values."""
         counts = {"better": self.better, "worse": self.worse, "rows": self.rows, "share": self.share}
         return {**counts, "interval": list(self.interval), "verdict": self.verdict}
 
 
 @dataclass(frozen=True, slots=True)
 class RunChange:
-    """One run beside an earlier one, over the same labels."""
+    """One run compared with an earlier one, over the same labels."""
 
     before: RunScore
     after: RunScore
@@ -68,10 +68,10 @@ class RunChange:
     """Rows with more, or fewer, right values."""
     fields: Mapping[str, Shift]
     rows: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    """The rows that changed, those that got worse first."""
+    """The rows that changed, the worse ones first."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the fields as JSON values."""
         return {
             "before": _identity(self.before),
             "after": _identity(self.after),
@@ -88,7 +88,7 @@ def _identity(run: RunScore) -> dict[str, Any]:
 
 
 class EarlierReport(NamedTuple):
-    """Where an earlier evaluation is, and the runs that its report lists."""
+    """The place of an earlier evaluation, and the runs in its report."""
 
     folder: Path
     runs: Sequence[Mapping[str, Any]]
@@ -130,7 +130,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def changes_between(earlier: Sequence[RunScore], later: Sequence[RunScore]) -> list[RunChange]:
-    """Pair each run with the earlier one of its model, strategy and variant, or with the only one there is."""
+    """Pair each run with the earlier one of its model, strategy and variant, or with the only one."""
     changes = []
     for run in later:
         same = [each for each in earlier if _identity(each) == _identity(run)]
@@ -141,7 +141,7 @@ def changes_between(earlier: Sequence[RunScore], later: Sequence[RunScore]) -> l
 
 
 def change_between(before: RunScore, after: RunScore) -> RunChange:
-    """Compare two runs over the rows that both have."""
+    """Compare two runs over the rows in both."""
     pairs = [(old, new) for number, new in after.by_row.items() if (old := before.by_row.get(number)) is not None]
     names = dict.fromkeys(name for pair in pairs for row in pair for name in row.right)
     fields = {name: _shift((_right(old, name), _right(new, name)) for old, new in pairs) for name in names}
@@ -178,7 +178,7 @@ def _changed_row(old: RowScore, new: RowScore) -> dict[str, Any] | None:
 
 
 def side_by_side(runs: Sequence[RunScore]) -> list[dict[str, Any]]:
-    """Return the rows that the runs do not all answer alike: for each run its wrong fields, None without an answer."""
+    """Return the rows that the runs answer differently: the wrong fields of each run, None without an answer."""
     done = [run for run in runs if run.rows]
     if len(done) < 2:
         return []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _MOST_ROWS: Final = 20
-"""Changed rows that are printed."""
+"""The most changed rows that are printed."""
 
 
 def evaluate(
@@ -149,7 +149,7 @@ def _exit(evaluation: Evaluation, fail_under: float | None) -> None:
 def _variants(
     prompts: Sequence[str], prompt_files: Sequence[Path], schemas: Sequence[str]
 ) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield every pair of a prompt and a schema, after its name; empty where there is one."""
+    """Yield every pair of a prompt and a schema, with its name; the name of a single pair is empty."""
     from itertools import product
 
     from slipform.addons.batch.command import prompt_text
@@ -165,12 +165,12 @@ def _variants(
 
 
 def _short_name(schema: str) -> str:
-    """Return a name for a schema: that of its file without the ending, or how it was written."""
+    """Return a name for a schema: its file's name without the suffix, or the text of the option."""
     return Path(schema).stem if schema.endswith((".json", ".yaml", ".yml")) else schema[:40]
 
 
 def _changes(evaluation: Evaluation) -> Iterator[str]:
-    """Yield what changed since the earlier evaluation: fields that got better or worse, and rows, worse ones first."""
+    """Yield the changes since the earlier evaluation: fields that got better or worse, then rows, worse ones first."""
     for change in evaluation.changes:
         before = change.before.accuracy
         after = change.after.accuracy
@@ -223,7 +223,7 @@ _HEADS = ("model", "strategy", "right", "rows right", "valid", "calls", "tokens 
 
 
 def _table(evaluation: Evaluation) -> Iterator[str]:
-    """Yield the lines of a plain table: a run each."""
+    """Yield the lines of a plain table, one run per line."""
     rows = [_HEADS, *(_cells(run) for run in evaluation.runs)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
     for row in rows:

@@ -1,4 +1,4 @@
-"""Read the table that `slipform extract` wrote as rows to review, each with its source, its pages and its boxes."""
+"""Read the table of `slipform extract` as rows to review, each with its source, its pages and its boxes."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from slipform.files.tables import as_json, unflatten
 from slipform.text.strict import parse
 
 _AROUND: Final = 600
-"""Characters shown on each side of a record in a file without pages."""
+"""Characters around a record that are shown for a file without pages."""
 _DOTS_PER_INCH: Final = 100
 _POINTS_PER_INCH: Final = 72
 
 
 def is_extracted(cells: Row) -> bool:
-    """Whether a row of a table is a record, or a file, of an extraction."""
+    """Return whether a row of a table is a record, or a file, of an extraction."""
     return "file" in cells and "value" not in cells
 
 
 @dataclass
 class ExtractedTable:
-    """The rows of one table, and the pages that they are on."""
+    """The rows of one table, and their pages."""
 
     path: Path
     schema: Mapping[str, Any] | None
-    """The schema of a record, or of a list of them; without it, cells of CSV files are text."""
+    """The schema of a record, or of a list of them; without it, cells of CSV files stay text."""
     has_images: bool = True
     _documents: dict[str, Document] = field(default_factory=dict)
     _pages: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The number of each page that some row is on, in the order of the page's lines."""
+    """The index of each page with rows, in the order of the review page's lines."""
 
     def row(self, number: int, cells: Row) -> Row:
-        """Return what the review page shows of a row."""
+        """Return a row in the format of the review page."""
         name = str(cells["file"])
         document = self._document(name, number)
         value = self._value(cells)
@@ -71,7 +71,7 @@ class ExtractedTable:
         return row
 
     def page_lines(self) -> Iterator[bytes]:
-        """Yield the image of each page that some row is on, with its size in points."""
+        """Yield the image of each page with rows, and its size in points."""
         by_file: dict[str, list[int]] = {}
         for name, page in self._pages if self.has_images else ():
             by_file.setdefault(name, []).append(page)
@@ -139,7 +139,7 @@ def _offset(cell: Any, otherwise: int) -> int:
 
 
 def _parsed(cell: Any) -> Any:
-    """Return a cell that holds JSON as its value."""
+    """Return the value of a cell that contains JSON."""
     if isinstance(cell, str) and cell.startswith(("{", "[")):
         try:
             return parse(cell)
@@ -149,7 +149,7 @@ def _parsed(cell: Any) -> Any:
 
 
 def _excerpt(document: Document, start: int, end: int) -> tuple[int, int]:
-    """Return what is shown around a record: its pages, or some lines before and after it."""
+    """Return the context of a record: its pages, or some lines before and after it."""
     if document.page_starts:
         first = document.page_at(start) or 1
         last = document.page_at(max(start, end - 1)) or first

@@ -1,6 +1,6 @@
-"""Make a page that is one file: styles, scripts and data inside it, and a policy that lets nothing else in.
+"""Build a page as a single file: styles, scripts and data inside it, and a policy that blocks everything else.
 
-The look is the console's: what its pages share (`base.css`) and its way to build nodes are read from where it has them.
+It looks like the console: the common styles (`base.css`) and the function that builds nodes are read from there.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _POLICY = (
 def whole_page(
     title: str, body: str, *, styles: Sequence[str], scripts: Sequence[str], data: Mapping[str, Iterable[bytes]]
 ) -> Iterable[bytes]:
-    """Yield the parts of a page. `data` are lines of JSON by the id of the element that holds them.
+    """Yield the parts of a page. `data` are lines of JSON by the id of their element.
 
-    `styles` and `scripts` are files of the package; the console's `base.css` comes before them. Whatever words the
-    data holds, they are text of a JSON string: no part of them can end the element or begin another.
+    `styles` and `scripts` are files of the package; the console's `base.css` precedes them. The data is text in JSON
+    strings, escaped so that no part of it can end the element or begin another.
     """
     style = "\n".join(map(_text, [f"{CONSOLE}/base.css", *styles]))
     script = "\n".join(map(_module, scripts))
@@ -56,6 +56,6 @@ def _text(path: str) -> str:
 
 
 def _module(path: str) -> str:
-    """A module as a part of the page's one script: what it imports precedes it."""
+    """Return a module as part of the page's single script, after the modules that it imports."""
     lines = _text(path).split("\n")
     return "\n".join(line.removeprefix("export ") for line in lines if not line.startswith("import "))

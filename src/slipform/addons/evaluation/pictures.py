@@ -1,7 +1,7 @@
-"""Draw the pictures of an evaluation as SVG: fields by run, cost against accuracy, score against rightness.
+"""Draw the pictures of an evaluation as SVG: fields by run, cost against accuracy, score against correctness.
 
-Colours that mean nothing come from the page's style (classes); a share has one colour in the light and in the dark,
-and its figure beside or on it.
+Neutral colours come from the page's style (classes); a share has the same colour in light and dark mode, and its
+figure beside or on it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _STOPS = ((0.0, (142, 36, 32)), (0.5, (236, 178, 76)), (0.8, (226, 217, 150)), (
 _GRID_STEPS = ((0.7, 0.05), (0.4, 0.1), (0.0, 0.2))
 """The distance of grid lines, by the accuracy at which the axis begins."""
 MOST_FIELDS = 60
-"""Fields of the heat map; the report names the others in its figures."""
+"""The most fields in the heat map; the report has the figures of the others."""
 
 
 def _element(name: str, text: str = "", /, **attributes: object) -> str:
-    """An element; attributes as keywords (`stroke_width`, `class_`), text already escaped."""
+    """Return an element; attributes are keywords (`stroke_width`, `class_`), text must be escaped already."""
     attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(_short(value))}"' for key, value in attributes.items()
     )
@@ -45,7 +45,7 @@ def _label(text: str, x: float, y: float, look: str = "", anchor: str = "start")
 
 
 def shade(share: float) -> tuple[str, str]:
-    """The colour of a share and a colour for text on it: dark red for 0, yellow between, teal for 1.
+    """Return the colour of a share, and a text colour for it: from dark red for 0 through yellow to teal for 1.
 
     >>> shade(1.0)
     ('#0b6b63', '#ffffff')
@@ -70,19 +70,19 @@ def _linear(channel: int) -> float:
 
 
 def run_name(run: RunScore) -> str:
-    """A run in a few words."""
+    """Return the label of a run."""
     return f"{run.model} · {run.setup}"
 
 
 def cut(text: str, size: int) -> str:
-    """A text that has room for `size` characters; the end of a name says more than its beginning."""
+    """Return a text cut to `size` characters; the end of a name is more distinctive than its beginning."""
     if len(text) <= size:
         return text
     return "…" + text[1 - size :]
 
 
 def heat_map(runs: Sequence[RunScore], fields: Sequence[str]) -> str:
-    """Every field of every run: how often it was right. Fields that were wrong most come first."""
+    """Draw the share of right values of every field in every run, the fields with most errors first."""
     worst = sorted(fields, key=lambda name: min(run.fields[name].accuracy for run in runs if name in run.fields))
     shown = worst[:MOST_FIELDS]
     left = 18 + 8.2 * max((len(cut(name, 34)) for name in shown), default=4)
@@ -108,7 +108,7 @@ def heat_map(runs: Sequence[RunScore], fields: Sequence[str]) -> str:
 
 
 def _groups(runs: Sequence[RunScore]) -> Iterator[tuple[str, int, int]]:
-    """Adjacent runs of one model: the model, the first of them, how many."""
+    """Group adjacent runs of one model: the model, the index of its first run, and their number."""
     first = 0
     for model, group in groupby(runs, key=lambda run: run.model):
         count = len(list(group))
@@ -136,10 +136,10 @@ def _cell(run: RunScore, name: str, x: float, y: float, wide: float, high: float
 
 
 def cost_picture(runs: Sequence[RunScore]) -> tuple[str, str]:
-    """Accuracy against what a thousand rows cost, or against the tokens of a row where prices are not known.
+    """Draw accuracy against the cost of a thousand rows, or against the tokens of a row without prices.
 
-    Returns the picture and what its axis is. Points have numbers, best first, and the names are in a list beside the
-    picture: names at the points would cover each other, and do not fit on a narrow screen.
+    Returns the picture and the label of its axis. Points are numbered, best first, and a list beside the picture has
+    the names: beside the points they would overlap, and not fit on a narrow screen.
     """
     priced = all(run.cost is not None for run in runs)
     axis = "cost of 1,000 rows" if priced else "tokens of a row, in and out"
@@ -194,7 +194,7 @@ def _dot(number: int, x: float, y: float, look: str, title: str) -> str:
 
 
 def _round_up(value: float) -> float:
-    """The next round figure: 1, 2 or 5 and zeros.
+    """Return the next round number: 1, 2 or 5 with zeros.
 
     >>> _round_up(0.3), _round_up(7)
     (0.5, 10.0)
@@ -206,7 +206,7 @@ def _round_up(value: float) -> float:
 
 
 def score_picture(run: RunScore) -> str:
-    """How many of the values in each tenth of the score were right; a narrow bar means few values."""
+    """Draw the share of right values in each tenth of the score; a narrow bar means few values."""
     width = 310.0
     height = 190.0
     left = 44.0

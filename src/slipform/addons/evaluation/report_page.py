@@ -1,4 +1,4 @@
-"""Write the report of an evaluation as one HTML file: a table, three pictures, and what was wrong."""
+"""Write the report of an evaluation as one HTML file: a table, three pictures, and the mistakes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HEADER = """<header class="top"><span class="brand">slipform eval</span><span c
 
 
 def write_report(evaluation: Evaluation, page: Path) -> None:
-    """Write the page; it holds the figures as JSON too, in the element `report`."""
+    """Write the page; the element `report` contains the figures as JSON."""
     done = [run for run in evaluation.runs if run.rows]
     values = max((run.values for run in done), default=0)
     body = [
@@ -136,7 +136,7 @@ def _summary_row(run: RunScore, *, is_best: bool) -> str:
 
 
 def _change(change: RunChange, against: str) -> str:
-    """Return what changed since an earlier evaluation: the fields, then the rows, those that got worse first."""
+    """Return the changes since an earlier evaluation: fields, then rows, the worse ones first."""
     shifts = [("all values", change.values), *((name or "(the value)", each) for name, each in change.fields.items())]
     fields = [
         (f"<code>{_text(name)}</code>", shift.verdict, shift.better, shift.worse, shift.rows, _interval(shift))
@@ -173,7 +173,7 @@ def _answer(wrong: str | None) -> str:
 
 
 def _side_by_side(runs: Sequence[RunScore]) -> list[str]:
-    """Return a card with the rows that the runs do not answer alike; nothing for one run."""
+    """Return a card with the rows that the runs answer differently; empty for one run."""
     done = [run for run in runs if run.rows]
     rows = side_by_side(done)
     if not rows:
@@ -190,7 +190,7 @@ def _wrong_fields(wrong: Mapping[str, str] | None) -> str:
 
 
 def _table_of(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table of cells that are HTML already."""
+    """Return a table of cells that are already HTML."""
     head = "".join(f'<th scope="col">{each}</th>' for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -271,7 +271,7 @@ def _json(value: Any) -> str:
 
 
 def _text(text: Any) -> str:
-    """Return text from the data as HTML: shortened, without characters that are invisible or change the direction."""
+    """Return text from the data as HTML: shortened, without invisible characters or changes of direction."""
     excerpt = str(text)
     if len(excerpt) > _LONGEST:
         excerpt = excerpt[:_LONGEST] + "…"

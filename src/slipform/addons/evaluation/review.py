@@ -1,7 +1,7 @@
 """Write the page on which a person checks answers against their sources: `slipform review`.
 
-The rows are lines of JSON inside the page, taken apart one at a time as they are looked at; only an index of them is
-read at once. So a page of ten thousand rows opens at once.
+The rows are lines of JSON inside the page, which are parsed one at a time as they are shown; only an index of them
+is read at the start. So a page of ten thousand rows opens without delay.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _BODY = """<header class="top"><span class="brand">slipform review</span><span c
 
 @dataclass(frozen=True, slots=True)
 class ReviewSource:
-    """Where the texts are that answers were taken from."""
+    """The places of the texts from which the answers were taken."""
 
     data: Path | None
-    """The rows that were asked about; None where the results have a `source` themselves."""
+    """The input rows; None where the results have a `source` themselves."""
     template: Template | None
-    """How the prompt was made of a row."""
+    """The template of the prompts."""
     column: str | None
-    """The column with the source; the whole prompt without one."""
+    """The column with the source; None for the whole prompt."""
 
     @classmethod
     def of(cls, results: Path, data: Path | None, column: str | None) -> ReviewSource:
-        """Find the input of a batch by its journal, where none is named."""
+        """Return the input of a batch according to its journal, where none is named."""
         job = job_of(results.with_name(f"{results.name}.journal")) or {}
         named = Path(job["input"]) if "input" in job else None
         template = None
@@ -57,7 +57,7 @@ class ReviewSource:
         return cls(data or named, template, column or job.get("source"))
 
     def texts(self, row: Row) -> tuple[str, str | None]:
-        """Return the source of a row, and its prompt where that is another text."""
+        """Return the source of a row, and its prompt where that differs."""
         prompt = self.template.fill(row) if self.template is not None else None
         column = self.column or (None if prompt is not None else next((c for c in _SOURCE_COLUMNS if c in row), None))
         if column is not None and column not in row:
@@ -104,7 +104,7 @@ def write_review(
             digest.update(line)
             yield line
 
-    def index_lines() -> Iterator[bytes]:  # after the rows: they are read once
+    def index_lines() -> Iterator[bytes]:  # after the rows, which are read only once
         yield b"[" + b",".join(index) + b"]"
 
     def about() -> Iterator[bytes]:
@@ -124,7 +124,7 @@ def write_review(
 
 
 def _with_sources(results: Path, source: ReviewSource, table: ExtractedTable) -> Iterator[tuple[Row, str, str | None]]:
-    """Yield each result with its source and prompt; results and input are both in the order of rows."""
+    """Yield each result with its source and prompt; both files are in the order of rows."""
     inputs = enumerate(rows_of(source.data), 1) if source.data is not None else iter(())
     number = 0
     row = None
@@ -161,7 +161,7 @@ def _with_sources(results: Path, source: ReviewSource, table: ExtractedTable) ->
 
 
 def _plain(result: Row) -> Row:
-    """A row of Parquet as one of JSONL: there `value` may be JSON text, and `evidence` always is."""
+    """Return a row of Parquet in the format of JSONL: `value` may be JSON text there, and `evidence` always is."""
     texts = {name: result[name] for name in ("value", "evidence") if isinstance(result.get(name), str)}
     parsed = {name: parse(text) for name, text in texts.items() if text.startswith(("{", "["))}
     return {**result, **parsed} if parsed else result
@@ -173,7 +173,7 @@ def _grounded(value: Any, text: str, schema: Mapping[str, Any] | None) -> dict[s
 
 
 def _index_entry(number: int, key: str, value: Any, evidence: Mapping[str, Mapping[str, Any]]) -> list[Any]:
-    """Return what the list shows of a row: its title, the score of its least sure value, how many are not there."""
+    """Return a row of the list: its title, its lowest score, and the number of values missing from the source."""
     scores = list[float]()
     absent = 0
     words = list[str]()
@@ -189,7 +189,7 @@ def _index_entry(number: int, key: str, value: Any, evidence: Mapping[str, Mappi
 
 
 def _leaf_count(value: Any) -> int:
-    """Scalars and empty containers: what a person decides on."""
+    """Yield scalars and empty containers, the values that a person checks."""
     count = 0
     stack = [value]
     while stack:

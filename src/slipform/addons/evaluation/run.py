@@ -1,7 +1,7 @@
-"""Ask models about labelled rows, each with each strategy, and score what they answer: `slipform eval`.
+"""Run models on labelled rows, each with each strategy, and score their answers: `slipform eval`.
 
 Every model and strategy is a separate batch job in the folder of the evaluation, with the runner's journal: after a
-stop at any moment the same call resumes, and a model that is added later is the only one asked.
+stop at any moment, the same call resumes, and only models that were added later are called.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from slipform.schema import OutputStrategy
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What came of all models and strategies."""
+    """The result of all models and strategies."""
 
     data: Path
     rows: int
     runs: tuple[RunScore, ...]
     against: Path | None = None
-    """The folder of the evaluation that this one is compared with."""
+    """The folder of the evaluation with which this one is compared."""
     changes: Sequence[RunChange] = ()
 
     @property
     def accuracy(self) -> float:
-        """The accuracy of the worst run: what a CI holds against a limit."""
+        """The accuracy of the worst run, for a limit in CI."""
         return min((0.0 if run.error else run.accuracy for run in self.runs), default=0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the fields as JSON values."""
         return {
             "version": 1,
             "data": self.data.name,
@@ -79,9 +79,9 @@ def evaluate(
     quiet: bool = True,
     on_run: Callable[[RunScore], None] | None = None,
 ) -> Evaluation:
-    """Ask every model with every strategy and variant, and score the answers; what is in the folder is not repeated.
+    """Run every model with every strategy and variant, and score the answers; results in the folder are reused.
 
-    A run that fails as a whole (a wrong key, an unknown model) has the reason; the others continue.
+    A run that fails as a whole (a wrong key, an unknown model) records the reason; the others continue.
     """
     first = variants[0]
     base = BatchJob(
@@ -116,7 +116,9 @@ def evaluate(
             if retry_failures and summary.failed:
                 start(job, router, retry_failures=True, quiet=quiet)
             add_rows(run, cases, job.out)
-        except ConfigError:  # the dataset has changed, the folder is another's: no run could continue
+        except (
+            ConfigError
+        ):  # the dataset has changed, or the folder belongs to another evaluation: no run could continue
             raise
         except SlipformError as error:
             run = RunScore(named, strategy.value, cases.variant, error=str(error))
@@ -125,13 +127,13 @@ def evaluate(
 
 
 def compared(evaluation: Evaluation, earlier: EarlierReport, cases: LabelledRows) -> Evaluation:
-    """Return the evaluation with what changed since an earlier one."""
+    """Return the evaluation with the changes since an earlier one."""
     before = [_earlier_run(earlier.folder, each, cases) for each in earlier.runs]
     return dataclasses.replace(evaluation, against=earlier.folder, changes=changes_between(before, evaluation.runs))
 
 
 def _earlier_run(folder: Path, listed: Mapping[str, Any], cases: LabelledRows) -> RunScore:
-    """Return a run of an earlier evaluation, scored by today's labels."""
+    """Return a run of an earlier evaluation, scored by the current labels."""
     run = RunScore(listed["model"], listed["strategy"], listed.get("variant", ""))
     out = folder / _file_name(run)
     if not out.exists():
@@ -146,7 +148,7 @@ def _file_name(run: RunScore) -> str:
 
 
 def add_rows(run: RunScore, cases: LabelledRows, out: Path) -> None:
-    """Score the results, and the failures, that a batch job wrote."""
+    """Score the results and failures of a batch job."""
     failures_path = out.with_name(f"{out.name}.failures.jsonl")
     results = _by_row(out)
     failures = _by_row(failures_path) if failures_path.exists() else iter(())

@@ -1,4 +1,4 @@
-"""Score the answers of one model and strategy: which values are right, and how well their scores predicted it."""
+"""Score the answers of one model and strategy: which values are right, and how well scores predicted it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 from slipform.addons.evidence.comparison import LeafMatch, compare
 
 BINS = 10
-"""Bars of the picture of scores: 0 to 0.1, to 0.2, …"""
+"""Bars in the picture of scores: 0 to 0.1, to 0.2, …"""
 _MOST_MISTAKES = 200
 _LONGEST_ANSWER = 80
 _Z = 1.959963984540054
-"""For intervals that hold the true figure 95 times in a hundred."""
+"""The quantile of 95 % intervals."""
 
 
 class ScoredLeaf(NamedTuple):
-    """A value with a score, and whether it was right; values of one row are not independent of each other."""
+    """A value with a score, and whether it was right; values of one row are not independent."""
 
     row: int
     score: float
@@ -30,11 +30,11 @@ class ScoredLeaf(NamedTuple):
 
 
 class Separation(NamedTuple):
-    """How well a score separates right values from wrong ones: 1 perfectly, 0.5 not at all."""
+    """How well scores separate right from wrong values: 1 is perfect, 0.5 is chance."""
 
     auroc: float | None
     low: float | None
-    """The interval of 95 %, with the values of a row taken together."""
+    """The 95 % interval, with the values of a row as a cluster."""
     high: float | None
     right: int
     wrong: int
@@ -43,7 +43,7 @@ class Separation(NamedTuple):
 
 
 def separation(leaves: Sequence[ScoredLeaf]) -> Separation:
-    """The chance that a right value has a higher score than a wrong one, ties counted half.
+    """Return the probability that a right value has a higher score than a wrong one, ties counted half.
 
     The interval is Obuchowski's for clustered data, made one of Wilson's so that it stays between 0 and 1.
 
@@ -81,7 +81,7 @@ def _why_no_separation(right: int, wrong: int) -> str:
 def _sums_by_row(
     leaves: Sequence[ScoredLeaf], right: list[float], wrong: list[float], theta: float
 ) -> list[list[float]]:
-    """For each row: deviations from `theta` of its right and of its wrong values, and the count of each."""
+    """Return for each row the deviations from `theta` of its right and wrong values, and the number of each."""
     clusters: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0, 0, 0])
     for leaf in leaves:
         sums = clusters[leaf.row]
@@ -92,12 +92,12 @@ def _sums_by_row(
 
 
 def _share_below(score: float, others: Sequence[float]) -> float:
-    """The share of others that are lower, equal ones counted half."""
+    """Return the share of others that are lower, equal ones counted half."""
     return (bisect_left(others, score) + bisect_right(others, score)) / 2 / len(others)
 
 
 def wilson(share: float, size: float) -> tuple[float, float]:
-    """The 95 % interval of a share.
+    """Return the 95 % interval of a share.
 
     >>> [round(each, 3) for each in wilson(0.9, 100)]
     [0.826, 0.945]
@@ -111,40 +111,40 @@ def wilson(share: float, size: float) -> tuple[float, float]:
 
 @dataclass(slots=True)
 class FieldScore:
-    """How often one field was right."""
+    """The number of right values of one field."""
 
     right: int = 0
     total: int = 0
 
     @property
     def accuracy(self) -> float:
-        """The share that was right."""
+        """The share of right values."""
         return self.right / self.total if self.total else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class RowScore:
-    """What came of one row."""
+    """The result of one row."""
 
     number: int
     key: str
     is_valid: bool
     right: Mapping[str, int]
-    """How many values of each field are right."""
+    """The number of right values by field."""
     wrong: Mapping[str, str]
-    """What was answered instead, by field; the first of several."""
+    """The wrong answers by field; the first of several."""
 
 
 @dataclass(slots=True)
 class RunScore:
-    """What came of one model with one strategy, row by row."""
+    """The result of one model with one strategy, row by row."""
 
     model: str
     strategy: str
     variant: str = ""
-    """Which prompt and schema, where several are tried."""
+    """The name of the prompt and schema, where several are tried."""
     error: str | None = None
-    """Why it did not come to its end."""
+    """Why the run was aborted."""
     rows: int = 0
     valid: int = 0
     """Rows with a valid answer."""
@@ -158,18 +158,18 @@ class RunScore:
     seconds: list[float] = field(default_factory=list)
     leaves: list[ScoredLeaf] = field(default_factory=list)
     reasons: dict[str, int] = field(default_factory=dict)
-    """Why values have no score, and how many."""
+    """The reasons for missing scores, and the number of values with each."""
     mistakes: list[dict[str, Any]] = field(default_factory=list)
     mistaken: int = 0
     by_row: dict[int, RowScore] = field(default_factory=dict)
 
     @property
     def setup(self) -> str:
-        """How the model was asked: the strategy, and the variant where there are several."""
+        """The strategy, and the variant where there are several."""
         return f"{self.strategy}, {self.variant}" if self.variant else self.strategy
 
     def add(self, number: int, key: str, expected: Any, result: Mapping[str, Any]) -> None:
-        """Count one row; `result` is its line of the results or of the failures."""
+        """Add one row; `result` is its line of the results or of the failures."""
         self.rows += 1
         self._add_figures(result.get("figures") or {})
         if "error" in result:
@@ -217,24 +217,24 @@ class RunScore:
 
     @property
     def values(self) -> int:
-        """Values that were judged."""
+        """The number of scored values."""
         return sum(score.total for score in self.fields.values())
 
     @property
     def accuracy(self) -> float:
-        """The share of values that are right; those of rows without an answer are not."""
+        """The share of right values; values of rows without an answer count as wrong."""
         if self.values:
             return sum(score.right for score in self.fields.values()) / self.values
         return 0.0
 
     def latency(self, share: float) -> float | None:
-        """The seconds within which this share of rows was answered."""
+        """Return the seconds within which this share of rows was answered."""
         if len(self.seconds) < 2:
             return self.seconds[0] if self.seconds else None
         return quantiles(self.seconds, n=100, method="inclusive")[round(share * 100) - 1]
 
     def bins(self) -> list[FieldScore]:
-        """Scored values by their score, ten bins."""
+        """Return the values with a score in ten bins."""
         bins = [FieldScore() for _ in range(BINS)]
         for leaf in self.leaves:
             each = bins[min(BINS - 1, int(leaf.score * BINS))]
@@ -243,7 +243,7 @@ class RunScore:
         return bins
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the fields as JSON values."""
         low, high = wilson(self.exact / self.rows, self.rows) if self.rows else (None, None)
         separated = separation(self.leaves)
         common_reason = (
@@ -297,5 +297,5 @@ def _row_score(number: int, key: str, matches: Sequence[LeafMatch], *, is_valid:
 
 
 def all_fields(runs: Iterable[RunScore]) -> list[str]:
-    """The fields of all runs, in the order they were met."""
+    """Return the fields of all runs, in the order of their first occurrence."""
     return list(dict.fromkeys(name for run in runs for name in run.fields))

@@ -1,6 +1,6 @@
-"""Collect the evidence of one enforced call: ask for what it needs, and say what is known of each value.
+"""Collect the evidence of one enforced call: request what it needs, and combine it for each value.
 
-`collected` is `enforce` with more around it, and like it a generator without I/O. So every interface has it.
+`collected` wraps `enforce` and is, like it, a generator without I/O, so that every interface can use it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from slipform.text.work import bounded_work
 
 
 def with_evidence(plan: Plan, request: ModelRequest, options: Evidence) -> Plan:
-    """Return the plan of a request whose answer is to come with evidence."""
+    """Return a plan that collects evidence for the answer to a request."""
     if options.source is None:
         options = dataclasses.replace(options, source=_prompt(request))
     grounding = GroundedCheck(options.source or "", plan.schema, options.require_grounded)
@@ -55,7 +55,7 @@ def _prompt(request: ModelRequest) -> str:
 
 
 def ungrounded(value: Any, fields: Mapping[str, FieldEvidence]) -> list[str]:
-    """Return the pointers of those values that should be in the source and are not, and of texts that are missing."""
+    """Return the pointers of values that should be in the source but are not, and of missing texts."""
     return [
         pointer
         for pointer, field in fields.items()
@@ -64,7 +64,7 @@ def ungrounded(value: Any, fields: Mapping[str, FieldEvidence]) -> list[str]:
 
 
 class GroundedCheck:
-    """Looks values up in one source; as a check it says which required ones are missing from it."""
+    """Looks up values in one source; as a check, it reports required ones that the source lacks."""
 
     def __init__(self, source: str, schema: Schema[Any] | None, required: Sequence[str] = ()) -> None:
         self._source = source
@@ -104,7 +104,7 @@ _NOT_THERE = "it does not stand in the source text; take the value from there as
 
 
 def _steps(value: Any, pointer: str) -> tuple[str | int, ...]:
-    """Return a pointer into a value, taken apart: keys are strings, places in lists numbers."""
+    """Return the steps of a pointer into a value: keys as strings, positions in lists as integers."""
     steps: list[str | int] = []
     for part in split_pointer(pointer):
         step = int(part) if isinstance(value, list) else part
@@ -114,11 +114,11 @@ def _steps(value: Any, pointer: str) -> tuple[str | int, ...]:
 
 
 def collected(request: ModelRequest, plan: Plan) -> Steps:
-    """`enforce`, with the evidence in the report of the outcome."""
+    """Run `enforce`, and add the evidence to the report of the outcome."""
     options = plan.evidence or Evidence()
-    is_own = options.confidence == "logprobs" and request.logprobs is None
-    outcome = yield from steps_of(request.replace(logprobs=0) if is_own else request, plan)
-    if is_own:
+    needs_logprobs = options.confidence == "logprobs" and request.logprobs is None
+    outcome = yield from steps_of(request.replace(logprobs=0) if needs_logprobs else request, plan)
+    if needs_logprobs:
         outcome = _without_logprobs(outcome)
     if not outcome.is_valid or outcome.value is None:
         return outcome
@@ -130,7 +130,7 @@ def collected(request: ModelRequest, plan: Plan) -> Steps:
 
 
 def _without_logprobs(outcome: Outcome) -> Outcome:
-    """The outcome without the tokens that only the evidence needed, and without the warning that they were changed."""
+    """Return the outcome without the tokens and the warning that only the evidence caused."""
     warnings = tuple(each for each in outcome.report.warnings if each.code != LOGPROBS_LEFT_OUT.code)
     extra = {name: each for name, each in outcome.response.extra.items() if name != LOGPROBS}
     return msgspec.structs.replace(
@@ -141,22 +141,22 @@ def _without_logprobs(outcome: Outcome) -> Outcome:
 def _sampled(
     request: ModelRequest, plan: Plan, count: int, outcome: Outcome
 ) -> Generator[ModelRequest, ModelResponse, tuple[list[Any], Outcome]]:
-    """Further answers to the same request, and the outcome with what they cost; one that fails is a warning."""
+    """Return further answers to the same request, and the outcome with their cost; a failed one is a warning."""
     sampling = dataclasses.replace(request.sampling, temperature=1.0, seed=None)
-    again = request.replace(sampling=sampling, logprobs=None)
+    sample_request = request.replace(sampling=sampling, logprobs=None)
     values = []
     report = outcome.report
     plan = dataclasses.replace(plan, evidence=None)
     for number in range(count):
-        if again.calls is not None and again.calls.is_spent:
+        if sample_request.calls is not None and sample_request.calls.is_spent:
             report = _with_warning(report, f"The limit of calls leaves {number} of {count} further answers.")
             break
         try:
-            other = yield from steps_of(again, plan)
+            other = yield from steps_of(sample_request, plan)
         except SlipformError as error:
-            spent = error.report.attempts if isinstance(error.report, Report) else ()
+            attempts = error.report.attempts if isinstance(error.report, Report) else ()
             report = _with_warning(report, f"A further answer failed and is not counted: {error.message}")
-            report = report.replace(samples=(*report.samples, *spent))
+            report = report.replace(samples=(*report.samples, *attempts))
         else:
             values.append(other.value)
             report = report.replace(samples=(*report.samples, *other.report.attempts))
@@ -168,16 +168,16 @@ def _with_warning(report: Report, message: str) -> Report:
 
 
 def _fields(outcome: Outcome, plan: Plan, options: Evidence, others: Sequence[Any]) -> Mapping[str, FieldEvidence]:
-    """Return what is known of each leaf: its place in the source, confidence, and agreement of the samples."""
+    """Return the evidence of each leaf: its place in the source, confidence, and agreement of the samples."""
     check = next(check for check in plan.checks if isinstance(check, GroundedCheck))
     origins = value_origins(outcome.value, outcome.report.attempts, plan)
-    agreed = votes(outcome.value, others) if options.samples else {}
+    agreement = votes(outcome.value, others) if options.samples else {}
     fields: dict[str, FieldEvidence] = {}
     for pointer, grounded in check.ground(outcome.value).fields().items():
         origin = origins.get(pointer, _UNKNOWN)
         field = dataclasses.replace(grounded, touched=origin.touched)
         if options.samples:
-            field = dataclasses.replace(field, votes=agreed.get(pointer, 0), samples=len(others))
+            field = dataclasses.replace(field, votes=agreement.get(pointer, 0), samples=len(others))
         if options.confidence == "logprobs":
             signal: Signal | None = None if origin.score is None else "logprobs"
             field = dataclasses.replace(
@@ -189,7 +189,7 @@ def _fields(outcome: Outcome, plan: Plan, options: Evidence, others: Sequence[An
                 tokens=origin.tokens,
             )
         elif options.samples and others:
-            field = dataclasses.replace(field, confidence=agreed.get(pointer, 0) / len(others), signal="agreement")
+            field = dataclasses.replace(field, confidence=agreement.get(pointer, 0) / len(others), signal="agreement")
         elif options.samples:
             field = dataclasses.replace(field, reason="no further answer was valid")
         fields[pointer] = field
@@ -214,22 +214,22 @@ def votes(value: Any, others: Sequence[Any]) -> dict[str, int]:
 
 
 def value_origins(value: Any, attempts: Sequence[Attempt], plan: Plan) -> dict[str, Confidence]:
-    """Return how sure the model was of each leaf of the value that these attempts ended in, and what was done to it.
+    """Return the confidence of each leaf of the value that these attempts produced, and what changed it.
 
-    An answer to a question for parts of the one before takes the place of those parts, with its own tokens.
+    The answer of a retry for some parts replaces those parts, with its own tokens.
     """
     scores: dict[FieldPath, Confidence] = {}
     for number, attempt in enumerate(attempts):
         if attempt.response is None or plan.schema is None:
             continue
-        read: Any = ABSENT
+        loaded_value: Any = ABSENT
         if attempt.parts is None:
-            scores, read = _origins(attempt.response, plan.schema, plan)
+            scores, loaded_value = _origins(attempt.response, plan.schema, plan)
             scores = {path: touched(each, "re-asked") if number else each for path, each in scores.items()}
         else:
             scores = _with_parts(scores, attempt.response, attempt.parts, plan)
         if attempt.patched is not None:
-            scores = patched_paths(scores, attempt.patched.operations, read)
+            scores = patched_paths(scores, attempt.patched.operations, loaded_value)
     paths = {join_pointer(path): path for path, _ in scalars(value)}
     if paths.values() != scores.keys() and set(paths.values()) != set(scores):
         return dict.fromkeys(paths, _UNKNOWN)
@@ -239,29 +239,29 @@ def value_origins(value: Any, attempts: Sequence[Attempt], plan: Plan) -> dict[s
 def _with_parts(
     scores: Mapping[FieldPath, Confidence], response: ModelResponse, parts: Parts, plan: Plan
 ) -> dict[FieldPath, Confidence]:
-    """Return the scores with those of the parts that a retry answered in their places."""
+    """Return the scores, with those of the retried parts replaced."""
     schema: Schema[Any] = Schema("parts", parts.schema)
-    answered = judge(response, Requirement(schema, switches=plan.switches))
-    if not isinstance(answered.value, Mapping):
+    verdict = judge(response, Requirement(schema, switches=plan.switches))
+    if not isinstance(verdict.value, Mapping):
         return dict(scores)
-    own, read = _origins(response, schema, plan)
-    if answered.patched is not None:
-        own = patched_paths(own, answered.patched.operations, read)
+    retried, loaded_value = _origins(response, schema, plan)
+    if verdict.patched is not None:
+        retried = patched_paths(retried, verdict.patched.operations, loaded_value)
     merged = dict(scores)
     for name, steps in parts.places.items():
-        if name in answered.value:
+        if name in verdict.value:
             place = tuple(str(step) for step in steps)
             merged = {path: each for path, each in merged.items() if path[: len(place)] != place}
             merged |= {
-                (*place, *path[1:]): touched(each, "re-asked") for path, each in own.items() if path[:1] == (name,)
+                (*place, *path[1:]): touched(each, "re-asked") for path, each in retried.items() if path[:1] == (name,)
             }
     return merged
 
 
 def _origins(response: ModelResponse, schema: Schema[Any], plan: Plan) -> tuple[dict[FieldPath, Confidence], Any]:
-    """Return how sure the model was of each leaf of one answer, and that answer.
+    """Return the confidence of each leaf of one answer, and that answer.
 
-    In the caller's shape, before any patch.
+    The answer is in the caller's shape, before any patch.
     """
     text = answer_text(response, plan.answer_tool)
     try:

@@ -1,8 +1,8 @@
-"""Compare two answers value by value: what is the same, however it is written, and what differs.
+"""Compare two answers value by value, regardless of notation.
 
-Two values are the same where the grounder would see one in the other: `1,234.50` and 1234.5, `March 5, 2024` and
-`2024-03-05`, `Kowalska, Anna` and `Anna Kowalska`, whatever the case and the blanks. Items of lists are paired by what
-they say, not by where they are. Nothing similar is the same: a letter more is another value.
+Two values are equal where the grounder would find one in the other: `1,234.50` and 1234.5, `March 5, 2024` and
+`2024-03-05`, `Kowalska, Anna` and `Anna Kowalska`, whatever the case and the blanks. Items of lists are paired by
+meaning, not by position. Similar values are not equal: one more letter makes another value.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from slipform.text.work import WorkBudget, current_budget
 ValueVerdict: TypeAlias = Literal["right", "wrong", "missing", "extra"]
 
 _MOST_PAIRS = 10_000
-"""Pairs of unequal items that are weighed in one list; longer lists pair what is left by its place."""
+"""Pairs of unequal items of one list that are scored; items of longer lists are paired by position."""
 _LEAF_WORK = 100
 """Units of work for comparing a value."""
 _DEEPEST = 50
-"""Levels of nesting that are looked into; what is deeper is one value."""
+"""Levels of nesting that are compared; anything deeper is one value."""
 _LONGEST_NUMBER = 40
 _ADDRESS = re.compile(r"[@/\\]")
 _MINUS = re.compile(r"(?<![\w)])-(?=[^\w\s]{0,3}\d)")
@@ -35,22 +35,22 @@ _WORD_AND_COMMA = re.compile(r"([^,\d]+),([^,\d]+)")
 
 
 class LeafMatch(NamedTuple):
-    """A value that was expected, a value of the answer, or the two that are compared."""
+    """An expected value, a value of the answer, or a pair of both."""
 
     verdict: ValueVerdict
-    """`missing`: expected and not answered; `extra`: answered and not expected."""
+    """`missing`: expected but not answered; `extra`: answered but not expected."""
     expected_at: str | None
-    """Where it is in the expected value, as a JSON Pointer."""
+    """Its place in the expected value, as a JSON Pointer."""
     answered_at: str | None
-    """Where it is in the answer."""
+    """Its place in the answer."""
     field: str
-    """The pointer with `*` for the places in lists: the same for all items."""
+    """The pointer with `*` for positions in lists: the same for all items."""
     expected: Any = None
     answered: Any = None
 
 
 def same_value(one: Any, other: Any) -> bool:
-    """Whether two scalars say the same.
+    """Return whether two scalars have the same meaning.
 
     >>> same_value("EUR 5", "eur 5"), same_value(1234.5, "1,234.50"), same_value("Anna", "Anne"), same_value("-5", "5")
     (True, True, False, False)
@@ -59,7 +59,7 @@ def same_value(one: Any, other: Any) -> bool:
 
 
 def is_equal(one: Any, other: Any) -> bool:
-    """Whether two values are equal; values too deep to be compared are not."""
+    """Return whether two values are equal; values too deep to be compared are not."""
     try:
         return bool(one == other)
     except RecursionError:
@@ -67,9 +67,9 @@ def is_equal(one: Any, other: Any) -> bool:
 
 
 def compare(expected: Any, answer: Any) -> list[LeafMatch]:
-    """Pair the values of an answer with those that were expected, in the order of the expected ones.
+    """Pair the values of an answer with the expected ones, in their order.
 
-    A key whose value is null is the same as no such key. An empty list or object counts as a value.
+    A key with the value null equals a missing key. An empty list or object counts as a value.
 
     >>> [match[:3] for match in compare({"tags": ["a", "b"]}, {"tags": ["B"]})]
     [('missing', '/tags/0', None), ('right', '/tags/1', '/tags/0')]
@@ -78,7 +78,7 @@ def compare(expected: Any, answer: Any) -> list[LeafMatch]:
 
 
 def list_pairs(one: Sequence[Any], other: Sequence[Any]) -> list[tuple[int | None, int | None]]:
-    """Pair the items of two lists by what they say: equal ones first, then those that share the most values.
+    """Pair the items of two lists by meaning: equal ones first, then those that share the most values.
 
     >>> list_pairs(["b", {"x": 1, "y": 2}], [{"x": 1, "y": 3}, "a", "b"])
     [(0, 2), (1, 0), (None, 1)]
@@ -134,7 +134,7 @@ def _kind(value: Any) -> str:
 def _shared(one: Any, other: Any, budget: WorkBudget) -> int:
     """Return how many values two items of a list share.
 
-    Scalars that got here share none, nor what takes too much work.
+    Scalars at this point share none, and neither do items that take too much work.
     """
     if _kind(one) == "scalar" or not budget.allows_trials:
         return 0
@@ -212,13 +212,13 @@ def _field(path: PathSteps) -> str:
     return join_pointer(["*" if isinstance(step, int) else step for step in path])
 
 
-# -- what a value says, in a form that equal values share -----------------------------------------------
+# -- the meanings of a value, in a form that equal values share ---------------------------------------
 
 
 def _item_readings(item: Any) -> frozenset[Hashable]:
-    """Return what an item of a list says as a whole.
+    """Return the meaning of a list item as a whole.
 
-    Of objects and lists only one way of reading each value is tried.
+    Only one reading of each value in objects and lists is tried.
     """
     if _kind(item) == "scalar":
         return _readings(item)
@@ -236,7 +236,7 @@ def _frozen(value: Any, depth: int = 0) -> Hashable:
 
 
 def _readings(value: Any) -> frozenset[Hashable]:
-    """Return all that a scalar may mean: a notation with two readings has both."""
+    """Return all meanings of a scalar: a notation with two readings has both."""
     if value is None or isinstance(value, bool):
         return frozenset({("literally", value)})
     if isinstance(value, int | float):
@@ -249,7 +249,7 @@ def _number(value: Decimal) -> Hashable:
 
 
 def _text_readings(text: str) -> frozenset[Hashable]:
-    """Return all that a text may mean: a moment, an address, words, a name with the surname first, a number."""
+    """Return all meanings of a text: a moment, an address, words, a name with the surname first, a number."""
     if moments := moments_of(text):
         return frozenset(("moment", moment) for moment in moments)
     if _ADDRESS.search(text):  # every sign of an address counts
@@ -258,7 +258,7 @@ def _text_readings(text: str) -> frozenset[Hashable]:
     plain = with_ascii_digits(text)
     if not folded:
         return frozenset({("signs", text)})
-    minuses = len(_MINUS.findall(plain))  # folding leaves them out
+    minuses = len(_MINUS.findall(plain))  # which folding removes
     readings: set[Hashable] = {("words", minuses, folded)}
     if name := _WORD_AND_COMMA.fullmatch(text):  # a name with the surname first
         readings.add(("words", minuses, fold(f"{name[2]} {name[1]}")))

@@ -1,8 +1,8 @@
-"""Compute how sure a model was of each value of its answer, from its token probabilities.
+"""Compute the confidence of a model in each value of its answer, from its token probabilities.
 
-The tokens are those of the raw text. A value is followed back to them: through the patches that moved or changed it,
-the edits that repaired the JSON around it, and the text around that JSON. Where that cannot be done exactly there is no
-score but a reason; never a guess, and never 1.0 for want of knowing.
+The tokens are those of the raw text. A value is traced back to them: through the patches that moved or changed it,
+the edits that repaired the JSON around it, and the text around that JSON. Where that is not exactly possible, there
+is a reason instead of a score; never a guess, and never 1.0 for lack of data.
 
 A score is not a probability of being right: see docs/evidence.md.
 """
@@ -31,43 +31,43 @@ from slipform.text.repair.tokens import RepairEdit
 
 
 class Confidence(NamedTuple):
-    """How sure the model was of one value."""
+    """The model's confidence in one value."""
 
     score: float | None
-    """The probability of the value's tokens together; None where it is not known."""
+    """The joint probability of the value's tokens; None where it is unknown."""
     least: float | None = None
-    """The probability of the least likely of them."""
+    """The probability of the least likely token."""
     tokens: int = 0
     shared: bool = False
-    """Whether a token belongs to the value's neighbours or to syntax, too."""
+    """Whether a token also covers neighbouring values or syntax."""
     reason: str | None = None
     """Why the score is missing."""
     touched: tuple[Touch, ...] = ()
-    """What was done to the value after it was written."""
+    """The changes to the value after the model wrote it."""
 
 
 class Written(NamedTuple):
-    """How an answer was read: the model's raw text, where in it the JSON is, and what was done to it."""
+    """How an answer was read: the model's raw text, the place of the JSON in it, and the edits."""
 
     text: str
     start: int
     end: int
     edits: Sequence[RepairEdit] = ()
-    """Of the repair; their positions are in the raw text."""
+    """The edits of the repair; their positions are in the raw text."""
     operations: Sequence[Mapping[str, Any]] = ()
-    """JSON Patch operations on the value that the repaired text holds."""
+    """JSON Patch operations on the value of the repaired text."""
     value: Any = ABSENT
-    """The value that was read, where it is known: what does not read as that is not followed."""
+    """The value of the repaired text, where it is known; scores are unknown for a text that yields another value."""
     lift: Callable[[Any], Any] | None = None
-    """What made a value of the caller's shape of it, before the patches."""
+    """Converts the value to the caller's shape, before the patches."""
 
 
 def answer_confidence(
     value: Any, text: str, logprobs: Any, schema: Mapping[str, Any] | None = None
 ) -> dict[str, Confidence]:
-    """Return how sure the model was of each leaf of `value`, which slipform made of the model's raw `text`.
+    """Return the confidence of each leaf of `value`, which slipform read from the model's raw `text`.
 
-    `logprobs` are those of the vendor's answer; `schema` is the one that the value was validated by.
+    `logprobs` are those of the vendor's answer; `schema` is the schema of the value.
 
     >>> logprobs = {"content": [{"token": "4", "logprob": -0.7}, {"token": "2", "logprob": 0.0}]}
     >>> round(answer_confidence(42, "42", logprobs)[""].score, 2)
@@ -86,7 +86,7 @@ def answer_confidence(
 
 
 def leaf_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[str, Confidence]:
-    """Return how sure the model was of each leaf, by its JSON Pointer after all patches.
+    """Return the confidence of each leaf, by its JSON Pointer after all patches.
 
     >>> tokens = [Token(b'{"a": ', -0.1), Token(b"4", -0.7), Token(b"2", 0.0), Token(b"}", 0.0)]
     >>> scores = leaf_confidence(tokens, Written('{"a": 42}', 0, 9))
@@ -98,7 +98,7 @@ def leaf_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[st
 
 
 def path_confidence(tokens: Sequence[Token] | None, written: Written) -> dict[FieldPath, Confidence]:
-    """Return the same by path, before the patches."""
+    """Return the confidence of each leaf by its path, before the patches."""
     repaired, places = _with_places(written)
     leaves = {path: (start, end) for path, start, end in leaf_spans(repaired)}
     offsets = _offsets(tokens, written.text)
@@ -127,7 +127,7 @@ def _reads_as(text: str, value: Any) -> bool:
 
 
 def is_repaired(places: Sequence[int]) -> bool:
-    """Whether a value's characters, at these places of the raw text, are not simply those that the model wrote."""
+    """Return whether the characters at these positions of the raw text are not one unchanged run."""
     return bool(places) and list(places) != list(range(places[0], places[0] + len(places)))
 
 
@@ -137,7 +137,7 @@ NOT_FOLLOWED = "the value cannot be followed through the vendor's shape of the s
 
 
 def _offsets(tokens: Sequence[Token] | None, text: str) -> list[int] | str:
-    """Return where each token begins in the bytes of the text, and where the last ends; or why that cannot be said."""
+    """Return the byte offsets at which each token begins and the last one ends; or the reason for having none."""
     if not tokens:
         return NO_TOKENS
     if b"".join(token.data for token in tokens) != utf8(text):
@@ -146,7 +146,7 @@ def _offsets(tokens: Sequence[Token] | None, text: str) -> list[int] | str:
 
 
 def _score(tokens: Sequence[Token], offsets: list[int], places: list[int], byte_at: Callable[[int], int]) -> Confidence:
-    """Return the score of a leaf whose characters are at these places of the raw text; -1 for what was inserted."""
+    """Return the score of a leaf whose characters have these positions in the raw text; -1 for inserted ones."""
     written = sorted(place for place in places if place >= 0)
     if not written:
         return Confidence(None, reason="the repair put it in" if places else "it is empty")
@@ -162,16 +162,16 @@ def _score(tokens: Sequence[Token], offsets: list[int], places: list[int], byte_
 
 
 def _byte_offsets(text: str) -> Callable[[int], int]:
-    """Return a function from a place in a text, in characters, to that place in bytes."""
+    """Return a function that converts an offset in characters to one in bytes."""
     if text.isascii():
         return int
     return array("q", [0, *accumulate(len(utf8(character)) for character in text)]).__getitem__
 
 
 def _with_places(written: Written) -> tuple[str, array[int]]:
-    """Return the repaired JSON, and for each of its characters the place in the raw text.
+    """Return the repaired JSON, and the position in the raw text of each of its characters.
 
-    -1 for one that was inserted.
+    Inserted characters have the position -1.
     """
     text = written.text
     at = written.start
@@ -190,7 +190,7 @@ def _with_places(written: Written) -> tuple[str, array[int]]:
 
 
 def _aligned(edit: RepairEdit) -> Iterator[int]:
-    """Yield the places of an edit's new characters: those that were there before, in order."""
+    """Yield the positions of an edit's new characters: those of the same characters before, in order."""
     at = 0
     absent = set("\"'{}[]:,\\")
     for character in edit.after:
@@ -207,7 +207,7 @@ _JSON_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]
 
 
 def leaf_spans(text: str) -> Iterator[tuple[tuple[str, ...], int, int]]:
-    """Return the path and place of every scalar of a JSON text, without its quotes; of a repeated key the last.
+    """Return the path and span of every scalar of a JSON text, without its quotes; the last of a repeated key.
 
     >>> list(leaf_spans('{"a": ["x", 1]}'))
     [(('a', '0'), 8, 9), (('a', '1'), 12, 13)]
@@ -247,11 +247,11 @@ def _unquoted(literal: str) -> str:
 def patched_paths(
     scores_by_path: Mapping[FieldPath, Confidence], operations: Sequence[Mapping[str, Any]], value: Any = ABSENT
 ) -> dict[FieldPath, Confidence]:
-    """Return the scores under the pointers that the patches left.
+    """Return the scores by the pointers after the patches.
 
-    Moved and removed with their values, None for new ones.
+    Scores move and disappear with their values; new values have none.
 
-    `value` is what is patched, where it is known: a part of it that takes its place keeps its scores.
+    `value` is the patched value, where it is known: a part of it that replaces it keeps its scores.
     """
     if not operations:
         return dict(scores_by_path)
@@ -275,7 +275,7 @@ def patched_paths(
 
 
 class _ScoreTree:
-    """Scores by path, in the shape of the value, so that a part of it is moved or removed at the cost of that part."""
+    """Scores by path, nested like the value, so that moving or removing a part costs only as much as that part."""
 
     def __init__(self, scores_by_path: Mapping[FieldPath, Confidence]) -> None:
         self._top: dict[str, Any] = {}
@@ -304,7 +304,7 @@ class _ScoreTree:
         self.put(path, {} if part is None else _map_scores(part, lambda score: touched(score, "patched")))
 
     def replace(self, path: FieldPath, value: Any) -> None:
-        """Replace a value; one that was a leaf, is one still and is only written otherwise keeps its tokens."""
+        """Replace a value; a leaf that is only written differently keeps its tokens."""
         holder, key = self._holder(path)
         previous = holder.pop(key, None)
         leaves = [leaf for leaf, _ in scalars(value, path)]
@@ -326,7 +326,7 @@ class _ScoreTree:
         return scores_by_path
 
     def _holder(self, path: FieldPath) -> tuple[dict[str, Any], str]:
-        """Return the part of the tree that holds the value at a path, and the key that it has there."""
+        """Return the part of the tree that contains the value at a path, and its key there."""
         holder = self._top
         key = ""
         for step in path:
@@ -354,14 +354,14 @@ def _map_scores(part: Any, change: Callable[[Confidence], Confidence]) -> Any:
 
 
 def touched(score: Confidence, how: Touch) -> Confidence:
-    """Return the same confidence, with what was done to its value."""
+    """Return the confidence with another change of its value."""
     if how in score.touched:
         return score
     return score._replace(touched=(*score.touched, how))
 
 
 def _part_that_is(value: Any, path: FieldPath, new: Any) -> FieldPath | None:
-    """Return the one part of a container at a path that is the new value: a wrapper was taken off."""
+    """Return the one part of a container at a path that is the new value: a wrapper was removed."""
     for step in path:
         if isinstance(value, list):
             value = value[int(step)]

@@ -36,16 +36,16 @@ class FoundTime(NamedTuple):
 
 _MONTHS = {name: int(number) for number, names in word_table("months").items() for name in names}
 _MONTH = rf"[^\W\d_](?:[^\W\d_]|[{VOWEL_SIGNS}]){{2,13}}\.?"
-"""Any word that may be a month's name; looked for only where one is."""
+"""Any word that may be the name of a month; only its surroundings are searched."""
 _MOST_SPELLINGS = 200
-"""Different spellings of months' names in one text that are looked for."""
+"""The most spellings of months' names that are searched in one text."""
 _REACH = 32
-"""Characters before and after a month's name that a date may have."""
+"""Characters of a date before and after the name of a month."""
 _YEAR = r"(?:\d{4}|'?\d{2})(?!\d)"
 _DAY = r"\d{1,2}(?:st|nd|rd|th|er|º|ª|e)?\.?(?!\d)"
 _FROM_DAY = r"(?:(?P<d0>\d{1,2})\.?(?:\s?[-–]\s?|\s+(?:to|bis|and|au|al|a)\s+))?"
 _OF = r"(?:\s+of|\s+de|\s+del)?"
-# A pattern that begins with a digit, and only then looks back, is found much faster than one that looks back first.
+# A pattern that begins with a digit, and only then looks back, is much faster than one that looks back first.
 _ALONE = r"(?<![\d.,/-]\d)"
 _NUMERIC = tuple(
     re.compile(pattern)
@@ -117,7 +117,7 @@ def find_dates(plain: str, words: Collection[str]) -> list[FoundDate]:
 
 
 def _months_in(plain: str, words: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Yield where months' names begin and end; they may be parts of words."""
+    """Yield the spans of months' names, which may be parts of words."""
     names = sorted((word for word in words if _month(word)), key=lambda name: (-len(name), name))[:_MOST_SPELLINGS]
     if names:
         for match in re.finditer("|".join(map(re.escape, names)), plain):
@@ -131,7 +131,7 @@ def _month(name: str) -> int:
 
 
 def _readings(match: re.Match[str]) -> Iterator[FoundDate]:
-    """Yield the dates that a match may mean; `4/5` is read both ways."""
+    """Yield the possible dates of a match; `4/5` has two."""
     groups = match.groupdict()
     years = _years(groups["y"])
     start, end = match.span()
@@ -142,14 +142,14 @@ def _readings(match: re.Match[str]) -> Iterator[FoundDate]:
         pairs = list(dict.fromkeys(orders))
     else:
         name = groups.get("mon")
-        month = _month(name) if name else _figure(groups["m"])
-        day = _figure(groups["d"]) if groups.get("d") else 0
+        month = _month(name) if name else _number_in(groups["m"])
+        day = _number_in(groups["d"]) if groups.get("d") else 0
         pairs = [(month, day)]
     for year in years:
         for month, day in pairs:
             if _is_date(year, month, day):
-                begin = match.start("d") if groups.get("d0") and match.start("d") < match.start("mon") else start
-                yield FoundDate(year, month, day, begin, end)
+                day_start = match.start("d") if groups.get("d0") and match.start("d") < match.start("mon") else start
+                yield FoundDate(year, month, day, day_start, end)
         if groups.get("d0"):
             month = pairs[0][0]
             day = int(groups["d0"])
@@ -157,7 +157,7 @@ def _readings(match: re.Match[str]) -> Iterator[FoundDate]:
                 yield FoundDate(year, month, day, match.start("d0"), match.end("d0"))
 
 
-def _figure(text: str) -> int:
+def _number_in(text: str) -> int:
     digits = re.match(r"\d+", text)
     return int(digits[0]) if digits else han_value(text) or 0
 
@@ -200,7 +200,7 @@ def find_times(plain: str) -> Iterator[FoundTime]:
 
 
 class Moment(NamedTuple):
-    """What a value says of a date, a time or both; None where it has no value."""
+    """The date, the time or both of a value; None for a part that it does not have."""
 
     day: tuple[int, int, int] | None
     time: tuple[int, int, int] | None
@@ -222,7 +222,7 @@ def _iso_moments(match: re.Match[str]) -> list[Moment]:
 
 
 def moments_of(value: str) -> list[Moment]:
-    """Return the dates and times that a text value means, in ISO 8601 or a notation that texts have."""
+    """Return the dates and times that a text value means, in ISO 8601 or a common notation."""
     match = _MOMENT.fullmatch(value)
     if match and value:
         return _iso_moments(match)

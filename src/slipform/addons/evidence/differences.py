@@ -22,12 +22,12 @@ _CONTRACTIONS = {f"{verb}nt": verb for verb in word_table("contractions")["engli
     "shant": "shall",
     "aint": "is",
 }
-"""Folded verbs with their "not", and without it."""
+"""Folded verbs with "not", and without it."""
 _ARTICLES = frozenset(map(folded_word, word_table("small_words")["articles"]))
 SMALL_WORDS = _ARTICLES | frozenset(map(folded_word, word_table("small_words")["others"]))
 LEGAL_FORMS = frozenset(word_table("legal_forms")["words"])
 _DIRECTIONS = frozenset(word_table("small_words")["directions"])
-"""Words that say something else in another order of the words around them."""
+"""Words that have another meaning if the order of the words around them changes."""
 _OPPOSITE_BEGINNINGS = (
     ("hyper", "hypo"),
     ("inter", "intra"),
@@ -45,13 +45,13 @@ _OPPOSITE_ENDINGS = (("er", "ee"), ("or", "ee"), ("ful", "less"), ("able", "ible
 _INFLECTIONS = frozenset(["s", "es", "e", "n", "en", "d", "ed"])
 _MISREAD = (("rn", "m"), ("vv", "w"), ("cl", "d"), ("0", "o"), ("1", "l"), ("i", "l"), ("5", "s"), ("8", "b"))
 _FURTHEST = 4
-"""Words that one text may have more than the other before they have the next one in common."""
+"""The most words of one text that the other lacks between two common ones."""
 _SENTENCE = 5
 _LONG_SENTENCE = 8
-"""Words of a value that is compared as a sentence, and of one that may have a word more or less."""
+"""The least words of a value that is compared as a sentence, and of one that may differ by a word."""
 _SHORTEST_IN_NAMES = 7
 _SHORTEST_IN_SENTENCES = 6
-"""Letters that a word needs before one of them may be wrong: shorter ones that differ in one are other words."""
+"""The least letters of a word that may have a wrong one: in shorter ones, one letter makes another word."""
 _LETTERS_FOR_AN_EDIT = 6
 _REACH = 40
 _DOUBLED = re.compile(r"(.)\1+")
@@ -60,13 +60,13 @@ _HYPHENS = ("-", "‐", "‑")
 _WORD_AFTER = re.compile(r"\s+([^\W_]+(?:['’][^\W_]+)?)")
 _WORD_BEFORE = re.compile(r"[^\W_]+(?:['’][^\W_]+)?(?=\s+$)")
 _BETWEEN = frozenset(word_table("small_words")["after_negations"])
-"""What may separate a negation from what it negates."""
+"""Text that may separate a negation from the negated word."""
 _NUMBERED = frozenset(word_table("small_words")["numbered"])
-"""What precedes "no" where that is short for number."""
+"""Words before "no" where it is short for number."""
 
 
 def as_scanned(folded: str) -> str:
-    """Return a folded text in which letters that scanners take for each other are the same."""
+    """Return a folded text in which letters that scanners confuse are the same."""
     for misread, meant in _MISREAD:
         folded = folded.replace(misread, meant)
     return folded
@@ -77,7 +77,7 @@ def likeness(value: str, other: str) -> How | None:
 
     None if it differs.
 
-    A long value of which a few words are left out, or more, is `partial`: nothing says what they mean.
+    A long value without a few words of the text, or with more, is `partial`: their meaning is unknown.
 
     >>> likeness("may be terminated", "may be terminatde"), likeness("may be sold", "may not be sold")
     ('fuzzy', None)
@@ -98,7 +98,7 @@ def likeness(value: str, other: str) -> How | None:
 
 
 def same_negations(value: str, other: str) -> bool:
-    """Whether as many negations are in one text as in another.
+    """Return whether two texts have the same number of negations.
 
     >>> same_negations("notable", "not able"), same_negations("it isn't", "it is not")
     (False, True)
@@ -107,17 +107,17 @@ def same_negations(value: str, other: str) -> bool:
 
 
 def has_negation(text: str) -> bool:
-    """Whether a text has a word that negates."""
+    """Return whether a text has a negating word."""
     return _negation_count(text) > 0
 
 
 def can_be_reordered(words: Sequence[str]) -> bool:
-    """Whether folded words mean the same in another order, as those of a name do."""
+    """Return whether folded words mean the same in another order, as those of a name do."""
     return not any(word in _DIRECTIONS or word in NEGATIONS for word in words)
 
 
 def is_negated(source: SourceIndex, start: int) -> bool:
-    """Whether a negation is right before a place."""
+    """Return whether a negation directly precedes a place."""
     text = source.text
     if start and is_unspaced(text[start - 1]):
         return text[start - 1] in _UNSPACED_NEGATIONS and is_unspaced(text[start])
@@ -131,23 +131,23 @@ def is_negated(source: SourceIndex, start: int) -> bool:
 
 
 def has_negating_prefix(source: SourceIndex, start: int) -> bool:
-    """Whether a hyphen joins a place to a syllable that negates it: non-refundable."""
+    """Return whether a hyphen joins a place to a negating prefix: non-refundable."""
     return source.text[start - 1 : start] in _HYPHENS and bool(_PREFIX.search(source.text, max(0, start - 8), start))
 
 
 def word_before(source: SourceIndex, start: int) -> str:
-    """Return the folded word right before a place, with only blanks between them; empty if there is none."""
+    """Return the folded word directly before a place, separated by blanks only; empty if there is none."""
     return _last_word(source.text[max(0, start - _REACH) : start])[0]
 
 
 def word_after(source: SourceIndex, end: int) -> str:
-    """Return the folded word right after a place, with only blanks between them; empty if there is none."""
+    """Return the folded word directly after a place, separated by blanks only; empty if there is none."""
     word = _WORD_AFTER.match(source.text, end)
     return folded_word(word[1]) if word else ""
 
 
 def is_same_sentence(source: SourceIndex, place: SourceRange, before: str, after: str) -> bool:
-    """Whether half of the words that a value has before or after a place are in the source there, with others."""
+    """Return whether the source has half of the value's words before or after a place there, and others."""
     text = source.text
     if before:
         words = folded_words(before)
@@ -167,7 +167,7 @@ def _shared(words: Sequence[str], others: Sequence[str]) -> int:
 
 
 def _last_word(text: str) -> tuple[str, str]:
-    """Return the last word of a text that ends with a blank, folded, and what is before it."""
+    """Return the last word of a text that ends with a blank, folded, and the text before it."""
     word = _WORD_BEFORE.search(text)
     if word:
         return (folded_word(word[0]), text[: word.start()])
@@ -213,7 +213,7 @@ def _differences(one: Sequence[str], two: Sequence[str]) -> Iterator[tuple[Seque
 
 
 def _next_in_common(one: Sequence[str], two: Sequence[str]) -> tuple[int, int]:
-    """Return how many words to leave out on both sides up to one that both have, or all of them."""
+    """Return how many words to skip on both sides up to a common one, or all of them."""
     for total in range(1, len(one) + len(two) - 1):
         for left in range(max(0, total - len(two) + 1), min(total, len(one) - 1) + 1):
             if one[left] == two[total - left]:
@@ -222,14 +222,14 @@ def _next_in_common(one: Sequence[str], two: Sequence[str]) -> tuple[int, int]:
 
 
 def _is_aside(one: Sequence[str], two: Sequence[str]) -> bool:
-    """Whether two texts differ only in words that one of them has more, or in small words; not in a negation."""
+    """Return whether two texts differ only in words that one of them adds, or in small words; not in a negation."""
     if any(_is_negation(word) for word in (*one, *two)):
         return False
     return not one or not two or all(word in SMALL_WORDS for word in (*one, *two))
 
 
 def _is_same(one: Sequence[str], two: Sequence[str], shortest: int) -> bool:
-    """Whether two runs of words are the same but for articles, spelling and what scanners confuse."""
+    """Return whether two runs of words are the same but for articles, spelling and confused letters."""
     if as_scanned("".join(one)) == as_scanned("".join(two)):
         return True
     if not one or not two:
@@ -241,7 +241,7 @@ def _is_same(one: Sequence[str], two: Sequence[str], shortest: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_misspelled(one: str, other: str, shortest: int) -> bool:
-    """Whether two folded words are spellings or forms of the same word."""
+    """Return whether two folded words are spellings or forms of the same word."""
     if as_scanned(one) == as_scanned(other):
         return True
     if any(map(is_unspaced, one + other)) or not (one + other).isalpha() or one[0] != other[0]:
@@ -257,7 +257,7 @@ def _is_misspelled(one: str, other: str, shortest: int) -> bool:
 
 
 def _are_opposites(one: str, other: str) -> bool:
-    """Whether two words differ only by beginnings or endings that turn their meaning around."""
+    """Return whether two words differ only in prefixes or suffixes that reverse their meaning."""
     for first, second in (*_OPPOSITE_BEGINNINGS, *(pair[::-1] for pair in _OPPOSITE_BEGINNINGS)):
         if one.startswith(first) and other.startswith(second) and one[len(first) :] == other[len(second) :]:
             return True
@@ -268,7 +268,7 @@ def _are_opposites(one: str, other: str) -> bool:
 
 
 def _edits(one: str, other: str) -> int:
-    """Return how many letters two words differ in; counting stops at one change more than a fifth of them."""
+    """Return the number of differing letters of two words; counting stops at one more than a fifth of them."""
     row = list(range(len(other) + 1))
     for number, letter in enumerate(one, 1):
         diagonal = row[0]

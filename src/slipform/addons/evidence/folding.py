@@ -1,7 +1,7 @@
-"""Reduce a text to its letters and digits, and find words in it wherever they are spelled a little differently.
+"""Reduce a text to its letters and digits, and find words in it despite small differences in spelling.
 
 Case, accents' composition, ligatures, quotes, dashes, blanks, soft hyphens, hyphens at line ends, HTML entities and
-Markdown signs do not count; every folded character knows the place it came from.
+Markdown signs do not count; every folded character has its place in the original.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _ASCII_RUN = re.compile(r"[A-Za-z0-9]+")
 _POINT = re.compile(r"[.,](?<=[0-9].)(?=[0-9])")
 _SIGN = re.compile(r"(?<=[A-Za-z0-9])[#+]+(?![A-Za-z0-9])")
 _KEPT_SIGNS = {".": "\x01", "+": "\x02", "#": "\x03"}
-"""Signs that stay, under characters of their own while all others are taken out."""
+"""Signs that are not removed, each mapped to a private character meanwhile."""
 _DROPPED = "\\x00\\x04-/:-`{-\\x7f"
 _FEW = 48
-"""Different characters that are replaced one by one: faster than a table as long as they are few."""
+"""Characters that are replaced one by one, which is faster than a table while they are few."""
 _TURKISH_I = ("ı", "İ", "I\u0307", "i\u0307")
-"""Letters whose other case is i or I in one language only: case must not distinguish them."""
+"""Letters whose other case is i or I in one language only, where case must not distinguish them."""
 _MORE_DECIMALS = re.compile(r"\.\d+(?![.\d])")
 _SIGNED = re.compile(r"[#+]+(?![A-Za-z0-9])")
 _ENTITY = re.compile(r"&[^;\s]{2,9};")
 _ENTITIES = r"&(?:[A-Za-z]{2,8}|#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6});"
 _UNPOINTED = re.compile(r"[\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u0652\u0670]")
-"""Vowel points of Hebrew and Arabic, which most texts leave out, and the stroke that lengthens a word."""
+"""Vowel points of Hebrew and Arabic, which most texts omit, and the stroke that lengthens a word."""
 _FOOTNOTES = "¹²³⁰⁴⁵⁶⁷⁸⁹"
-"""Raised figures: they refer from a word to a note, and are not part of it."""
+"""Raised digits: they refer to a note, and are not part of the word."""
 _STROKED = str.maketrans("đłøħŧıɨ", "dlohtii")
-"""Letters that no accent makes, but that are written as if one had."""
+"""Letters without a decomposition that are written as if they had an accent."""
 VOWEL_SIGNS = r"\u0300-\u036f\u0591-\u05c7\u064b-\u0652\u0900-\u0d7f\u0e30-\u0e4f"
 _WORD = re.compile(rf"[^\W\d_][^\W\d_{VOWEL_SIGNS}]*(?:[{VOWEL_SIGNS}]+[^\W\d_]*)*")
 MOST_PLACES = 2000
-"""Occurrences of one value that are looked at: a single letter in a long text would be at every line."""
+"""The most occurrences of one value that are checked: a single letter occurs in every line of a long text."""
 
 
 def all_words(text: str) -> set[str]:
@@ -49,29 +49,29 @@ def all_words(text: str) -> set[str]:
 
 
 def each_word(text: str) -> Iterator[re.Match[str]]:
-    """Yield the words of a text in order, as `all_words` has them."""
+    """Yield the words of a text in order, in the form of `all_words`."""
     return _WORD.finditer(text)
 
 
 @cache
 def word_table(name: str) -> dict[str, list[str]]:
-    """Return a table of `words.toml`: what is meant, and the words for it."""
+    """Return a table of `words.toml`: meanings and their words."""
     tables = tomllib.loads((files("slipform.addons.evidence") / "words.toml").read_text(encoding="utf-8"))
     return {meaning: words.split() for meaning, words in tables[name].items()}
 
 
 def is_word_character(character: str) -> bool:
-    """Whether a character belongs to a word of a script that puts blanks between its words."""
+    """Return whether a character belongs to a word of a script that separates its words with blanks."""
     return (character.isalnum() or is_mark(character)) and not is_unspaced(character) and character not in _FOOTNOTES
 
 
 def is_mark(character: str) -> bool:
-    """Whether a character only changes the one before it: an accent, a vowel sign."""
+    """Return whether a character only modifies the previous one: an accent, a vowel sign."""
     return unicodedata.category(character)[0] == "M" or character in "\uff9e\uff9f"  # of half-width kana
 
 
 def is_unspaced(character: str) -> bool:
-    """Whether a character is of a script that writes words without blanks between them."""
+    """Return whether a character belongs to a script without blanks between words."""
     return (
         "\u3040" <= character <= "\u30ff"  # kana
         or "\u3400" <= character <= "\u9fff"  # Han
@@ -85,7 +85,7 @@ def is_unspaced(character: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def fold_character(character: str) -> str:
-    """Return the letters and digits that a character is folded to, in one case; empty for everything else."""
+    """Return the folded form of a character, letters and digits in one case; empty for everything else."""
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", character).casefold())
     if character in _TURKISH_I:
         plain = "i"
@@ -98,7 +98,7 @@ def _digit(character: str) -> str:
 
 
 def strip_marks(folded: str) -> str:
-    """Folded text without accents, character by character: its length stays."""
+    """Return folded text without accents, of the same length."""
     if folded.isascii():
         return folded
     others = [each for each in set(folded) if each > "\x7f" and not is_unspaced(each)]
@@ -107,7 +107,7 @@ def strip_marks(folded: str) -> str:
 
 
 def replaced(text: str, table: Mapping[str, str]) -> str:
-    """Return a text with characters replaced by others: `str.translate`, which takes long for texts beyond ASCII."""
+    """Return a text with characters replaced; `str.translate` is slow for texts beyond ASCII."""
     if len(table) > _FEW:
         return text.translate({ord(each): other for each, other in table.items()})
     for each, other in table.items():
@@ -116,14 +116,14 @@ def replaced(text: str, table: Mapping[str, str]) -> str:
 
 
 class SourceRange(NamedTuple):
-    """A place in the source, in characters."""
+    """A span of the source, in characters."""
 
     start: int
     end: int
 
 
 class FoldedText:
-    """A text as its letters and digits, with the place of each in the original."""
+    """The letters and digits of a text, with the place of each in the original."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -145,7 +145,7 @@ class FoldedText:
         return strip_marks(self.folded)
 
     def place_of(self, start: int, end: int) -> SourceRange:
-        """Return the place of the folded characters from `start` to `end`, with the accents after the last of them."""
+        """Return the place of the folded characters from `start` to `end`, including the accents of the last one."""
         return SourceRange(self._places[start], self._end_of(end - 1))
 
     def _end_of(self, at: int) -> int:
@@ -156,7 +156,7 @@ class FoldedText:
         return _after_marks(text, end)
 
     def find(self, needle: str, *, with_diacritics: bool = True) -> Iterator[SourceRange]:
-        """Yield every place of a folded text that begins and ends where words do."""
+        """Yield every place of a folded text that begins and ends at word edges."""
         haystack = self.folded if with_diacritics else self.unmarked
         at = haystack.find(needle)
         hits = 0
@@ -168,23 +168,28 @@ class FoldedText:
             at = haystack.find(needle, at + 1)
 
     def has_word_edges(self, place: SourceRange) -> bool:
-        """Whether no word continues before or after a place; a text without blanks has no edges to respect."""
+        """Return whether no word continues before or after a place; texts without blanks have no word edges."""
         text = self.text
         start, end = place
         before = text[max(0, start - 1) : start]
         after = text[end : end + 1]
-        opens = before and is_word_character(before) and is_word_character(text[start])
-        if opens and before in "vV" and text[start].isdigit() and not text[max(0, start - 2) : start - 1].isalnum():
-            opens = False  # v2.1 is 2.1
-        goes_on = after and is_word_character(after) and is_word_character(text[end - 1])
+        continues_before = before and is_word_character(before) and is_word_character(text[start])
+        if (
+            continues_before
+            and before in "vV"
+            and text[start].isdigit()
+            and not text[max(0, start - 2) : start - 1].isalnum()
+        ):
+            continues_before = False  # v2.1 is 2.1
+        continues_after = after and is_word_character(after) and is_word_character(text[end - 1])
         if after == "." and text[end - 1].isdigit() and _MORE_DECIMALS.match(text, end):
             return False  # version 2 is not version 2.1
         if after and after in "+#" and text[end - 1].isalpha() and _SIGNED.match(text, end):
             return False  # C++ and C# are not C
-        return not opens and not goes_on
+        return not continues_before and not continues_after
 
     def find_exactly(self, value: str) -> Iterator[SourceRange]:
-        """Return every place with the exact text of a value, word edges kept."""
+        """Yield every place with the exact text of a value at word edges."""
         at = self.text.find(value)
         hits = 0
         while at >= 0 and hits < MOST_PLACES:
@@ -203,10 +208,10 @@ def fold(text: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int, bool]]:
-    """Folded pieces with their places: runs, in which every character is unchanged, and what lies between them.
+    """Yield folded pieces with their places: runs of unchanged characters, and the characters in between.
 
-    A run has NUL for each character that does not count, and `_KEPT_SIGNS` under their own characters. Only what folds
-    to more or fewer characters than it is written with lies between: entities, letters with accents after them.
+    A run has NUL for each character that does not count, and private characters for `_KEPT_SIGNS`. In between are
+    characters that fold to another length: entities, letters followed by accents.
     """
     others = {each: fold_character(each) for each in set(text) if each > "\x7f"}
     run = _run_of(text, others)
@@ -219,7 +224,7 @@ def _pieces(text: str) -> Iterator[tuple[str, int, bool]]:
 
 
 def _run_of(text: str, others: Mapping[str, str]) -> str:
-    """Return a text with NUL for what does not count; as long as it was."""
+    """Return a text of the same length with NUL for characters that do not count."""
     text = replaced(text, {each: "\x04" for each in "\x01\x02\x03" if each in text})
     text = replaced(text, {each: plain for each, plain in others.items() if len(plain) == 1 and plain != each})
     text = _POINT.sub(_KEPT_SIGNS["."], text)
@@ -230,7 +235,7 @@ def _run_of(text: str, others: Mapping[str, str]) -> str:
 
 
 def _longer_or_shorter(text: str, others: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
-    """Yield what does not fold character by character: its place, and what it folds to."""
+    """Yield characters that fold to another length: their place, and their folded form."""
     diacritics = re.escape("".join(each for each in others if is_mark(each)))
     longer = re.escape("".join(each for each, plain in others.items() if len(plain) > 1))
     kinds = [_ENTITIES] if "&" in text else []

@@ -1,7 +1,7 @@
 """Locate each value of an answer in the text it was taken from.
 
-`ground` asks no model: every leaf is looked up in the source, and where it occurs several times, the words around it,
-the other values of its record and the order of equal values decide. What stays undecided is `ambiguous`.
+`ground` calls no model: every leaf is looked up in the source, and where it occurs several times, the words around
+it, the other values of its record and the order of equal values decide. Undecided leaves are `ambiguous`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _KEY_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|\d+")
 def ground(value: Any, text: str, schema: Mapping[str, Any] | None = None) -> dict[str, tuple[Span, ...]]:
     """Return the places of each leaf of `value` in `text`, by JSON Pointer; an empty tuple for a missing value.
 
-    The schema names listed values and gives labels (titles, descriptions); without one the keys have to do. The work is
-    bounded: of very many values in a very long text, the last may not be looked up and have an empty tuple, too.
+    The schema lists values and provides labels (titles, descriptions); without one, only keys are labels. The work is
+    bounded: of very many values in a very long text, the last may not be looked up, and also have an empty tuple.
 
     >>> ground({"total": 1234.5, "city": "Rome"}, "Total: EUR 1.234,50")
     {'/total': (Span(start=11, end=19, how='normalised', ambiguous=False),), '/city': ()}
@@ -34,18 +34,18 @@ def ground(value: Any, text: str, schema: Mapping[str, Any] | None = None) -> di
 
 
 class Grounding(NamedTuple):
-    """The places of the leaves of a value, by JSON Pointer."""
+    """The places of the leaves of a value, by JSON Pointer, and the leaves without a lookup."""
 
     spans: dict[str, tuple[Span, ...]]
     unsearched: frozenset[str] = frozenset()
-    """The leaves that were not looked up, because that would have taken too much work."""
+    """The leaves that were not looked up, because the budget of work was spent."""
     listed: frozenset[str] = frozenset()
     """The leaves whose values the schema lists."""
     missing: frozenset[str] = frozenset()
-    """The leaves that are empty texts where the schema requires one."""
+    """The leaves that are empty although the schema requires a text."""
 
     def fields(self) -> dict[str, FieldEvidence]:
-        """Return what is known of each leaf, by JSON Pointer."""
+        """Return the evidence of each leaf, by JSON Pointer."""
         return {
             pointer: FieldEvidence(
                 spans,
@@ -58,7 +58,7 @@ class Grounding(NamedTuple):
 
 
 def ground_in(source: SourceIndex, value: Any, schema: Mapping[str, Any] | None) -> Grounding:
-    """`ground` in a source that was read already, with what was not looked up."""
+    """Return the places of each leaf in an indexed source, and the leaves that were not looked up."""
     described = list(_leaves(value, with_plain_references(schema) if schema else {}))
     budget = LookupBudget(len(source.text), len(described))
     lookup = Lookup(source, budget)
@@ -66,40 +66,40 @@ def ground_in(source: SourceIndex, value: Any, schema: Mapping[str, Any] | None)
     unsearched: set[str] = set()
     listed: set[str] = set()
     missing: set[str] = set()
-    for path, leaf, about in described:
-        places = lookup.find(leaf, is_listed=about.is_listed)
+    for path, leaf, facts in described:
+        places = lookup.find(leaf, is_listed=facts.is_listed)
         if places is None:
             unsearched.add(join_pointer(path))
-        if about.is_listed:
+        if facts.is_listed:
             listed.add(join_pointer(path))
-        elif about.is_required and leaf == "":
+        elif facts.is_required and leaf == "":
             missing.add(join_pointer(path))
-        leaves.append(AnswerLeaf(path, leaf, about.labels, places or []))
+        leaves.append(AnswerLeaf(path, leaf, facts.labels, places or []))
     place_leaves(source, leaves, budget)
     spans = {join_pointer(leaf.path): leaf.spans for leaf in leaves}
     return Grounding(spans, frozenset(unsearched), frozenset(listed), frozenset(missing))
 
 
-# -- leaves and what the schema says of them ----------------------------------------------------------
+# -- leaves and their subschemas -----------------------------------------------------------------------
 
 _Path = tuple[str | int, ...]
 _Nodes = list[Mapping[str, Any]]
 
 
-class _About(NamedTuple):
-    """What the schema says of a leaf."""
+class _LeafFacts(NamedTuple):
+    """The facts that the schema states about a leaf."""
 
     labels: Labels
     is_listed: bool
     is_required: bool = False
 
 
-def _leaves(value: Any, document: Mapping[str, Any]) -> Iterator[tuple[_Path, Any, _About]]:
-    """Yield every scalar of a value with its path and what the schema says of it, in order, without recursion."""
-    schema = _SchemaWords(document)
-    nodes = schema.in_place([document] if document else [])
+def _leaves(value: Any, document: Mapping[str, Any]) -> Iterator[tuple[_Path, Any, _LeafFacts]]:
+    """Yield every scalar of a value with its path and its facts, in order, without recursion."""
+    schema = _FactReader(document)
+    nodes = schema.expanded([document] if document else [])
     if not isinstance(value, Mapping | list | tuple):
-        yield (), value, schema.about((), nodes)._replace(is_required=True)
+        yield (), value, schema.facts((), nodes)._replace(is_required=True)
         return
     steps: list[str | int] = []
     stack = [(_members(value), nodes)]
@@ -114,15 +114,15 @@ def _leaves(value: Any, document: Mapping[str, Any]) -> Iterator[tuple[_Path, An
             continue
         step, value = member
         steps.append(step)
-        inner = schema.in_place(_of_property(nodes, step) if isinstance(step, str) else _of_item(nodes, step))
+        inner = schema.expanded(_of_property(nodes, step) if isinstance(step, str) else _of_item(nodes, step))
         if isinstance(value, Mapping | list | tuple):
             stack.append((_members(value), inner))
             continue
         left -= len(steps)
-        about = schema.about(steps, inner)
+        facts = schema.facts(steps, inner)
         if value == "" and _is_required(nodes, step):
-            about = about._replace(is_required=True)
-        yield tuple(steps), value, about
+            facts = facts._replace(is_required=True)
+        yield tuple(steps), value, facts
         steps.pop()
 
 
@@ -132,32 +132,34 @@ def _members(value: Any) -> Iterator[tuple[str | int, Any]]:
     return enumerate(value)
 
 
-class _SchemaWords:
-    """Reads what a schema says of leaves, once for all leaves with the same subschemas."""
+class _FactReader:
+    """Reads the facts of leaves from a schema, once for all leaves with the same subschemas."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
-        self._in_place: dict[tuple[int, ...], _Nodes] = {}
-        self._about: dict[tuple[str, tuple[int, ...]], _About] = {}
+        self._expanded: dict[tuple[int, ...], _Nodes] = {}
+        self._facts: dict[tuple[str, tuple[int, ...]], _LeafFacts] = {}
 
-    def in_place(self, nodes: _Nodes) -> _Nodes:
-        """Subschemas with all their alternatives beside them, references followed."""
+    def expanded(self, nodes: _Nodes) -> _Nodes:
+        """Subschemas with all their alternatives, references resolved."""
         key = tuple(map(id, nodes))
-        if key not in self._in_place:
-            self._in_place[key] = _in_place(nodes, self._document)
-        return self._in_place[key]
+        if key not in self._expanded:
+            self._expanded[key] = _expanded(nodes, self._document)
+        return self._expanded[key]
 
-    def about(self, path: Sequence[str | int], nodes: _Nodes) -> _About:
+    def facts(self, path: Sequence[str | int], nodes: _Nodes) -> _LeafFacts:
         """Return the words that may be beside a leaf, and whether its values are listed."""
         name = next((step for step in reversed(path) if isinstance(step, str)), "")
         key = (name, tuple(map(id, nodes)))
-        if key not in self._about:
-            self._about[key] = _About(_labels(name, nodes), any("enum" in node or "const" in node for node in nodes))
-        return self._about[key]
+        if key not in self._facts:
+            self._facts[key] = _LeafFacts(
+                _labels(name, nodes), any("enum" in node or "const" in node for node in nodes)
+            )
+        return self._facts[key]
 
 
-def _in_place(nodes: list[Mapping[str, Any]], document: Mapping[str, Any], most: int = 64) -> list[Mapping[str, Any]]:
-    """Subschemas with all their alternatives beside them, references followed."""
+def _expanded(nodes: list[Mapping[str, Any]], document: Mapping[str, Any], most: int = 64) -> list[Mapping[str, Any]]:
+    """Return subschemas with all their alternatives, references resolved."""
     subschemas: list[Mapping[str, Any]] = []
     open_nodes = list(nodes)
     while open_nodes and len(subschemas) < most:
@@ -175,9 +177,9 @@ def _in_place(nodes: list[Mapping[str, Any]], document: Mapping[str, Any], most:
 def _of_property(nodes: Sequence[Mapping[str, Any]], key: str) -> list[Mapping[str, Any]]:
     subschemas = []
     for node in nodes:
-        named = (node.get("properties") or {}).get(key, node.get("additionalProperties"))
-        if isinstance(named, Mapping):
-            subschemas.append(named)
+        subschema = (node.get("properties") or {}).get(key, node.get("additionalProperties"))
+        if isinstance(subschema, Mapping):
+            subschemas.append(subschema)
     return subschemas
 
 
@@ -192,7 +194,7 @@ def _of_item(nodes: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[st
 
 
 def _is_required(nodes: Sequence[Mapping[str, Any]], step: str | int) -> bool:
-    """Whether a schema requires a key; drafts before the fourth have a boolean there."""
+    """Return whether a schema requires a key; `required` is a boolean in drafts before the fourth."""
     return any(isinstance(names := node.get("required"), list) and step in names for node in nodes)
 
 

@@ -1,7 +1,7 @@
-"""Follow values through a lift: from their places in the vendor's shape of an answer to those in the caller's.
+"""Map places in the vendor's shape of an answer to places in the caller's shape.
 
-A lift is a function of the whole value, and does not report places. So it is tried on marked values: strings of a class
-of their own all at once, and each other scalar by lifting the answer once more with another value in its place.
+A lift is a function of the whole value, and does not report places. So it is applied to marked values: all strings at
+once as instances of `MarkedText`, and every other scalar by lifting the answer again with another value in its place.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ T = TypeVar("T")
 FieldPath: TypeAlias = tuple[str, ...]
 _MOST_TRIED = 300
 _MOST_LIFTED = 300_000
-"""Scalars that are tried one by one, and scalars that are lifted in doing so; what is over it is not followed."""
+"""The most scalars that are tried one by one, and the most that are lifted in doing so."""
 MOST_STEPS = 5_000_000
-"""Keys and numbers in all paths of a value together: in very deep values every path is long."""
+"""The most keys and indices in all paths of a value: in very deep values every path is long."""
 
 
 class MarkedText(str):
@@ -30,23 +30,23 @@ class MarkedText(str):
 def lifted_paths(
     by_path: Mapping[FieldPath, T], value: Any, lift: Callable[[Any], Any], unknown: T
 ) -> dict[FieldPath, T]:
-    """Return what was found by place in a value, by place in what a lift makes of it.
+    """Return findings by place in a value as findings by place in the lifted value.
 
-    `unknown` for what is not followed.
+    The result is `unknown` for places that cannot be traced.
 
     >>> lifted_paths({("value", "a"): 1, ("value", "b"): 2}, {"value": {"a": "x", "b": True}}, lambda v: v["value"], 0)
     {('a',): 1, ('b',): 2}
     """
     marked = lifted(_mark_leaves(value, ()), lift)
     plain = dict(scalars(marked))
-    moved = {where: leaf.path for where, leaf in plain.items() if isinstance(leaf, MarkedText)}
+    origins = {place: leaf.path for place, leaf in plain.items() if isinstance(leaf, MarkedText)}
     others = [(path, leaf) for path, leaf in scalars(value) if not isinstance(leaf, str)]
     for path, leaf in others[: min(_MOST_TRIED, _MOST_LIFTED // (len(plain) + 1))]:
-        tried = dict(scalars(lifted(_replace_leaf(value, path, _different_leaf(leaf)), lift)))
-        changed = [where for where in tried if where in plain and tried[where] != plain[where]]
-        if tried.keys() == plain.keys() and len(changed) == 1:
-            moved[changed[0]] = path
-    return {where: by_path.get(moved[where], unknown) if where in moved else unknown for where in plain}
+        changed_leaves = dict(scalars(lifted(_replace_leaf(value, path, _different_leaf(leaf)), lift)))
+        changed = [place for place in changed_leaves if place in plain and changed_leaves[place] != plain[place]]
+        if changed_leaves.keys() == plain.keys() and len(changed) == 1:
+            origins[changed[0]] = path
+    return {place: by_path.get(origins[place], unknown) if place in origins else unknown for place in plain}
 
 
 def _different_leaf(leaf: Any) -> Any:
@@ -78,7 +78,7 @@ def _replace_leaf(value: Any, path: FieldPath, leaf: Any) -> Any:
 
 
 def scalars(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
-    """Yield every scalar of a JSON value with its path, in order, as far as the paths have `MOST_STEPS` together."""
+    """Yield every scalar of a JSON value with its path, in order, up to `MOST_STEPS` steps in all paths."""
     if not isinstance(value, dict | list):
         yield path, value
         return

@@ -1,7 +1,7 @@
 """Find numbers that a text spells in words: "forty-two", "fünfundzwanzig", "soixante-douze", "三十八".
 
-English ones of any size, those of other languages below a hundred (and the round ones of `words.toml`), Han ones up to
-hundreds of millions. Words that mean something else in English ("on", "once", "en") only count inside longer numbers.
+Numbers are English ones of any size, those of other languages below a hundred (and the round ones of `words.toml`),
+and Han ones up to hundreds of millions. Ambiguous words ("on", "once", "en") only count inside longer numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 _IN_WORD = re.compile(r"\w")
 _LONGEST_HAN = 30
 _GAP = r"(?:-\s*|[^\S\n]|\n(?!\n))"
-"""What may separate the words of one number: a line may end there."""
+"""Separators between the words of one number, which may include a line break."""
 _MORE_ENGLISH = re.compile(
     rf"(?:(?:{_GAP}|,?{_GAP}and{_GAP})(?:{'|'.join([*_ENGLISH, *_ENGLISH_SCALES])})\b){{0,24}}", re.IGNORECASE
 )
@@ -104,7 +104,7 @@ def _plain(word: str) -> str:
 
 @cache
 def _phrases() -> dict[str, dict[tuple[str, ...], int]]:
-    """Numbers of all languages by their first word, then by the words after it."""
+    """Numbers of all languages by their first word, then by the following words."""
     phrases: dict[str, dict[tuple[str, ...], int]] = {}
     for word in (*_ENGLISH, *_ENGLISH_SCALES):
         phrases[word] = {}
@@ -137,12 +137,12 @@ def _below_a_hundred() -> Iterator[tuple[str, int]]:
 
 
 def is_number_word(word: str) -> bool:
-    """Whether a number in words may begin with this folded word."""
+    """Return whether a number in words may begin with this folded word."""
     return word in _phrases()
 
 
 def han_value(signs: str) -> int | None:
-    """Return what a number in Han signs says; None where they say none.
+    """Return the value of a number in Han signs; None for other text.
 
     >>> han_value("二百零五"), han_value("二〇二四"), han_value("三万五千")
     (205, 2024, 35000)

@@ -1,4 +1,4 @@
-"""Find every place of a source where a value may be; the cost grows with the matches, not with the source."""
+"""Find every possible place of a value in a source; the cost grows with the matches, not with the source."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from slipform.addons.evidence.source_index import LookupBudget, Occurrence, Sour
 from slipform.addons.evidence.transliteration import transliterated
 
 _NUMERIC = re.compile(r"[-+]?\d[\d.,' ]*")
-_SPELLED_OUT = ({"ae": "ä", "oe": "ö", "ue": "ü"}, {"aa": "å", "ae": "æ", "oe": "ø"})
-"""Letters as those write them who do not have them, German and Danish ones."""
+_EXPANSIONS = ({"ae": "ä", "oe": "ö", "ue": "ü"}, {"aa": "å", "ae": "æ", "oe": "ø"})
+"""Spellings of letters on keyboards without them, in German and in Danish."""
 _GROUPED = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{3})+(?![\d.])")
 _AND = ("and", "und", "et", "y", "e", "og", "och", "en", "и")
 _WEB_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?([\w-]+(?:\.[\w-]+)+(?:/\S*?[^\s/])?)/?", re.IGNORECASE)
@@ -36,16 +36,16 @@ _CURRENCY_BEFORE = re.compile(r"(\S|&\w{2,8};)\s?$")
 
 
 class Lookup:
-    """Finds the places of values in a source, of equal values once."""
+    """Finds the places of values in a source; equal values are looked up once."""
 
     def __init__(self, source: SourceIndex, budget: LookupBudget) -> None:
         self._source = source
         self._budget = budget
 
     def find(self, value: Any, *, is_listed: bool) -> list[Occurrence] | None:
-        """Return every place where a value may be, the best kinds of match only; None when the work is spent.
+        """Return every possible place of a value, the best kinds of match only; None when the budget is spent.
 
-        Values that a schema lists (`is_listed`) are words of the schema's: nothing similar will do for them.
+        Values that a schema lists (`is_listed`) are the schema's words: similar text does not match.
         """
         if not isinstance(value, str | int | float):
             return []
@@ -95,13 +95,16 @@ def _numbers(source: SourceIndex, value: float) -> list[Occurrence]:
     chosen = [number for number in numbers if not number.is_weak] or numbers
     if not chosen:
         return []
-    written = repr(value)
-    whole_digits = str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else written
+    number_text = repr(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        whole_digits = str(int(value))
+    else:
+        whole_digits = number_text
     return _unique(
         Occurrence(
             number.start,
             number.end,
-            "exact" if source.text[number.start : number.end] in (whole_digits, written) else "normalised",
+            "exact" if source.text[number.start : number.end] in (whole_digits, number_text) else "normalised",
         )
         for number in chosen
     )
@@ -113,7 +116,7 @@ def _readings(source: SourceIndex, value: float) -> Sequence[Number]:
         return ()
     try:
         return source.numbers.get(Decimal(repr(value)).normalize(), ())
-    except ValueError:  # an integer of more digits than Python writes
+    except ValueError:  # an integer with more digits than Python formats
         return ()
 
 
@@ -125,7 +128,7 @@ def percentages(source: SourceIndex, value: float) -> Iterator[Occurrence]:
 
 
 def _texts(source: SourceIndex, value: str, *, is_listed: bool, budget: LookupBudget) -> list[Occurrence] | None:
-    """Return the places of a text; None when the work is spent before all ways of standing there were tried."""
+    """Return the places of a text; None when the budget is spent before all forms were tried."""
     occurrences = [
         Occurrence(*place, "exact")
         for place in source.folded.find_exactly(value)
@@ -147,8 +150,8 @@ def _texts(source: SourceIndex, value: str, *, is_listed: bool, budget: LookupBu
 
 
 def _searched(source: SourceIndex, value: str, budget: LookupBudget) -> list[Occurrence] | None:
-    """Return the places that the first successful search finds; None when the work is spent before."""
-    for search in (_written_otherwise, same_words, transliterated, shortened, similar, parts):
+    """Return the places that the first successful search finds; None when the budget is spent before."""
+    for search in (_other_spellings, same_words, transliterated, shortened, similar, parts):
         if budget.is_spent:
             return None
         occurrences = list(search(source, value, budget))
@@ -157,15 +160,15 @@ def _searched(source: SourceIndex, value: str, budget: LookupBudget) -> list[Occ
     return None if budget.is_spent else []
 
 
-def _is_of_more(source: SourceIndex, place: Occurrence) -> bool:
-    """Whether a place is a part of something else: non-refundable, or two names in a list."""
+def _is_part_of_longer(source: SourceIndex, place: Occurrence) -> bool:
+    """Return whether a place is part of something else: non-refundable, or two names in a list."""
     if has_negating_prefix(source, place.start):
         return True
     return is_of_two_names(source, SourceRange(place.start, place.end), is_literal=True)
 
 
 def _is_half_a_name(source: SourceIndex, place: Occurrence) -> bool:
-    """Whether a hyphen joins a place to another word, as in Smith-Jones."""
+    """Return whether a hyphen joins a place to another word, as in Smith-Jones."""
     text = source.text
     after = text[place.end : place.end + 2]
     before = text[max(0, place.start - 2) : place.start]
@@ -173,7 +176,7 @@ def _is_half_a_name(source: SourceIndex, place: Occurrence) -> bool:
 
 
 def _as_number(source: SourceIndex, value: str) -> list[Occurrence]:
-    """Return the places of the number that a text is; an amount with decimals only where an amount is."""
+    """Return the places of the number that a text expresses; one with decimals only matches amounts."""
     readings = {
         number.value
         for number in find_numbers(value, value, all_words(value))
@@ -187,19 +190,19 @@ def _as_number(source: SourceIndex, value: str) -> list[Occurrence]:
 
 
 def _is_amount(source: SourceIndex, place: Occurrence) -> bool:
-    """Whether a number has decimals, or a currency beside it."""
+    """Return whether a number has decimals, or a currency beside it."""
     if _DECIMALS.search(source.plain, place.start, place.end):
         return True
     before = source.text[max(0, place.start - 8) : place.start]
     after = source.text[place.end : place.end + 8]
-    beside = [*_WORD_OR_SIGN.findall(before)[-1:], *_WORD_OR_SIGN.findall(after)[:1]]
-    return any(unicodedata.category(each[0]) == "Sc" or each.lower() in _CURRENCIES for each in beside)
+    neighbours = [*_WORD_OR_SIGN.findall(before)[-1:], *_WORD_OR_SIGN.findall(after)[:1]]
+    return any(unicodedata.category(each[0]) == "Sc" or each.lower() in _CURRENCIES for each in neighbours)
 
 
 def _preferred(source: SourceIndex, value: str, occurrences: list[Occurrence]) -> list[Occurrence]:
     """Return the occurrences with their currencies, without those that belong to a longer value or name."""
     whole = [_with_currency(source, value, each) for each in occurrences]
-    whole = [each for each in whole if not _is_of_more(source, each)]
+    whole = [each for each in whole if not _is_part_of_longer(source, each)]
     return [each for each in whole if not _is_half_a_name(source, each)] or whole
 
 
@@ -209,12 +212,7 @@ def _folded(source: SourceIndex, value: str) -> list[Occurrence]:
     if not needle or (len(needle) == 1 and needle.isalpha() and len(unicodedata.normalize("NFC", value)) > 1):
         return []
     is_one_short_word = len(needle) < 6 and not any(each.isspace() or is_unspaced(each) for each in value)
-    for spelling in _spellings(needle):
-        places = (
-            source.folded.find(spelling)
-            if spelling is not None
-            else source.folded.find(strip_marks(needle), with_diacritics=False)
-        )
+    for places in _places_by_spelling(source, needle):
         occurrences = []
         for place in places:
             is_same = _has_same_meaning(source, value, place, in_one_word=is_one_short_word)
@@ -225,6 +223,13 @@ def _folded(source: SourceIndex, value: str) -> list[Occurrence]:
     return []
 
 
+def _places_by_spelling(source: SourceIndex, needle: str) -> Iterator[Iterator[SourceRange]]:
+    """Yield the places of each spelling of a folded value, and those without accents last."""
+    for spelling in _spellings(needle):
+        yield source.folded.find(spelling)
+    yield source.folded.find(strip_marks(needle), with_diacritics=False)
+
+
 def _has_same_meaning(source: SourceIndex, value: str, place: SourceRange, *, in_one_word: bool) -> bool:
     source_text = source.text[place.start : place.end]
     if in_one_word and any(map(str.isspace, source_text)):
@@ -233,9 +238,9 @@ def _has_same_meaning(source: SourceIndex, value: str, place: SourceRange, *, in
 
 
 def _end_with_sign(source: SourceIndex, value: str, place: SourceRange) -> int:
-    """Return where a place ends with the sign that its value ends with (40%, A-).
+    """Return the end of a place, including the sign at the end of its value (40%, A-).
 
-    0 if it does not have that, or another <.
+    0 if the place lacks the sign, or has another comparison sign before it.
     """
     if (compared := _COMPARED.match(value)) and compared[0] not in html.unescape(
         source.text[max(0, place.start - 6) : place.start]
@@ -251,7 +256,7 @@ def _end_with_sign(source: SourceIndex, value: str, place: SourceRange) -> int:
 
 
 def _with_currency(source: SourceIndex, value: str, place: Occurrence) -> Occurrence:
-    """Return a place with the sign of a currency before it, if the value has one, too."""
+    """Return a place including the currency sign before it, if the value has the same."""
     if place.how == "exact" or unicodedata.category(value[0]) != "Sc":
         return place
     sign = _CURRENCY_BEFORE.search(source.text, max(0, place.start - 10), place.start)
@@ -260,8 +265,8 @@ def _with_currency(source: SourceIndex, value: str, place: Occurrence) -> Occurr
     return place
 
 
-def _written_otherwise(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
-    """Yield a value with & for its "and", "and" for its &, or an address without what browsers add to it."""
+def _other_spellings(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
+    """Yield places with "&" for "and", "and" for "&", or a web address without scheme and `www`."""
     budget.spend(10 * source.scan_work)
     if address := _WEB_ADDRESS.fullmatch(value):
         bare = re.escape(address[1])
@@ -277,8 +282,8 @@ def _written_otherwise(source: SourceIndex, value: str, budget: LookupBudget) ->
     for word in _AND:
         if f" {word} " in value:
             for place in source.folded.find(fold(value.replace(f" {word} ", " "))):
-                there = source.text[place.start : place.end]
-                if there.count("&") > value.count("&") or there.count("+") > value.count("+"):
+                source_text = source.text[place.start : place.end]
+                if source_text.count("&") > value.count("&") or source_text.count("+") > value.count("+"):
                     yield Occurrence(*place, "normalised")
 
 
@@ -287,7 +292,7 @@ def _moments(source: SourceIndex, value: str) -> list[Occurrence]:
 
 
 def _moment(source: SourceIndex, moment: Moment) -> Iterator[Occurrence]:
-    """Yield the places of a date, a time, or both beside each other; a date without its time is `partial`."""
+    """Yield the places of a date, a time, or both together; a date without the time is `partial`."""
     if moment.day is None:
         for time in _times_of(source, moment):
             yield Occurrence(time.start, time.end, "normalised")
@@ -300,15 +305,15 @@ def _moment(source: SourceIndex, moment: Moment) -> Iterator[Occurrence]:
         if moment.time is None or not date.year:
             yield Occurrence(date.start, date.end, "normalised" if date.year else "partial")
             continue
-        beside = _time_beside(times, date)
-        if beside is not None:
-            yield Occurrence(min(date.start, beside.start), max(date.end, beside.end), "normalised")
+        neighbours = _time_beside(times, date)
+        if neighbours is not None:
+            yield Occurrence(min(date.start, neighbours.start), max(date.end, neighbours.end), "normalised")
         else:
             yield Occurrence(date.start, date.end, "partial")
 
 
 def _time_beside(times: list[FoundTime], date: FoundDate) -> FoundTime | None:
-    """Return the time right before or right after a date, if there is one."""
+    """Return the time directly before or after a date, if there is one."""
     after = bisect_left(times, date.end, key=lambda time: time.start)
     for number in range(bisect_left(times, date.start, key=lambda time: time.start) - 1, after + 1):
         if 0 <= number < len(times):
@@ -330,25 +335,24 @@ def _times_of(source: SourceIndex, moment: Moment) -> Iterator[FoundTime]:
                 yield time
 
 
-def _spellings(needle: str) -> Iterator[str | None]:
-    """A folded value as it is, umlauts drawn together or spelled out, numbers ungrouped, (None) without accents."""
+def _spellings(needle: str) -> Iterator[str]:
+    """Yield spellings of a folded value: unchanged, umlauts contracted or expanded, numbers ungrouped."""
     spellings = [needle]
-    for table in _SPELLED_OUT:
-        drawn = expanded = needle
+    for table in _EXPANSIONS:
+        contracted = expanded = needle
         for plain, letter in table.items():
-            drawn = drawn.replace(plain, letter)
+            contracted = contracted.replace(plain, letter)
             expanded = expanded.replace(letter, plain)
-        spellings += [drawn, expanded]
+        spellings += [contracted, expanded]
     spellings.append(_GROUPED.sub(lambda number: number[0].replace(".", ""), needle))
     yield from dict.fromkeys(spellings)
-    yield None
 
 
 _RANK = {"exact": 0, "normalised": 1, "fuzzy": 2, "partial": 3}
 
 
 def _unique(occurrences: Iterator[Occurrence] | list[Occurrence]) -> list[Occurrence]:
-    """Occurrences in order; of those that overlap the one seen best, then the longest."""
+    """Return occurrences in order; of overlapping ones the best match, then the longest."""
     unique: list[Occurrence] = []
     for each in sorted(occurrences, key=lambda one: (one.start, _RANK[one.how], -one.end)):
         if unique and each.start < unique[-1].end:

@@ -1,7 +1,7 @@
-"""Find the numbers in a text, however written: `1.234,50`, `(1,200)`, `2.3M`, `15%`, `½`, "forty-two".
+"""Find the numbers in a text, in any notation: `1.234,50`, `(1,200)`, `2.3M`, `15%`, `½`, "forty-two".
 
-A notation with two readings (`1.234`) keeps both. A reading is weak where the text more likely means something else by
-it: the day of a date, a piece of a longer number, a percentage for the bare number.
+A notation with two readings (`1.234`) keeps both. A reading is weak where the text probably has another meaning:
+the day of a date, a part of a longer number, a percentage for the bare number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SIGNS = dict(zip("−–﹣－＋·٫．，٬’％／：\u00a0\u202f\u2009", "
 
 
 def with_ascii_digits(text: str) -> str:
-    """Return the text with digits and number signs of all scripts in ASCII; every character keeps its place."""
+    """Return the text with digits and number signs of all scripts in ASCII; all positions stay the same."""
     if text.isascii():
         return text
     others = {each for each in set(text) if each > "\x7f"}
@@ -51,7 +51,7 @@ _FRACTION_SIGN = re.compile(r"[¼-¾⅐-⅞]")
 _WHOLE_BEFORE = re.compile(r"(?<![\d.,])(\d{1,9})[ ]?$")
 _FRACTION = re.compile(r"(?:(\d{1,3}) )?(\d(?<![\d/.,]\d)\d?)[/⁄](\d{1,2})(?![\d/])")
 _MINUS_AFTER = re.compile(r"(?<=[.,]\d\d)-(?![\w-])")
-"""As accountants write it: 1.250,40-."""
+"""The accounting notation of a negative amount: 1.250,40-."""
 _PLAIN_BEFORE = frozenset(" \n\t|:=")
 _PLAIN_AFTER = frozenset(["", "\n", "\t", "|", ";"])
 _POWER = re.compile(r"\s?[×x*.]\s?10(?:\^\(?(?P<figure>[-+]?\d{1,3})\)?|(?P<raised>[⁻⁺]?[⁰¹²³⁴-⁹]{1,3}))")
@@ -89,7 +89,7 @@ def find_numbers(
 
 
 def _runs(text: str, plain: str) -> Iterator[re.Match[str]]:
-    """Digits with the separators of numbers between them; those of an identifier (M8 120) do not join the next."""
+    """Digits with separators of numbers between them; those of an identifier (M8 120) are not joined."""
     for run in _RUN.finditer(plain):
         blank = run[0].find(" ")
         if blank >= 0 and (_is_after_name(plain, run.start()) or _goes_on_a_word(text, plain, run.start())):
@@ -99,12 +99,12 @@ def _runs(text: str, plain: str) -> Iterator[re.Match[str]]:
 
 
 def _is_after_name(plain: str, start: int) -> bool:
-    """Whether a letter and a hyphen come before some digits: A-2, INV-7."""
+    """Return whether a letter and a hyphen precede some digits: A-2, INV-7."""
     return _NAME_BEFORE.search(plain, max(0, start - 2), start) is not None
 
 
 def _stands_alone(plain: str, start: int, end: int) -> bool:
-    """Whether nothing around some digits can make another number of them: most numbers, and they are read faster."""
+    """Return whether digits stand alone, so that nothing around them changes their value: the fast path."""
     after = plain[end : end + 2]
     return plain[max(0, start - 1) : start] in _PLAIN_BEFORE and (
         after[:1] in _PLAIN_AFTER or after in (" |", ".\n", ". ")
@@ -112,7 +112,7 @@ def _stands_alone(plain: str, start: int, end: int) -> bool:
 
 
 def _figure_after(plain: str, value: int, end: int) -> int:
-    """Return where a number in words ends together with its figure in brackets: fourteen (14)."""
+    """Return the end of a number in words together with its figure in brackets: fourteen (14)."""
     figure = _FIGURE_IN_BRACKETS.match(plain, end)
     if figure and figure[1] == str(value):
         return figure.end()
@@ -120,7 +120,7 @@ def _figure_after(plain: str, value: int, end: int) -> int:
 
 
 class _Inside:
-    """Whether a place lies within one of some sorted places that do not overlap."""
+    """Return whether a place lies within one of some sorted places that do not overlap."""
 
     def __init__(self, places: Sequence[tuple[int, int]]) -> None:
         self._places = sorted(places)
@@ -134,7 +134,7 @@ class _Inside:
 
 
 def _is_in_word(text: str, plain: str, start: int, end: int) -> bool:
-    """Whether digits are part of an identifier: `A7`, `9f2c1ab`; not `EUR5`, `5kg`, `25円`."""
+    """Return whether digits are part of an identifier: `A7`, `9f2c1ab`; not `EUR5`, `5kg`, `25円`."""
     if _goes_on_a_word(text, plain, start):
         return True
     after = plain[end : end + 1]
@@ -144,7 +144,7 @@ def _is_in_word(text: str, plain: str, start: int, end: int) -> bool:
 
 
 def _goes_on_a_word(text: str, plain: str, start: int) -> bool:
-    """Whether digits belong to what is before them: `A7`, `1.2.3`, `x_5`; not `EUR5`."""
+    """Return whether digits belong to the preceding characters: `A7`, `1.2.3`, `x_5`; not `EUR5`."""
     if start and plain[start - 1].isalnum() and not is_unspaced(text[start - 1]):
         begin = start
         while begin and plain[begin - 1].isalpha():
@@ -158,7 +158,7 @@ def _goes_on_a_word(text: str, plain: str, start: int) -> bool:
 
 
 def _readings(plain: str, start: int, end: int) -> Iterator[Number]:
-    """Yield the numbers that a run of digits and separators may be: one number, or several beside each other."""
+    """Yield the possible readings of a run of digits and separators: one number, or several side by side."""
     run = plain[start:end]
     values = _values_of(run)
     signed = _sign_before(plain, start)
@@ -169,13 +169,13 @@ def _readings(plain: str, start: int, end: int) -> Iterator[Number]:
 
 
 def _is_amount(plain: str, run: str, start: int, end: int) -> bool:
-    """Whether a run has groups and decimals, as amounts have (1.234,50), and no comma beside it as in a line of CSV."""
+    """Return whether a run has groups and decimals like an amount (1.234,50), and is not part of a CSV line."""
     beside = plain[max(0, start - 1) : start] + plain[end : end + 1]
     return "," in run and "." in run and "," not in beside
 
 
 def _values_of(run: str) -> list[Decimal]:
-    """Return what a run of digits and separators may mean as a whole."""
+    """Return the possible values of a run of digits and separators as a whole."""
     if "e" in run.lower():
         return _decimals(run.replace(",", ""))
     separators = [each for each in run if not each.isdigit()]
@@ -196,7 +196,7 @@ def _values_of(run: str) -> list[Decimal]:
 
 
 def _is_grouped(run: str, separator: str) -> bool:
-    """Whether a separator is between groups of three digits, or of two and three as in India."""
+    """Return whether a separator is between groups of three digits, or of two and three as in India."""
     first, *groups = run.split(separator)
     if not groups or len(groups[-1]) != 3 or not 1 <= len(first) <= 3 or first.startswith("0"):
         return False
@@ -212,7 +212,7 @@ def _decimals(text: str) -> list[Decimal]:
 
 
 def _parts(run: str, start: int, *, is_weak: bool) -> Iterator[Number]:
-    """Yield the numbers of a run that is not one number: the fields of a CSV line, the parts of a date or version."""
+    """Yield the numbers of a run that is not one number: fields of a CSV line, parts of a date or version."""
     for field in re.finditer(r"[^, ]+", run):
         values = _values_of(field[0]) if field[0] != run else []
         for value in values:
@@ -231,11 +231,11 @@ def _sign_before(plain: str, start: int) -> str:
 
 
 def _with_surroundings(plain: str, value: Decimal, start: int, end: int, sign: str) -> Iterator[Number]:
-    """Yield a value with its sign, brackets, scale, ordinal ending or per cent."""
+    """Yield a value with its sign, brackets, scale, ordinal suffix or per cent sign."""
     begin = start - len(sign)
     if sign == "-":
         yield Number(-value, begin, end, False)
-        yield Number(value, start, end, True)  # "Discount: -5": who chooses looks for its key beside it
+        yield Number(value, start, end, True)  # "Discount: -5": placing decides by the key beside it
     elif _MINUS_AFTER.match(plain, end):
         yield Number(-value, start, end + 1, False)
         yield Number(value, start, end, True)
@@ -258,7 +258,7 @@ def _with_surroundings(plain: str, value: Decimal, start: int, end: int, sign: s
 
 
 def _fractions(plain: str) -> Iterator[Number]:
-    """Yield fractions: ½, 3/4, and with a whole number before them."""
+    """Yield fractions: ½, 3/4, and with an integer before them."""
     if not plain.isascii():
         for match in _FRACTION_SIGN.finditer(plain):
             before = _WHOLE_BEFORE.search(plain, max(0, match.start() - 10), match.start())

@@ -1,6 +1,6 @@
-"""Find text that resembles a value: words reordered or shortened, a few letters changed, a part.
+"""Find text that resembles a value: words reordered or abbreviated, a few letters changed, a part of it.
 
-Work is bounded: places are looked at only around rare pieces that they share with the value.
+Work is bounded: only places around rare pieces in common with the value are checked.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from slipform.addons.evidence.source_index import WORD, LookupBudget, Occurrence
 from slipform.ir.evidence import How
 
 _IN_WORDS = re.compile(r"[^@/\\\\0-9]+")
-"""Values whose parts mean something by themselves: no address, no identifier, nothing with numbers."""
+"""Values whose parts have a meaning on their own: not addresses, identifiers or numbers."""
 _NAME_AFTER = re.compile(r" (?:[A-Z]\. )?[^\W\d_a-z][^\W\d_]*[^\W\d_A-Z]")
 _NAME_BEFORE = re.compile(r"(?<![.!?:] )(?<!\w)[^\W\d_a-z][^\W\d_]*[^\W\d_A-Z] $")
 _NAMES_APART = re.compile(r"[,;\n]")
 _FIELD_START = re.compile(r"(?:^|[\n\t:;|(\"*•-])[ \t]*$")
 _INITIAL_BEFORE = re.compile(r"(?<!\w)[^\W\d_a-z]\. ?$")
 _SHORTEST_FUZZY = 9
-"""Letters that a value needs before one of them may be wrong: shorter words that differ in one are other words."""
+"""The least letters of a value that may have a wrong one: shorter words that differ in one are other words."""
 _MOST_EDITS = 0.12
 _MOST_EDITS_IN_SENTENCES = 0.25
 _MOST_SEEDS = 40
 _SEED_WORK = 300
-"""Units of work for a place that is looked at."""
+"""Units of work for checking a place."""
 _SWAP = 2
-"""Edits that it takes to swap two letters."""
+"""Edits of a transposition of two letters."""
 _MORE_IF_MISREAD = 2
-"""Edits more than else where all of them are such as scanners make."""
+"""Additional edits where all of them are typical of scanners."""
 _ONE_GAP = re.compile(r"[\w'’-]+\s[\w'’-]+")
 _SHORTENED = re.compile(r"[./]")
 
@@ -67,7 +67,7 @@ def same_words(source: SourceIndex, value: str, budget: LookupBudget) -> Iterato
 
 
 def _nearest_words(source: SourceIndex, words: Sequence[str], seed: int) -> list[int]:
-    """Return the numbers of the words around a seed that are these, each the nearest of its kind."""
+    """Return the indices of these words around a seed, each the nearest of its kind."""
     window = range(max(0, seed - len(words) - 1), min(len(source.words), seed + len(words) + 2))
     numbers_by_word: dict[str, list[int]] = {}
     for number in window:
@@ -77,11 +77,11 @@ def _nearest_words(source: SourceIndex, words: Sequence[str], seed: int) -> list
 
 
 def _is_one_name(source: SourceIndex, place: SourceRange, between: list[int]) -> bool:
-    """Whether the words of a place are one name: only initials between them, not two names beside each other."""
+    """Return whether the words of a place are one name: only initials between them, not two adjacent names."""
     source_text = source.text[place.start : place.end]
     if any(len(source.word(number)) > 2 for number in between) or "\n\n" in source_text:
         return False
-    if between and ("," in source_text or has_negation(source_text)):  # Grade A, B
+    if between and ("," in source_text or has_negation(source_text)):  # such as Grade A, B
         return False
     return not is_of_two_names(source, place)
 
@@ -89,14 +89,14 @@ def _is_one_name(source: SourceIndex, place: SourceRange, between: list[int]) ->
 def shortened(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
     """Yield the words of a value with some of them abbreviated (Hauptstr.
 
-    12, 42 Oak Ave), or a middle name left out.
+    12, 42 Oak Ave), or with a middle name omitted.
     """
     words = folded_words(value)
     index = source.words_by_text
     known_numbers = [number for number, word in enumerate(words) if word in index]
     if not 2 <= len(words) <= 8 or len(known_numbers) < len(words) / 2:
         return
-    # The search begins at the rarest word; initials are everywhere, so they come last.
+    # The search begins at the rarest word; initials occur everywhere, so they come last.
     rarest = min(known_numbers, key=lambda number: (len(words[number]) == 1, len(index[words[number]])))
     if len(words[rarest]) == 1:
         return
@@ -114,7 +114,7 @@ def shortened(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator
 
 
 def _without_middle_names(source: SourceIndex, words: list[str]) -> Iterator[Occurrence]:
-    """Yield where the first and the last word of a name are next to each other."""
+    """Yield the spans in which the first and the last word of a name are next to each other."""
     index = source.words_by_text
     following = index[words[-1]]
     for first in index[words[0]][:_MOST_SEEDS]:
@@ -127,13 +127,13 @@ def _without_middle_names(source: SourceIndex, words: list[str]) -> Iterator[Occ
 
 
 def _is_word_for(source: SourceIndex, number: int, value_word: str) -> bool:
-    """Whether a word of the source is a word of a value, or short for it."""
+    """Return whether a word of the source is a word of a value, or an abbreviation of it."""
     word = folded_word(source.word(number))
     if word == value_word:
         return True
     if not word or len(word) >= len(value_word) or word[0] != value_word[0] or not (word + value_word).isalpha():
         return False
-    # "with" is not short for "without".
+    # "with" does not abbreviate "without"
     if word in SMALL_WORDS or has_negation(value_word) or value_word.endswith("less"):
         return False
     end = source.words[number][1]
@@ -144,7 +144,7 @@ def _is_word_for(source: SourceIndex, number: int, value_word: str) -> bool:
 
 
 def similar(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
-    """Places that differ from a value in a few letters; numbers inside have to be the same."""
+    """Yield places that differ from a value in a few letters; numbers in it must be the same."""
     needle = strip_marks(fold(value))
     words = folded_words(value)
     is_sentence = len(words) >= 5
@@ -154,7 +154,7 @@ def similar(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[O
     haystack = source.folded.unmarked
     best = most + 1
     occurrences: list[tuple[int, Occurrence]] = []
-    # A step is one operation on integers of as many bits as the needle has characters.
+    # A step is one operation on integers with as many bits as the needle has characters.
     step_work = 10 + len(needle) // 30
     for low, high in _windows(source, needle, most, budget):
         budget.spend(step_work * (high - low))
@@ -183,7 +183,7 @@ def _how_similar(value: str, needle: str, source_text: str, edits: int, most: in
 
 
 def _windows(source: SourceIndex, needle: str, most: int, budget: LookupBudget) -> list[tuple[int, int]]:
-    """Stretches of the folded source that share a rare piece with the needle."""
+    """Return the ranges of the folded source that share a rare piece with the needle."""
     haystack = source.folded.unmarked
     size = max(4, min(8, len(needle) // (most + 1)))
     seeds: list[int] = []
@@ -208,14 +208,14 @@ def _windows(source: SourceIndex, needle: str, most: int, budget: LookupBudget) 
         else:
             windows.append((low, low + len(needle) + 3 * most + 1))
             shared.append(1)
-    enough = max(shared, default=0) / 2  # what is nearly the same shares far more pieces than what only has some words
+    enough = max(shared, default=0) / 2  # near matches share far more pieces than texts with only some common words
     return [window for window, count in zip(windows, shared, strict=True) if count >= enough][: 2 * _MOST_SEEDS]
 
 
 def parts(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
     """Yield the longest run of a value's words that is in the source, if that is at least half of the value.
 
-    What companies' names have in common, as GmbH, does not count.
+    Common parts of companies' names, such as GmbH, do not count.
     """
     if not _IN_WORDS.fullmatch(value) or moments_of(value):
         return
@@ -235,7 +235,7 @@ def parts(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occ
             places = [
                 Occurrence(*place, "partial")
                 for place in source.folded.find(fold(value[run.start : run.end]))
-                if not _goes_on_otherwise(source, place, value, run)
+                if not _continues_differently(source, place, value, run)
             ]
             places = [place for place in places if not source.is_in_address(place)]
             if places:
@@ -243,31 +243,33 @@ def parts(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occ
                 return
 
 
-def _goes_on_otherwise(source: SourceIndex, place: SourceRange, value: str, run: SourceRange) -> bool:
-    """Whether something else is where the rest of a value should: Anna Nowak, the right kidney for the left."""
+def _continues_differently(source: SourceIndex, place: SourceRange, value: str, run: SourceRange) -> bool:
+    """Return whether another text replaces the rest of a value: Anna Nowak, the right kidney for the left."""
     before = value[: run.start].strip()
     after = value[run.end :].strip()
     if has_negation(before) or has_negation(after) or is_same_sentence(source, place, before, after):
         return True
-    if after and (_NAME_AFTER.match(source.text, place.end) or _is_other(word_after(source, place.end))):
+    if after and (_NAME_AFTER.match(source.text, place.end) or _has_own_meaning(word_after(source, place.end))):
         return True
     if not before:
         return False
     earlier = source.text[max(0, place.start - 40) : place.start]
     return bool(
-        _NAME_BEFORE.search(earlier) or _INITIAL_BEFORE.search(earlier) or _is_other(word_before(source, place.start))
+        _NAME_BEFORE.search(earlier)
+        or _INITIAL_BEFORE.search(earlier)
+        or _has_own_meaning(word_before(source, place.start))
     )
 
 
-def _is_other(word: str) -> bool:
-    """Whether a word beside a place says more about it than where it is in the sentence."""
+def _has_own_meaning(word: str) -> bool:
+    """Return whether a word beside a place has a meaning of its own in the sentence."""
     return has_negation(word) or (word.isalpha() and word not in SMALL_WORDS)
 
 
 def is_of_two_names(source: SourceIndex, place: SourceRange, *, is_literal: bool = False) -> bool:
-    """Whether a place is the end of one name in a list and the beginning of the next: Eva Berg, Jan Holm.
+    """Return whether a place is the end of one name in a list and the beginning of the next: Eva Berg, Jan Holm.
 
-    One end of a name beside it will do, unless the place is literally the value.
+    One end of another name is sufficient, unless the place is literally the value.
     """
     text = source.text
     if not _NAMES_APART.search(text, place.start, place.end):
@@ -275,10 +277,10 @@ def is_of_two_names(source: SourceIndex, place: SourceRange, *, is_literal: bool
     earlier = text[max(0, place.start - 40) : place.start]
     begins_before = bool(_INITIAL_BEFORE.search(earlier) or _NAME_BEFORE.search(earlier))
     begins_before = begins_before and word_before(source, place.start) not in SMALL_WORDS
-    goes_on = _NAME_AFTER.match(text, place.end) is not None
+    continues_after = _NAME_AFTER.match(text, place.end) is not None
     if is_literal:
-        return begins_before and goes_on
-    return begins_before or (goes_on and not _FIELD_START.search(earlier))
+        return begins_before and continues_after
+    return begins_before or (continues_after and not _FIELD_START.search(earlier))
 
 
 def _same_numbers(value: str, source_text: str) -> bool:
@@ -288,7 +290,7 @@ def _same_numbers(value: str, source_text: str) -> bool:
 def best_matches(needle: str, haystack: str, most: int) -> Iterator[tuple[int, int, int]]:
     """Yield the parts of a haystack that differ from a needle in the fewest characters: edits, start, end.
 
-    Myers' bit-parallel search: one step a character of the haystack, whatever the needle's length.
+    Myers' bit-parallel search: one step per character of the haystack, whatever the needle's length.
 
     >>> list(best_matches("copenhagen", "tocopenhagntoday", 2))
     [(1, 2, 11)]
@@ -301,7 +303,7 @@ def best_matches(needle: str, haystack: str, most: int) -> Iterator[tuple[int, i
 
 
 def _best_ends(needle: str, haystack: str, most: int, *, is_anchored: bool = False) -> tuple[int, list[int]]:
-    """Return the fewest edits and where such matches end; an anchored match begins at the haystack's beginning."""
+    """Return the fewest edits and the ends of such matches; an anchored match begins at the haystack's beginning."""
     masks: dict[str, int] = defaultdict(int)
     for at, character in enumerate(needle):
         masks[character] |= 1 << at

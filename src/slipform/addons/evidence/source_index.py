@@ -1,6 +1,6 @@
-"""Read a source text once for all that values are looked up by: folded text, numbers, dates, times, words.
+"""Index a source text for lookups: folded text, numbers, dates, times, words.
 
-Also find the head of a place's column in Markdown, CSV, tabs, HTML rows or columns made of blanks.
+Also find the column head above a place in Markdown, CSV, tabs, HTML rows or columns separated by blanks.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class _Row(NamedTuple):
     """A line of a table."""
 
     kind: int
-    """Which separator it has: a place in `_SEPARATORS`, or -1 for blanks."""
+    """The index of its separator in `_SEPARATORS`, or -1 for blanks."""
     cells: tuple[tuple[int, int], ...]
-    """Where its cells begin and end, in the line."""
+    """The spans of its cells within the line."""
 
 
 class TableHeads:
-    """The heads of a text's tables; a line is read when it or one below it is needed."""
+    """The column heads of a text's tables; a line is parsed when it or a later one is needed."""
 
     def __init__(self, text: str, line_starts: Sequence[int]) -> None:
         self._text = text
@@ -135,7 +135,7 @@ Spot: TypeAlias = tuple[int, int, int]
 
 
 class Occurrence(NamedTuple):
-    """A place where a value may be, and how weak the match is."""
+    """A possible place of a value, and the kind of match."""
 
     start: int
     end: int
@@ -147,11 +147,11 @@ _WORK_PER_CHARACTER = 50
 _WORK_PER_LEAF = 1_000
 _MAX_WORK = 50_000_000
 _SCANNED = 100
-"""Characters that a text is searched through in one unit of work."""
+"""Characters of a text that are searched in one unit of work."""
 
 
 class LookupBudget:
-    """The work that it may take to look up the values of one answer; a unit is about 0.1 µs, and the same anywhere."""
+    """The budget of work for looking up one answer's values; a unit is about 0.1 µs, on any machine the same count."""
 
     __slots__ = ("left",)
 
@@ -164,12 +164,12 @@ class LookupBudget:
         return self.left <= 0
 
     def spend(self, units: int) -> None:
-        """Count work that was done."""
+        """Count work."""
         self.left -= units
 
 
 class SourceIndex:
-    """A source text, read once for all that values are looked up by."""
+    """A source text, indexed once for all lookups of values."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -177,16 +177,16 @@ class SourceIndex:
         self._by_sound: dict[bool, dict[str, list[int]]] = {}
         self._content_starts: dict[int, int] = {}
         self.occurrences: dict[tuple[type, Any, bool], list[Occurrence]] = {}
-        """The places of values that were looked up already, by their type, themselves and whether they are listed."""
+        """The places of values that were looked up, by type, value and whether they are listed."""
 
     @cached_property
     def plain(self) -> str:
-        """The text with ASCII digits, every character in its place."""
+        """The text with ASCII digits; all positions stay the same."""
         return with_ascii_digits(self.text)
 
     @property
     def scan_work(self) -> int:
-        """The units of work that it takes to search the text for a string."""
+        """The units of work for searching the text for a string."""
         return len(self.text) // _SCANNED
 
     @cached_property
@@ -196,25 +196,25 @@ class SourceIndex:
 
     @cached_property
     def line_starts(self) -> list[int]:
-        """Where the lines begin."""
+        """The positions at which lines begin."""
         return [0, *(match.end() for match in re.finditer(r"\n", self.text))]
 
     def line_end(self, at: int) -> int:
-        """Return where the line that a place is on ends."""
+        """Return the end of the line that contains a place."""
         line = self.line_of(at)
         if line + 1 < len(self.line_starts):
             return self.line_starts[line + 1] - 1
         return len(self.text)
 
     def content_start(self, line: int) -> int:
-        """Return where a line says something: after blanks and the signs of lists, headings and tables."""
+        """Return the start of a line's content, after blanks and the signs of lists, headings and tables."""
         if line not in self._content_starts:
             self._content_starts[line] = _LINE_LEAD.match(self.text, self.line_starts[line]).end()  # type: ignore[union-attr]
         return self._content_starts[line]
 
     @cached_property
     def tables(self) -> TableHeads:
-        """The heads of the text's tables."""
+        """The column heads of the text's tables."""
         return TableHeads(self.text, self.line_starts)
 
     def line_of(self, at: int) -> int:
@@ -223,15 +223,15 @@ class SourceIndex:
 
     @cached_property
     def _sentence_starts(self) -> list[int]:
-        """Where lines and sentences begin."""
+        """The positions at which lines and sentences begin."""
         return sorted({*self.line_starts, *(match.end() for match in _SENTENCE_END.finditer(self.text))})
 
     def sentence_of(self, at: int) -> int:
-        """Return the number of the sentence that a place is in; a line ends one, too."""
+        """Return the number of the sentence that contains a place; a line break ends a sentence."""
         return bisect_right(self._sentence_starts, at) - 1
 
     def spot(self, at: int) -> Spot:
-        """Return a place with the numbers of its line and of its sentence."""
+        """Return a place with the numbers of its line and its sentence."""
         return at, self.line_of(at), self.sentence_of(at)
 
     @cached_property
@@ -269,7 +269,7 @@ class SourceIndex:
         return [time.start for time in self.times]
 
     def is_in_time(self, place: Occurrence) -> bool:
-        """Whether a place is a part of a time of day."""
+        """Return whether a place is part of a time of day."""
         at = bisect_right(self._time_starts, place.start) - 1
         if at < 0:
             return False
@@ -283,18 +283,18 @@ class SourceIndex:
         numbers: dict[Decimal, list[Number]] = {}
         for number in find_numbers(self.text, self.plain, self._vocabulary, taken):
             same_value = numbers.setdefault(number.value, [])
-            # Equal numbers share one value: a text may have very many of them.
+            # Equal numbers share one value, because a text may have very many of them.
             same_value.append(number._replace(value=same_value[0].value) if same_value else number)
         return numbers
 
     @cached_property
     def words(self) -> list[tuple[int, int]]:
-        """Where the words of the text begin and end, in order."""
+        """The spans of the words of the text, in order."""
         return [match.span() for match in WORD.finditer(self.text)]
 
     @cached_property
     def words_by_text(self) -> dict[str, list[int]]:
-        """Which words (by their number) have a folded spelling, accents left out."""
+        """The numbers of the words with each folded spelling, without accents."""
         places: dict[str, list[int]] = defaultdict(list)
         for number, word in enumerate(WORD.findall(self.text)):
             places[word].append(number)
@@ -306,7 +306,7 @@ class SourceIndex:
     def words_by_sound(
         self, sound: Callable[[str], str], script: re.Pattern[str], *, is_other: bool
     ) -> dict[str, list[int]]:
-        """Which words, of those in a script or of all others, sound like something."""
+        """Return the numbers of the words by their sound, of one script or of all others."""
         if is_other not in self._by_sound:
             places: dict[str, list[int]] = defaultdict(list)
             for number in range(len(self.words)) if not is_other or script.search(self.text) else ():
@@ -325,7 +325,7 @@ class SourceIndex:
     def addresses(self) -> list[tuple[int, int]]:
         """The e-mail and web addresses of the text."""
         spans = [match.span() for match in _WEB_ADDRESS.finditer(self.text)]
-        for at in re.finditer("@", self.text):  # not one pattern for all: it would try every word up to its end
+        for at in re.finditer("@", self.text):  # several patterns: a single one would try every word up to its end
             name = _BEFORE_AT.search(self.text, max(0, at.start() - 64), at.start())
             host = _AFTER_AT.match(self.text, at.end())
             if name and host:
@@ -333,12 +333,12 @@ class SourceIndex:
         return sorted(spans)
 
     def is_in_address(self, place: Occurrence) -> bool:
-        """Whether a place is a part of an e-mail or web address: what is there describes no one."""
+        """Return whether a place is part of an e-mail or web address, whose words do not state values."""
         at = bisect_right(self.addresses, (place.start, len(self.text))) - 1
         return at >= 0 and place.end < self.addresses[at][1]
 
     def whole_words(self, place: SourceRange) -> SourceRange:
-        """Return a place with the rest of the words that it begins and ends in."""
+        """Return a place extended to the whole words in which it begins and ends."""
         text = self.text
         start, end = place
         if is_word_character(text[start]):
@@ -361,7 +361,7 @@ def folded_words(value: str) -> list[str]:
 
 
 def _merge_overlaps(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Places that overlap as one."""
+    """Return places with overlapping ones merged."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(places):
         if joined and start < joined[-1][1]:

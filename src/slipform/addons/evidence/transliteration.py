@@ -1,7 +1,7 @@
 """Find a name that the source writes in another script: Ivan Petrov for Иван Петров, and the reverse.
 
-Cyrillic and Greek letters are spelled in Latin ones; since there are many ways to do that, what they differ in is made
-the same on both sides (`kh` and `h`, `y` and `i`, `ts` and `c`). So a name is found; a word of another language is not.
+Cyrillic and Greek letters are spelled in Latin ones; since there are many ways to do that, their differences are
+unified on both sides (`kh` and `h`, `y` and `i`, `ts` and `c`). This finds names, but not words of another language.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _SAME = tuple(
         "nn=n",
     ]
 )
-"""What spellings of the same name differ in, longest first where one is a part of another."""
+"""Differences between spellings of the same name, longest first where one is part of another."""
 _OTHER_SCRIPT = re.compile(r"[\u0370-\u03ff\u0400-\u04ff]")
 _SHORTEST = 4
 _MOST_WORDS = 4
@@ -98,7 +98,7 @@ def transliterated(source: SourceIndex, value: str, budget: LookupBudget) -> Ite
 
 @lru_cache(maxsize=4096)
 def _phonetic_form(word: str) -> str:
-    """Return a word in Latin letters, with all ways to spell a sound made one."""
+    """Return a word in Latin letters, with all spellings of a sound unified."""
     sound = "".join(_LETTERS.get(letter, letter) for letter in folded_word(word).replace("ου", "u"))
     for one, other in _SAME:
         sound = sound.replace(one, other)

@@ -1,4 +1,4 @@
-"""Write the grammars of prompt-only answers and tool calls, and decode the engine's chunks.
+"""Build the grammars of prompt-only answers and tool calls, and decode the engine's chunks.
 
 The options of a `Guard` become a grammar, which the engine applies to its logits before each token is sampled. Tool
 calls need no template of the model: every model can call tools, and every call is valid against its tool's schema.
@@ -42,12 +42,12 @@ from slipform.ir.request import Guard
 from slipform.text.runaway import RunawayDetector
 
 StopHook: TypeAlias = Callable[[str], bool]
-"""Called with each piece of text; True stops generation there. An exception stops it with that error."""
+"""Called with each piece of text; returning True stops generation there, an exception stops it with that error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForceJsonStartLogitsProcessor:
-    r"""Excludes every first token but blanks and an opening bracket.
+    r"""Excludes every first token except blanks and an opening bracket.
 
     This engine takes a grammar where others take a function over logits; a grammar can be sent to a worker process.
 
@@ -60,7 +60,7 @@ class ForceJsonStartLogitsProcessor:
 
     @property
     def grammar(self) -> str:
-        """The rule in the engine's format; with `stop_after_json`, nothing may follow the closed JSON."""
+        """The rule in the engine's format; with `stop_after_json`, it ends where the JSON closes."""
         return _JSON_ONLY if self.stop_after_json else _JSON_START
 
 
@@ -71,7 +71,7 @@ _JSON_LAST = f"%llguidance {{}}\nstart: /[^{{\\[]*/ json\njson: {_ANY_JSON}"
 
 
 def prompt_grammar(options: Guard, *, hooked: bool) -> str | None:
-    """Return the grammar of a prompt-only answer, if any; where a hook finds the end, the grammar need not."""
+    """Return the grammar of a prompt-only answer, if any; where a hook finds the end, the grammar does not."""
     stop = options.stop_after_json and not hooked
     if options.force_json_start:
         return ForceJsonStartLogitsProcessor(stop).grammar
@@ -82,11 +82,11 @@ ReadText = Callable[[str], tuple[str, tuple[ToolDelta, ...]]]
 """Splits the engine's text into the text of the answer and pieces of a tool call."""
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 CheckText = Callable[[str], tuple[ModelWarning, ...]]
-"""Returns the warnings for the whole text of an answer, as the engine wrote it."""
+"""Returns the warnings about an answer, for its whole text."""
 
 
 class EngineAnswerReader:
-    """Decodes the chunks of one answer; `over` once its hook has stopped it, or it repeats itself without end."""
+    """Decodes the chunks of one answer; `over` once its hook has stopped it, or it repeats itself endlessly."""
 
     def __init__(
         self,
@@ -107,9 +107,9 @@ class EngineAnswerReader:
         self._postponed: ModelWarning | None = None
         """The warning if the second run is cut off too."""
         self._string_end = (0, 0)
-        """Where the first run ended in a string, and how many characters that may still get."""
+        """Where the first run ended inside a string, and how many more characters that may have."""
         self._spent = Usage()
-        """What earlier runs of this answer took."""
+        """The usage of earlier runs of this answer."""
         self._usage: Usage | None = None
         self._check = check
         self._raw: list[str] = []
@@ -125,7 +125,7 @@ class EngineAnswerReader:
         raw = choice.get("delta", {}).get("content") or ""
         text, calls = self._read(raw)
         self._called = self._called or bool(calls)
-        # An answer may be stopped before the engine reports its usage: then the last timings have it.
+        # An answer may be stopped before the engine reports its usage: then the last timings contain it.
         usage = _usage(chunk.get("usage")) or _usage_of_timings(chunk.get("timings"))
         self._usage = usage or self._usage
         if self._check or self._finisher:
@@ -144,7 +144,7 @@ class EngineAnswerReader:
         )
 
     def _warnings(self) -> tuple[ModelWarning, ...]:
-        """Return what to say about an answer that has ended."""
+        """Return the warnings about an answer that has ended."""
         text = "".join(self._raw)
         warnings = self._check(text) if self._check else ()
         start, room = self._string_end
@@ -153,7 +153,7 @@ class EngineAnswerReader:
         return warnings
 
     def _finish_of(self, finish: str | None, raw: str) -> str | None:
-        """Why the answer ends here, if it does; one that is to be finished has not ended where it was cut off."""
+        """Return why the answer ends here; None where it does not, or where the cut-off answer can be finished."""
         if raw and self._hook and self._hook(raw):
             self.is_finished = True
             return "stop"
@@ -173,13 +173,13 @@ class EngineAnswerReader:
 
     @property
     def is_to_be_finished(self) -> bool:
-        """Whether the answer was stopped because it repeats itself, and continues."""
+        """Return whether the answer was stopped because it repeats itself, and can be continued."""
         return self.is_finished and self._is_cut
 
     def next_run(self, body: Mapping[str, Any]) -> tuple[CompletionChunk, dict[str, Any] | None] | None:
-        """Return what ends an answer that was cut off, and the engine's request for the rest of it, if it has one.
+        """Return the text that completes a cut-off answer, and the engine's request for the rest, if it has one.
 
-        None where the answer has ended by itself. A second run that is cut off is closed without the model.
+        None where the answer has ended. A second run that is cut off is closed without the model.
         """
         finisher = self._finisher
         if finisher is None or not self._is_cut:
@@ -213,7 +213,7 @@ class EngineAnswerReader:
         self._repetition = RepetitionWatch()
 
     def _added_text(self, added: str, warnings: tuple[ModelWarning, ...], finish: str | None = None) -> CompletionChunk:
-        """Return what slipform itself adds to an answer."""
+        """Return the part of the answer that slipform itself adds."""
         self._raw.append(added)
         text, calls = self._read(added)
         self._called = self._called or bool(calls)
@@ -240,7 +240,7 @@ class EngineAnswerReader:
 
 
 def _logprobs(choice: Mapping[str, Any], raw: str, text: str) -> Mapping[str, Any]:
-    """Return the probabilities of a chunk's tokens, without what the engine wrote around the answer."""
+    """Return the probabilities of a chunk's tokens, without those of the wrapper around the answer."""
     logprobs = choice.get(LOGPROBS)
     if not logprobs:
         return {}
@@ -266,7 +266,7 @@ def _usage(usage: Mapping[str, Any] | None) -> Usage | None:
 
 
 def _added(one: Usage, other: Usage) -> Usage:
-    """Return the usage of two runs of one answer: the second reads what the first has read and written."""
+    """Return the usage of two runs of one answer: the prompt of the second contains all of the first."""
     if not one.output:
         return other
     output = one.output + (other.output or 0)
@@ -306,9 +306,9 @@ def callable_tools(request: ModelRequest) -> tuple[Tool, ...]:
 def tool_grammar(
     request: ModelRequest, tools: Sequence[Tool], answer: Constraint | None, max_tokens: int
 ) -> tuple[AnswerFinisher, tuple[ModelWarning, ...]]:
-    """Return the grammar of a call to one of these tools or, unless one must be called, of an answer or free text.
+    """Return the grammar of a call to one of these tools or, where a call is optional, of an answer or free text.
 
-    It comes with what finishes such an answer where it is cut off.
+    Also return the finisher for an answer that is cut off.
     """
     rules: list[str] = []
     warnings: list[ModelWarning] = []
@@ -349,7 +349,7 @@ def tools_prompt(request: ModelRequest, tools: Sequence[Tool]) -> str:
 
 
 def encode_call(call: ToolCall) -> str:
-    """Return a call of an earlier turn, as the model wrote it."""
+    """Return a call of an earlier turn, in the form in which the model wrote it."""
     return f'{{"tool": {json.dumps(call.name)}, "arguments": {call.arguments or "{}"}}}'
 
 

@@ -1,4 +1,4 @@
-"""Translate a request into the engine's: messages, sampling and the grammar that constrains the answer."""
+"""Translate a request for the engine: messages, sampling, and the grammar that constrains the answer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ MAX_TOKENS = 1024
 """The limit of an answer when the request has none."""
 _SHORT_PROMPT: Final = 8_000
 _SHORT_ANSWER: Final = 256
-"""Tokens: a few seconds on two cores."""
+"""Tokens that take a few seconds on two cores."""
 _SHORT_SCHEMA: Final = 1_000
 
 _EXTRA_SAMPLING = ("min_p", "repeat_penalty")
@@ -73,19 +73,19 @@ HookFactory: TypeAlias = Callable[[Guard], StopHook | None]
 
 @dataclass(frozen=True, slots=True)
 class EngineCall:
-    """One generation: the engine's request, and the reader of its answer."""
+    """One generation: the engine's request, and the factory of its answer's reader."""
 
     body: dict[str, Any]
     warnings: tuple[ModelWarning, ...]
     answer: Callable[[], EngineAnswerReader]
-    """Builds the reader of one answer; a retry needs a new reader."""
+    """Creates the reader of one answer; a retry needs a new reader."""
     seconds: float | None = None
-    """The time limit."""
+    """The time limit of the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Decoding:
-    """How the answer is constrained and read."""
+    """How the answer is constrained and decoded."""
 
     grammar: str | None = None
     warnings: tuple[ModelWarning, ...] = ()
@@ -94,7 +94,7 @@ class _Decoding:
     system: str | None = None
     """Text to add to the system message."""
     check: CheckText | None = None
-    """Checks the finished answer: for the bounds it reached, or for failing hard."""
+    """Checks the finished answer: returns a warning for bounds that it reached, or raises."""
     may_stop: bool = False
     """Whether the answer may be stopped before the engine reports its usage."""
     finisher: AnswerFinisher | None = None
@@ -122,10 +122,10 @@ def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None
         "stop": list(sampling.stop) or None,
         "grammar": decoding.grammar,
         "stream_options": {"include_usage": True},
-        # With each chunk, because an answer that is stopped early has no usage.
+        # With each chunk, because the usage of an answer that is stopped early is never reported.
         "timings_per_token": decoding.may_stop or decoding.finisher is not None or None,
         IS_SHORT: _is_short(request) or None,
-        # Without alternatives, the engine gives no probabilities at all.
+        # Without alternatives, the engine reports no probabilities.
         **({} if request.logprobs is None else {"logprobs": True, "top_logprobs": max(1, request.logprobs)}),
     }
     return EngineCall(
@@ -146,7 +146,7 @@ def prepare(request: ModelRequest, options: Guard, stop_hook: HookFactory | None
 def _instructed(request: ModelRequest, response_format: ResponseFormat) -> ModelRequest:
     """Return a direct call with the schema in its prompt, where only the prompt asks for it.
 
-    Enforcement writes its own.
+    For enforced calls, enforcement writes the prompt.
     """
     if response_format.strategy is not OutputStrategy.PROMPTED or request.tools:
         return request
@@ -154,7 +154,7 @@ def _instructed(request: ModelRequest, response_format: ResponseFormat) -> Model
 
 
 def _decoding(request: ModelRequest, options: Guard, stop_hook: HookFactory | None) -> _Decoding:
-    """How an answer is decoded: watched only where the schema is in the prompt, else under a grammar, or free."""
+    """Return how an answer is decoded: watched if only the prompt has the schema, else under a grammar, or free."""
     tools = callable_tools(request)
     response_format = request.response_format
     if response_format is not None and response_format.strategy is OutputStrategy.PROMPTED and not tools:
@@ -231,7 +231,7 @@ def _constraint(request: ModelRequest) -> Constraint | None:
 
 
 def _is_short(request: ModelRequest) -> bool:
-    """Whether the answer takes little time: by its limit, or as an object without lists."""
+    """Return whether the answer is short: by its limit, or as an object without lists."""
     prompt = sum(len(message.text) for message in request.messages)
     if prompt > _SHORT_PROMPT:
         return False

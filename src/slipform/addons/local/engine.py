@@ -20,12 +20,12 @@ Cancel: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How a model is run; `context` is in tokens, for each of the slots that generate concurrently."""
+    """How a model is run; `context` is in tokens, for each slot."""
 
     context: int = 4096
     slots: int = 2
     short_slots: int = 1
-    """Further slots, for short requests only: these do not wait until long ones have ended."""
+    """Additional slots for short requests, which then do not wait for long ones."""
     threads: int | None = None
     """None means one per core, up to four."""
 
@@ -71,7 +71,7 @@ class LlamaEngine:
 
 
 def engine_message(weights: Path, settings: EngineSettings) -> dict[str, Any]:
-    """Return the settings as `llama` and the worker's protocol read them."""
+    """Return the settings in the form that `llama` and the worker's protocol use."""
     return {
         "path": str(weights),
         "context": settings.context,
@@ -119,7 +119,7 @@ _MAX_LOADED = 2
 
 
 def is_served(name: str) -> bool:
-    """Whether this is a model that can be pulled, or the path of a GGUF file.
+    """Return whether this is a model that can be downloaded, or the path of a GGUF file.
 
     >>> is_served("smollm2-135m"), is_served("models/mine.gguf"), is_served("gpt-9")
     (True, True, False)
@@ -128,7 +128,7 @@ def is_served(name: str) -> bool:
 
 
 def locate(name: str) -> Path:
-    """Return the weights of a model by name or path, fetched if needed; raises `LocalModelError`."""
+    """Return the weights of a model by name or path, downloaded if needed; raises `LocalModelError`."""
     if name in KNOWN:
         return pull_with_progress(KNOWN[name])
     if not is_served(name):
@@ -146,12 +146,12 @@ def _resolved_path(name: str) -> Path | None:
     """Return the canonical path of a file; None when there is none."""
     try:
         return Path(name).expanduser().resolve(strict=True)
-    except (OSError, RuntimeError, ValueError):  # no file, too long, an unknown user, a NUL
+    except (OSError, RuntimeError, ValueError):  # not a file, too long, an unknown user, a NUL
         return None
 
 
 class Engines:
-    """The loaded models, the one used last at the end; the one unused for longest makes room for a third.
+    """The loaded models, the last used at the end; the one unused for longest is unloaded for a third.
 
     A file is loaded once, however its path is spelled.
     """
@@ -163,7 +163,7 @@ class Engines:
         self._lock = threading.Lock()
 
     def get(self, name: str) -> InferenceEngine:
-        """Return the engine of a model, loaded if needed; fetching one model does not block others."""
+        """Return the engine of a model, loaded if needed; downloading one model does not block others."""
         name = name or DEFAULT
         path = None
         if is_served(name) and name not in KNOWN:
@@ -191,7 +191,7 @@ class Engines:
                 self._loaded.pop(next(iter(self._loaded))).close()
 
     def close(self) -> None:
-        """Close them all."""
+        """Unload all models."""
         with self._lock:
             while self._loaded:
                 self._loaded.popitem()[1].close()

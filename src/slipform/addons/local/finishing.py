@@ -1,8 +1,8 @@
-"""Finish answers that would not end within their tokens, or that repeat themselves without end.
+"""Finish answers that would not end within their tokens, or that repeat themselves endlessly.
 
-A grammar does not bound how long texts and lists get: they share the tokens of the answer. The first run of the model
-leaves as many tokens as what is required should take. An answer that is cut off there continues in a second run, under
-a grammar of what is left; whatever is then still open is closed without the model.
+A grammar does not bound the length of texts and lists: they share the tokens of the answer. The first run of the
+model leaves enough tokens for the required rest. An answer that is cut off there continues in a second run, under a
+grammar of the rest; anything still open then is closed without the model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REPEATED_ELSEWHERE = 2_000
 """Characters at the end of an answer that repeat one unit, of which there are at least four."""
 _LONGEST_UNIT = 80
 _LOOKED_AT = 64
-"""How many new characters are waited for before the end is looked at again."""
+"""New characters between two checks of the end."""
 
 
 _NUMBER_CHARACTERS: Final = frozenset("0123456789.eE+-")
@@ -34,7 +34,7 @@ _NUMBER_CHARACTERS: Final = frozenset("0123456789.eE+-")
 
 @dataclass(frozen=True, slots=True)
 class AnswerFinisher:
-    """How the answers of one call are finished; `values` has their constraints by what is written before the value."""
+    """How the answers of one call are finished; `values` has their constraints by the text before the value."""
 
     grammar: str
     values: Mapping[str, Constraint]
@@ -48,7 +48,7 @@ class AnswerFinisher:
 
     @property
     def first_tokens(self) -> int:
-        """How many tokens the first run has: as many as leave enough for what is required; all if nothing can."""
+        """Return the tokens of the first run, which leaves enough for the required rest; all if nothing can be left."""
         forms = [each.bounds.narrowed for each in self.values.values() if each.bounds is not None]
         costs = [Costs(form).of(form) for form in forms]
         reserve = max((cost.comfortable for cost in costs), default=0.0)
@@ -66,9 +66,9 @@ class AnswerFinisher:
         return continuation(self.grammar, form, text, opening=opening, tokens=tokens, is_stuck=is_stuck)
 
     def close_answer(self, text: str) -> str | None:
-        """Return what ends an answer without the model: the ends of what is open.
+        """Return the text that ends an answer without the model, by closing what is open.
 
-        None where that is not enough: a value that the model has not written is never made up, and half a number is
+        None where that is not sufficient: a missing value is never invented, and half a number is
         another number.
         """
         opened_value = self._value_of(text)
@@ -82,7 +82,7 @@ class AnswerFinisher:
         return None if is_in_number else closing
 
     def warning(self, text: str, *, is_stuck: bool) -> ModelWarning:
-        """Return what to say about an answer that was cut short after a text."""
+        """Return the warnings about an answer that was cut off after a text."""
         opened_value = self._value_of(text)
         outline = Outline()
         outline.feed(text[len(opened_value[0]) :] if opened_value else text)
@@ -101,7 +101,7 @@ class AnswerFinisher:
 
 
 class RepetitionWatch:
-    """Notices a growing answer that repeats one short unit without end."""
+    """Detects that a growing answer repeats one short unit endlessly."""
 
     __slots__ = ("_new", "_outline", "_pieces", "_tail")
 
@@ -112,7 +112,7 @@ class RepetitionWatch:
         self._new = 0
 
     def feed(self, piece: str) -> bool:
-        """Take the next piece of the answer; whether its end repeats itself."""
+        """Add the next piece of the answer; return whether its end repeats itself."""
         self._pieces.append(piece)
         self._new += len(piece)
         if self._new < _LOOKED_AT:
@@ -134,7 +134,7 @@ def _repeats(tail: str, least: int) -> bool:
 
 
 def next_body(body: Mapping[str, Any], text: str, following: Continuation, tokens: int) -> dict[str, Any] | None:
-    """Return the engine's request for the rest of an answer, which continues where its text ends; None if it cannot."""
+    """Return the engine's request for the rest of an answer after its text; None if it cannot be continued."""
     messages = list(body["messages"])
     if messages and messages[-1]["role"] == "assistant":
         return None

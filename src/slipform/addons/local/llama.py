@@ -36,23 +36,23 @@ class GenerationJob:
 
     @property
     def is_short(self) -> bool:
-        """Whether the request was marked as one that takes little time."""
+        """Whether the request was marked as a short one."""
         return bool(self.body.get(IS_SHORT))
 
 
 IS_SHORT = "slipform_is_short"
-"""The field of a body that marks it; the engine ignores it."""
+"""The field of a body that marks a short request; the engine ignores it."""
 
 
 _SPINS = "2000"
-"""Some microseconds: about as long as one thread is ahead of another."""
+"""Some microseconds: about the time by which threads differ."""
 
 
 def limit_spin_waits() -> None:
-    """Let the engine's threads wait for each other in a short spin, then asleep.
+    """Make the engine's threads wait for each other in a short spin, then asleep.
 
-    Spinning on, as they do by default, stops all others on busy cores: less than a token a second was measured. Without
-    any spin an idle machine wakes them hundreds of times a token: 50 ms each, instead of 15 with two threads.
+    Without a limit, spinning stops all other threads on busy cores: less than a token per second was measured.
+    Without spinning, idle machines wake them hundreds of times per token: 50 ms each, instead of 15 with two threads.
     Call it before the engine's library is loaded: it reads the variables only then.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -72,7 +72,7 @@ def load_model(settings: Mapping[str, Any]) -> Any:
     params.warmup = False
     params.verbosity = 0
     params.ui = False
-    # Finished prompts would be cached in up to 8 GB of memory; the one in each slot is enough.
+    # Finished prompts would be cached in up to 8 GB of memory; the one in each slot is sufficient.
     params.cache_ram_mib = 0
     params.n_ctx_checkpoints = 0
     # The engine always opens an HTTP port on loopback: lock it.
@@ -83,11 +83,11 @@ def load_model(settings: Mapping[str, Any]) -> Any:
 
 
 _LONGEST_TOKEN = 30
-"""Seconds that a thread may take for the token it is at, when its engine is closed."""
+"""Seconds for a thread to finish its current token when its engine is closed."""
 
 
 class EngineSlots:
-    """One thread per generation that the engine runs concurrently; further ones wait in order.
+    """One thread per concurrent generation of the engine; further ones wait in order.
 
     Threads beyond `count` take short jobs only, so that these do not wait until long ones have ended.
     """
@@ -139,7 +139,7 @@ class EngineSlots:
                 job.put(None)
 
     def _next_job(self, short_only: bool) -> GenerationJob | None:
-        """Wait for the job that this thread runs next; None when the engine is closed and no job waits."""
+        """Wait for the next job of this thread; None when the engine is closed and no job waits."""
         with self._changed:
             while True:
                 for number, job in enumerate(self._waiting):
@@ -152,16 +152,16 @@ class EngineSlots:
 
 
 LISTED = 400
-"""Alternatives that the engine is asked for with each token, where a grammar holds it: to say how likely the token was
-among those that the grammar admits. More cost more than they add."""
+"""The alternatives that are requested with each token under a grammar, to compute its probability among those
+that the grammar allows. More of them cost more than they add."""
 
 
 class AdmittedTokens:
-    r"""Works out how likely each token was among those that the grammar admits at its place.
+    r"""Computes the probability of each token among those that the grammar allows at its place.
 
-    The engine reports probabilities before the grammar has excluded anything, and after it only which token was drawn.
-    So the likeliest tokens are tried on a matcher of the same grammar, byte by byte. `admitted` is None for a token,
-    and for all after it, that the matcher does not take.
+    The engine reports probabilities from before the grammar has excluded anything; after that, only the chosen token.
+    So the likeliest tokens are tried on a matcher of the same grammar, byte by byte. `admitted` is None for a token
+    that the matcher does not accept, and for all after it.
 
     >>> answer = AdmittedTokens('%llguidance {}\nstart: "yes" | "no"')
     >>> round(math.exp(answer.admitted(b"no", -3.0, [(b"1", -0.1), (b"no", -3.0), (b"yes", -4.0)])), 2)
@@ -177,7 +177,7 @@ class AdmittedTokens:
             self._matcher = llguidance.LLMatcher(llguidance.LLTokenizer("byte"), grammar)
 
     def admitted(self, token: bytes, logprob: float, listed: Sequence[tuple[bytes, float]]) -> float | None:
-        """Return the log-probability of a token among the admitted ones, and advance the matcher.
+        """Return the log-probability of a token among the allowed ones, and advance the matcher.
 
         A token that is not listed is at most as likely as the last listed one. If no other listed token was admitted,
         one may come right below the list: the figure then assumes the worst case.
@@ -192,7 +192,7 @@ class AdmittedTokens:
         ]
         own = math.exp(logprob)
         forced = matcher.compute_ff_bytes() if not others else b""
-        is_sure = bool(forced) and token.startswith(forced[: len(token)])  # the grammar admits nothing else
+        is_sure = bool(forced) and token.startswith(forced[: len(token)])  # the grammar allows nothing else
         if not others and listed and not is_sure:
             others.append(min(own, math.exp(min(each for _, each in listed))))
         if not matcher.consume_tokens(list(token)):
@@ -203,7 +203,7 @@ class AdmittedTokens:
         return None
 
     def note(self, chunk: Chunk, most: int) -> Chunk:
-        """Return a chunk whose tokens have their `admitted_logprob`, and no more alternatives than were asked for."""
+        """Return a chunk whose tokens have their `admitted_logprob`, with only the requested alternatives."""
         for choice in chunk.get("choices", ()):
             for entry in (choice.get("logprobs") or {}).get("content") or ():
                 listed = [(bytes(each["bytes"]), each["logprob"]) for each in entry["top_logprobs"]]
@@ -282,14 +282,14 @@ def _reporter(
 
 
 def _protocol_output() -> IO[bytes]:
-    """Reserve standard output for the protocol; anything else the engine prints goes to standard error."""
+    """Reserve standard output for the protocol; other output of the engine goes to standard error."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return out
 
 
 def _exit_with_parent(parent: int) -> None:
-    # The pipe usually ends first; but a child that the parent forked may hold it open.
+    # Usually the pipe ends first, but a child that the parent forked may keep it open.
     while sys.platform != "win32" and os.getppid() == parent:
         time.sleep(2)
     if sys.platform != "win32":
@@ -300,6 +300,6 @@ if __name__ == "__main__":
     try:
         main()
     finally:
-        # Without the interpreter's clean-up: threads are inside the engine.
+        # Without the interpreter's clean-up, because threads are inside the engine.
         sys.stderr.flush()
         os._exit(0)

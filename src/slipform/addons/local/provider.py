@@ -44,7 +44,7 @@ _CAPABILITIES = Capabilities(
 
 
 class LoadedModel(NamedTuple):
-    """A loaded model: its memory in bytes, how many calls it takes at a time, how many it has; None if not known."""
+    """A loaded model: its memory in bytes, its slots, and the calls in progress; None where unknown."""
 
     name: str
     memory: int | None
@@ -89,7 +89,7 @@ class LocalProvider:
         self._engines = Engines(load or partial(_load, engine_class, settings))
         self._has_own_weights = load is None
         self.guard = options or Guard()
-        """Applied to direct calls, and to enforced ones that set none themselves."""
+        """Applied to direct calls, and to enforced ones that have none themselves."""
         self._stop_hook = stop_hook
         self._allowed_models: frozenset[str] | None = None
         """The models that the proxy's callers may name, besides known ones with weights here; None for any."""
@@ -101,16 +101,16 @@ class LocalProvider:
         return provider
 
     def capabilities(self, model: str) -> Capabilities:
-        """Return native output for every schema; the prompt should list the keys, which small models follow best."""
+        """Return native output for every schema; the prompt should list the keys, which helps small models most."""
         del model
         return _CAPABILITIES
 
     def models(self) -> list[str]:
-        """Return the models that are here or can be fetched; any GGUF file is served besides, see `serves`."""
+        """Return the models that are here or can be downloaded; any GGUF file is served as well, see `serves`."""
         return [name for name in KNOWN if self.serves(name)]
 
     def serves(self, model: str) -> bool:
-        """Whether a name is one of `models` or the path of a GGUF file; for the proxy's callers, see `for_callers`."""
+        """Return whether a name is one of `models` or the path of a GGUF file; for the proxy, see `for_callers`."""
         if self._allowed_models is None:
             return is_served(model)
         return model in self._allowed_models or (model in KNOWN and self._has_weights(model))
@@ -165,7 +165,7 @@ class LocalProvider:
                     yield chunk
 
     def batches_async(self, request: ModelRequest, sink: ChunkSink) -> AsyncGenerator[Sequence[CompletionChunk], None]:
-        """`stream_async`, into a sink."""
+        """Stream the answer into a sink, like `stream_async`."""
         return push_each(self.stream_async(request), sink)
 
     def warm(self, model: str = DEFAULT) -> None:
@@ -179,7 +179,7 @@ class LocalProvider:
         self.warm()
 
     def loaded_models(self) -> list[LoadedModel]:
-        """Return what is loaded now; models in this process are not counted apart, so that little is known of them."""
+        """Return the loaded models; little is known of models in this process, which have no separate memory."""
         models = []
         for name, engine in self._engines.loaded().items():
             if not isinstance(engine, WorkerEngine):
@@ -193,7 +193,7 @@ class LocalProvider:
         self._engines.close()
 
     def _prepare(self, request: ModelRequest) -> tuple[EngineCall, InferenceEngine]:
-        from slipform.addons.local.call import prepare  # much code, needed by calls to this model only
+        from slipform.addons.local.call import prepare  # much code, needed only by calls to this model
 
         model = request.model or DEFAULT
         if self._allowed_models is not None and model in KNOWN and not self._has_weights(model):
@@ -239,7 +239,7 @@ def _run_once(
         if answer.is_to_be_finished:
             cancel()
             while _raise_error(_next(events, deadline)) is not None:
-                pass  # the slot is free again, with the text that it has read
+                pass  # the slot is free again, and has the text cached
         finished = not answer.is_finished or answer.is_to_be_finished
     finally:
         if not finished:

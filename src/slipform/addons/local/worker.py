@@ -35,7 +35,7 @@ class WorkerLostError(LocalModelError):
 
 
 class WorkerEngine:
-    """Runs a model in a child process, started with the first request and again if it dies.
+    """Runs a model in a child process, which is started with the first request and again if it dies.
 
     A plain child with pipes, not `multiprocessing`: it works in notebooks, servers and scripts without a main guard.
     """
@@ -49,7 +49,7 @@ class WorkerEngine:
 
     @property
     def pid(self) -> int | None:
-        """The worker's process id, while there is one."""
+        """The worker's process id; None while there is none."""
         worker = self._worker
         if worker and not worker.lost:
             return worker.process.pid
@@ -57,12 +57,12 @@ class WorkerEngine:
 
     @property
     def running(self) -> int:
-        """How many requests the worker has that have not ended, those that wait for a slot among them."""
+        """The number of the worker's requests in progress, including those that wait for a slot."""
         return self._worker.running if self._worker else 0
 
     @property
     def slots(self) -> int:
-        """How many requests generate at a time."""
+        """The number of requests that generate concurrently."""
         return self._settings.slots + self._settings.short_slots
 
     def start(self, body: Mapping[str, Any], put: Callable[[GenerationEvent], None]) -> Cancel:
@@ -213,8 +213,8 @@ def _spawn(errors: IO[bytes]) -> subprocess.Popen[bytes]:
             hint="Use LocalProvider(in_process=True).",
         )
     try:
-        # Run as a file: `-m` would import all of slipform first. -P keeps its folder off the search path. In a session
-        # of its own it does not get the terminal's Ctrl-C: the parent decides what to stop.
+        # Run as a file, because `-m` would import all of slipform first. -P keeps its folder off the search path. In a
+        # separate session it does not receive the terminal's Ctrl-C: the parent decides what to stop.
         return subprocess.Popen(  # noqa: S603
             [sys.executable, "-P", llama.__file__],
             stdin=subprocess.PIPE,

@@ -38,8 +38,8 @@ _CONSOLE_HEADERS: Final = frozenset({b"cookie", b"origin", b"x-slipform-console"
 class App:
     """Serves the vendors' APIs; every answer with a schema is valid against it or is an error.
 
-    `load` reads the configuration again when `reload` is called; `worker` says which of several workers this is;
-    `in_force` is the configuration it begins with, where that is not the first; `bound` the host it is served on.
+    `load` reads the configuration again when `reload` is called; `worker` is this worker's address among several;
+    `in_force` is the initial configuration of a replaced worker; `bound` is the host on which it is served.
 
     >>> app = App(AsyncClient(), Settings())
     """

@@ -1,20 +1,20 @@
 """Hold the deployment that serves requests, and replace it without dropping any or weakening its protection.
 
-A reload does what the new file says, and takes nothing away that the file has merely lost. It is refused as a whole,
-and the old generation continues, when
+A reload applies the new file, unless that has accidentally lost a protection. It is refused as a whole, and the old
+generation continues, when
 
-* there was a file, and now there is none, or it cannot be read or understood, or it says nothing, or its last line has
-  lost its end;
-* one of the blocks that protect (`server`, `redis`, `ledger`, `output`, `enforcement`) was there and is not: writing it
-  with nothing in it (`server: {}`) says that its defaults are meant;
-* keys were asked for and no longer are, unless the new file itself says `server.allow_anonymous: true`, which the old
+* there was a file, and now there is none, or it cannot be read or parsed, or it is empty, or its last line is cut
+  off;
+* one of the protecting blocks (`server`, `redis`, `ledger`, `output`, `enforcement`) is missing now: an empty block
+  (`server: {}`) says that its defaults are intended;
+* keys were required and no longer are, unless the new file itself says `server.allow_anonymous: true`, which the old
   one did not;
 * the keys' file is gone or cannot be read;
-* other machines can reach the socket that is really bound, whatever the new file says of the host, and neither keys
-  nor `allow_anonymous` (`--insecure`) are there.
+* other machines can reach the socket that is actually bound, whatever host the new file names, and neither keys nor
+  `allow_anonymous` (`--insecure`) are set.
 
-Values are the operator's to change: limits may be raised, origins opened. A restart is not judged against what was
-before.
+The operator may change values: limits may be raised, origins opened. After a restart, nothing is compared with the
+previous configuration.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def load(
 ) -> Deployment:
     """Read and check the configuration as a whole, also against the current one, and build its deployment.
 
-    `bound` is the host that is really listened on; the settings' own counts where nothing listens yet.
+    `bound` is the host of the listening socket; the host in the settings applies where nothing listens yet.
     """
     reading = load_config(path)
     if replacing is not None:
@@ -136,10 +136,11 @@ def check_not_weaker(old: ConfigReading, new: ConfigReading) -> None:
         raise ConfigError("The new config says nothing", where=where, hint=undo)
     if old.ends_in_newline and not new.ends_in_newline:
         raise ConfigError("The new config's last line has no end, so it may be cut off", where=where, hint=_NEWLINE)
-    for name in _PROTECTING:
-        if name in old.names and name not in new.names:
-            hint = f"Put it back. If its defaults are meant, write `{name}: {'null' if name == 'redis' else '{}'}`."
-            raise ConfigError(f"`{name}` was set and is gone", where=where, hint=hint)
+    missing = next((name for name in _PROTECTING if name in old.names and name not in new.names), None)
+    if missing is not None:
+        empty = "null" if missing == "redis" else "{}"
+        hint = f"Put it back. If its defaults are meant, write `{missing}: {empty}`."
+        raise ConfigError(f"`{missing}` was set and is gone", where=where, hint=hint)
     if old.settings.server.keys_file and not new.settings.server.keys_file and _anonymous(old) >= _anonymous(new):
         raise ConfigError(
             "`server.keys_file` was set and is missing now; refusing to serve without keys", where=where, hint=_KEYS
@@ -158,8 +159,8 @@ def _anonymous(reading: ConfigReading) -> bool:
 class Deployments:
     """The current deployment, and the earlier ones that still have requests in progress.
 
-    Code that serves a request counts among the deployment's `users`; an old one is closed when its last request is
-    over.
+    Code that serves a request is counted in the deployment's `users`; an old deployment is closed when its last
+    request has ended.
     """
 
     def __init__(self, first: Deployment) -> None:

@@ -33,8 +33,8 @@ _SECONDS = 30.0
 async def trim_memory(seconds: float = _SECONDS) -> None:
     """Return free memory to the system at this interval, until the task is cancelled.
 
-    Bodies and streams of all sizes come and go, and leave holes behind: after half an hour of hundreds of streams glibc
-    held 10 MB of garbage, growing with time. Looking for them takes 2 ms.
+    Bodies and streams of different sizes fragment the memory: after half an hour of hundreds of streams, glibc held
+    10 MB of free memory, growing with time. Searching for it takes 2 ms.
     """
     trim = trimmer()
     while trim is not None:
@@ -69,8 +69,8 @@ def serve_on(
 ) -> None:
     """Serve on a socket until told to stop: SIGHUP reloads, SIGTERM and SIGINT drain, a second one stops at once.
 
-    The file is not read again at the start: what is in force was judged, and the file may have been refused since.
-    `announce` is called when the settings turned out to be good.
+    The file is not read again at the start: the current settings were checked, and the file may have been refused.
+    `announce` is called when the settings are valid.
     """
     settings = in_force.reading.settings
     bound = bound_host(listening)

@@ -38,9 +38,9 @@ def supervise(
 ) -> None:
     """Run one worker for each socket, until a stop signal.
 
-    SIGHUP, SIGTERM and SIGINT are passed on, and a second one too. A worker that dies is replaced, takes over the
-    connections that wait at its socket, and begins with the configuration in force, not with the file: that may have
-    been refused. `announce` is called when the settings turned out to be good.
+    SIGHUP, SIGTERM and SIGINT are passed on, and a second one too. A worker that dies is replaced; the new one accepts
+    the connections that wait at its socket, and starts with the current configuration, not the file, which may have
+    been refused. `announce` is called when the settings are valid.
     """
     with in_force.reading.locating_mistakes():
         _let_go(deploy(client_of(in_force.reading.settings), in_force.reading, bound=bound_host(sockets[0])))

@@ -30,15 +30,15 @@ _KNOWN = frozenset({"id", "type", "role", "model", "content", "stop_reason", "us
 
 def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     """Return a whole answer."""
-    word = data.get("stop_reason")
+    stop_reason = data.get("stop_reason")
     usage = data.get("usage") or None
     extra = {**rest_of(data, _KNOWN, usage), **_envelope(usage)}
     return build_answer(
         plan,
         [read_block(block) for block in data.get("content") or () if isinstance(block, Mapping)],
-        finish=FINISH.get(word or "", "unknown"),
-        raw_finish=word,
-        refusal=refusal(word, data.get("stop_details")),
+        finish=FINISH.get(stop_reason or "", "unknown"),
+        raw_finish=stop_reason,
+        refusal=refusal(stop_reason, data.get("stop_details")),
         usage=read_usage(usage),
         model=data.get("model"),
         id_=data.get("id"),
@@ -73,9 +73,9 @@ def call_extra(block: Mapping[str, Any]) -> dict[str, Any]:
     return {NAME: extra} if extra else {}
 
 
-def refusal(word: str | None, details: Any) -> str | None:
+def refusal(stop_reason: str | None, details: Any) -> str | None:
     """Return the text of a refusal, if it has any."""
-    if word != "refusal" or not isinstance(details, Mapping):
+    if stop_reason != "refusal" or not isinstance(details, Mapping):
         return None
     return details.get("explanation") or None
 
@@ -234,16 +234,16 @@ class AnthropicEvents:
         """Return the chunk of the message's end: finish reason, usage and refusal."""
         delta = data.get("delta") or {}
         self._count(data.get("usage"))
-        word = delta.get("stop_reason")
-        if word:
+        stop_reason = delta.get("stop_reason")
+        if stop_reason:
             self.ended = True
         extra = {key: delta[key] for key in ("stop_sequence", "stop_details", "container") if delta.get(key)}
         extra |= self._usage_fields()
         return [
             CompletionChunk(
-                refusal=refusal(word, delta.get("stop_details")) or "",
-                finish=FINISH.get(word, "unknown") if word else None,
-                raw_finish=word,
+                refusal=refusal(stop_reason, delta.get("stop_details")) or "",
+                finish=FINISH.get(stop_reason, "unknown") if stop_reason else None,
+                raw_finish=stop_reason,
                 usage=read_usage(self._usage) if self._usage else None,
                 extra=extra,
             )

@@ -258,13 +258,13 @@ def _choice(calling: Fields, tools: tuple[Tool, ...]) -> tuple[ToolChoice | None
         return None, tools
     allowed = calling.items("allowedFunctionNames")
     words: dict[str, ToolChoice] = {"AUTO": "auto", "NONE": "none", "ANY": "required", "VALIDATED": "auto"}
-    word = str(mode).upper()
-    if word not in words:
+    mode_name = str(mode).upper()
+    if mode_name not in words:
         hint = "Use AUTO, ANY, NONE or VALIDATED."
         raise RequestError(f"Unknown mode {mode!r}", where=calling.place("mode"), hint=hint)
-    if word == "ANY" and len(allowed) == 1:
+    if mode_name == "ANY" and len(allowed) == 1:
         return NamedTool(text(allowed[0], f"{calling.place('allowedFunctionNames')}[0]")), tools
-    return words[word], tuple(tool for tool in tools if tool.name in allowed) if allowed else tools
+    return words[mode_name], tuple(tool for tool in tools if tool.name in allowed) if allowed else tools
 
 
 def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:

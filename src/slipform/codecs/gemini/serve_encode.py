@@ -83,8 +83,8 @@ def encode_error(error: SlipformError) -> dict[str, Any]:
     wait = getattr(error, "retry_after", None)
     if wait is not None:
         details.append({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{wait:g}s"})
-    word = _STATUS.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
-    return {"error": {"code": status, "message": fields["message"], "status": word, "details": details}}
+    status_name = _STATUS.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
+    return {"error": {"code": status, "message": fields["message"], "status": status_name, "details": details}}
 
 
 def _finish_reason(finish: FinishReason, raw: str | None) -> str:

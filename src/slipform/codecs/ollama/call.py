@@ -161,12 +161,12 @@ def _decode(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     if message.get("content"):
         parts.append(Text(message["content"]))
     parts += function_calls(message.get("tool_calls"))
-    word = data.get("done_reason")
+    raw_finish = data.get("done_reason")
     return build_answer(
         plan,
         parts,
-        finish=_FINISH.get(word or "stop", "unknown"),
-        raw_finish=word,
+        finish=_FINISH.get(raw_finish or "stop", "unknown"),
+        raw_finish=raw_finish,
         usage=read_usage(data),
         model=data.get("model"),
         extra={**rest_of(data, _KNOWN), **_raw_usage(data), **_envelope(data)},
@@ -221,14 +221,14 @@ class OllamaEvents:
         if not data.get("done"):
             return [CompletionChunk(message.get("content") or "", thought, tool_calls=calls, model=data.get("model"))]
         self.ended = True
-        word = data.get("done_reason")
+        raw_finish = data.get("done_reason")
         whole = "".join(self._thought)
         chunk = CompletionChunk(
             text=message.get("content") or "",
             reasoning=thought,
             tool_calls=calls,
-            finish=_FINISH.get(word or "stop", "unknown"),
-            raw_finish=word,
+            finish=_FINISH.get(raw_finish or "stop", "unknown"),
+            raw_finish=raw_finish,
             usage=read_usage(data),
             model=data.get("model"),
             extra={**rest_of(data, _KNOWN), **_raw_usage(data), **_envelope(data)},

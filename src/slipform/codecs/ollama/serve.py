@@ -103,11 +103,11 @@ def _format(data: Fields) -> tuple[ResponseFormat | None, bool]:
 
 def _message(turn: Fields, names: list[str]) -> Message:
     """Return one turn; calls have no ids here, so a result belongs to the first call of its tool without one."""
-    word = turn.text("role")
-    role = _ROLES.get(word)
+    role_name = turn.text("role")
+    role = _ROLES.get(role_name)
     if role is None:
         hint = "Use system, user, assistant or tool."
-        raise RequestError(f"Unknown role {word!r}", where=turn.place("role"), hint=hint)
+        raise RequestError(f"Unknown role {role_name!r}", where=turn.place("role"), hint=hint)
     content = turn.optional_text("content") or ""
     if role == "tool":
         name = turn.optional_text("tool_name")

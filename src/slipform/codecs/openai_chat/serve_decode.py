@@ -218,20 +218,20 @@ def _plain_turn(turn: Any) -> Message | None:
 
 
 def read_message(turn: Fields) -> Message:
-    """One turn."""
-    word = turn.text("role")
-    role = _ROLES.get(word)
+    """Return the message of one turn."""
+    role_name = turn.text("role")
+    role = _ROLES.get(role_name)
     if role is None:
         hint = "Use system, developer, user, assistant or tool."
-        raise RequestError(f"Unknown role {word!r}", where=turn.place("role"), hint=hint)
+        raise RequestError(f"Unknown role {role_name!r}", where=turn.place("role"), hint=hint)
     name = turn.optional_text("name")
     parts = _content(turn, assistant=role == "assistant")
     if role == "tool":
         content = tuple(part for part in parts if isinstance(part, (Text, Media, Opaque)))
         identity = turn.get("tool_call_id") or name or ""
         extra = turn.rest()
-        if word == "function":
-            extra["role"] = word
+        if role_name == "function":
+            extra["role"] = role_name
         identity = text(identity, turn.place("tool_call_id"))
         return Message("tool", (ToolResult(identity, content, name=name, extra=_marked(extra)),), name)
     if role == "assistant":
@@ -243,8 +243,8 @@ def read_message(turn: Fields) -> Message:
         parts = [*_thought(turn), *parts, *map(_call, turn.objects("tool_calls"))]
     extra = turn.rest()
     _move_cache_mark(parts, extra)
-    if word == "developer":
-        extra["role"] = word
+    if role_name == "developer":
+        extra["role"] = role_name
     return Message(role, tuple(parts), name, tagged(NAME, extra))
 
 

@@ -56,7 +56,7 @@ def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
         for item in data.get("output") or ()
         for part in read_item(item, refusals, shaped=plan.strategy is not None)
     ]
-    word, reason = finish_words(data)
+    raw_finish, reason = finish_words(data)
     usage = data.get("usage") or None
     extra = {
         **rest_of(data, _ECHOED, usage),
@@ -67,7 +67,7 @@ def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
         plan,
         parts,
         finish=FINISH.get(reason or "", "unknown"),
-        raw_finish=word,
+        raw_finish=raw_finish,
         refusal="".join(refusals) or None,
         usage=at_tier(read_usage(usage), data.get("service_tier")),
         model=data.get("model"),
@@ -324,7 +324,7 @@ class ResponsesEvents:
         if not self._emitted_items:
             for at, item in enumerate(response.get("output") or ()):
                 chunks += self._done(at, item)
-        word, reason = finish_words({"status": kind.removeprefix("response."), **response})
+        raw_finish, reason = finish_words({"status": kind.removeprefix("response."), **response})
         usage = response.get("usage") or None
         extra = {"usage": usage, **_envelope(response)} if usage else _envelope(response)
         if response.get("service_tier"):
@@ -332,7 +332,7 @@ class ResponsesEvents:
         chunks.append(
             CompletionChunk(
                 finish=FINISH.get(reason or "", "unknown"),
-                raw_finish=word,
+                raw_finish=raw_finish,
                 usage=at_tier(read_usage(usage), response.get("service_tier")),
                 model=response.get("model"),
                 id=response.get("id"),

@@ -205,15 +205,15 @@ def _item(item: Fields) -> Message:
         )
     if kind != "message":
         return Message("assistant", (Opaque(NAME, item.data),))
-    word = item.text("role")
-    role = _ROLES.get(word)
+    role_name = item.text("role")
+    role = _ROLES.get(role_name)
     if role is None:
         hint = "Use system, developer, user or assistant."
-        raise RequestError(f"Unknown role {word!r}", where=item.place("role"), hint=hint)
+        raise RequestError(f"Unknown role {role_name!r}", where=item.place("role"), hint=hint)
     content = tuple(_content(item, "content"))
     extra = item.rest()
-    if word == "developer":
-        extra["role"] = word
+    if role_name == "developer":
+        extra["role"] = role_name
     return Message(role, content, extra=tagged(NAME, extra))
 
 

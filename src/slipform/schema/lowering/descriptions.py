@@ -1,4 +1,4 @@
-"""Put what a dialect cannot enforce into descriptions, and report it."""
+"""Describe constraints that a dialect cannot enforce, and report them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOKING = ("(?=", "(?!", "(?<", "\\1", "\\2", "\\3", "\\k<", "(?P", "(?>")
 def describe(
     emitter: Emitter, schema: dict[str, Any], shape: Conjunction | None, notes: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the schema with its title and description, and with words for what the dialect cannot enforce."""
+    """Return the schema with its title and description, and descriptions of what the dialect cannot enforce."""
     remarks = list(notes)
     if shape is not None:
         for bound in shape.local:
@@ -51,7 +51,7 @@ def note(bound: Bound) -> str:
 def constraints(
     emitter: Emitter, shape: Conjunction, keywords: Sequence[str], *, whole: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the constraints of a shape that the dialect takes, and notes on those it does not."""
+    """Return the constraints of a shape that the dialect supports, and notes on the others."""
     accepted_bounds: dict[str, Any] = {}
     notes: list[str] = []
     for keyword in keywords:
@@ -84,7 +84,7 @@ def _affordable(emitter: Emitter, keyword: str) -> bool:
 
 
 def _nearest_constraint(emitter: Emitter, bound: Bound, *, whole: bool) -> tuple[str, Any] | None:
-    """Return the constraint as the dialect can say it, perhaps wider; None when it cannot."""
+    """Return the constraint in the dialect, perhaps wider; None when it cannot express it."""
     dialect = emitter.dialect
     keyword = bound.keyword
     value = bound.value
@@ -107,7 +107,7 @@ def _nearest_constraint(emitter: Emitter, bound: Bound, *, whole: bool) -> tuple
 
 
 def takes_pattern(emitter: Emitter, pattern: Any) -> bool:
-    """Whether the dialect takes a regular expression."""
+    """Return whether the dialect supports a regular expression."""
     if not isinstance(pattern, str) or "pattern" not in emitter.dialect.keywords or not is_pattern(pattern):
         return False
     if emitter.dialect.regex == "any":

@@ -61,7 +61,7 @@ class Dialect:
     limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def fit_name(self, name: str, taken: Collection[str]) -> str:
-        """Return a property's name in the dialect's alphabet, unlike those that are taken.
+        """Return a property's name in the dialect's alphabet that is not taken yet.
 
         >>> dialect("anthropic").fit_name("two words", ())
         'two_words'
@@ -78,12 +78,12 @@ class Dialect:
 
     @property
     def closes(self) -> bool:
-        """Whether objects can hold no keys but those listed."""
+        """Whether objects cannot have keys other than those listed."""
         return self.additional != "schema"
 
 
 def dialect(name: str) -> Dialect:
-    """Return the dialect of that name or alias; a name that is none is a `ConfigError` with the nearest ones."""
+    """Return the dialect of that name or alias; raises `ConfigError` with the nearest names for an unknown one."""
     rows = _rows()
     matching = rows.get(name)
     if matching is None:

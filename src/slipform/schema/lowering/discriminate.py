@@ -31,13 +31,13 @@ from slipform.schema.lowering.lift_plan import (
 from slipform.schema.lowering.unions import kinds_of
 
 _MAX_LEAVES = 400
-"""Alternatives of one union: each is compared with every other."""
+"""The most alternatives of one union, as each is compared with every other."""
 _MAX_DEPTH = 30
 
 
 @dataclass(slots=True, eq=False)
 class _Leaf:
-    """One alternative, with the schema it comes down to."""
+    """One alternative, with its schema after resolving references."""
 
     schema: Mapping[str, Any]
     plan: ValuePlan
@@ -48,9 +48,9 @@ class _Leaf:
     _values: dict[str, frozenset[str] | None] = field(default_factory=dict)
 
     def values_of(self, key: str) -> frozenset[str] | None:
-        """Return the values that a property may have, where they are listed.
+        """Return the possible values of a property, where they are listed.
 
-        Every pair of alternatives asks for them.
+        Called for every pair of alternatives.
         """
         if key not in self._values:
             self._values[key] = _values(self.properties[key])
@@ -81,9 +81,9 @@ def separate(root: ValuePlan, defs: Mapping[str, Any]) -> None:
 
 
 def settle(root: ValuePlan, defs: Mapping[str, Any], *, closed: bool) -> frozenset[int]:
-    """Give every union under `root` its table, tagging branches in place; the ids of what is active come back.
+    """Build the table of every union under `root`, tagging branches in place; return the ids of active plans.
 
-    `closed` says that objects hold no other keys even where the schema does not say so.
+    `closed` says that objects cannot have other keys even if the schema does not say so.
     """
     now = active(root)
     unions = [plan for plan in reachable(root) if isinstance(plan, UnionPlan)] if now else []
@@ -119,13 +119,13 @@ class _Settler:
                 return
 
     def _new(self, plan: ValuePlan) -> ValuePlan:
-        """Return a merged plan, which counts as active: its parts were not alike."""
+        """Return a merged plan, which counts as active because its parts differed."""
         self._made.append(plan)
         self.active.add(id(plan))
         return plan
 
     def _table(self, union: UnionPlan) -> Table:
-        """Return the table that tells a union's alternatives apart: by JSON type, objects by tests on their keys."""
+        """Return the table that distinguishes a union's alternatives: by JSON type, objects by tests on their keys."""
         by_kind: dict[str, ValuePlan] = {}
         groups: list[tuple[list[_Leaf], ValuePlan]] = []
         if len(union.branches) > _MAX_LEAVES:
@@ -148,7 +148,7 @@ class _Settler:
         return Table(by_kind, objects)
 
     def _leaves(self, branch: Branch) -> list[_Leaf]:
-        """Return the alternatives of a branch, those of unions inside it included."""
+        """Return the alternatives of a branch, including those of nested unions."""
         leaves: list[_Leaf] = []
         stack: list[tuple[Mapping[str, Any], ValuePlan]] = [(branch.schema, branch.plan)]
         visited: set[int] = set()
@@ -167,7 +167,7 @@ class _Settler:
         return leaves
 
     def _deref(self, schema: Mapping[str, Any], plan: ValuePlan) -> tuple[Mapping[str, Any], ValuePlan]:
-        """Return the schema and plan that a reference comes down to."""
+        """Return the schema and plan that a reference resolves to."""
         for _ in range(100):
             if not isinstance(plan, Ref) or plan.target is None:
                 break
@@ -251,7 +251,7 @@ class _Settler:
         return merged
 
     def _merged(self, one: ValuePlan, other: ValuePlan, depth: int) -> ValuePlan | None:
-        """Return a plan that serves values of both; None when there is none."""
+        """Return a plan that fits values of both; None when there is none."""
         while isinstance(one, Ref) and one.target is not None:
             one = one.target
         while isinstance(other, Ref) and other.target is not None:
@@ -262,7 +262,7 @@ class _Settler:
         if pair in self._pairs:
             return self._pairs[pair]
         count_before = len(self._pairs)
-        # A pair met again inside itself is the same merger: it refers to what is being made.
+        # A pair that recurs inside itself refers to the merged plan in progress.
         waiting = Ref("")
         self._pairs[pair] = waiting
         merged = None if depth > _MAX_DEPTH else self._merge_plans(one, other, depth)
@@ -303,7 +303,7 @@ class _Settler:
         return (one if one.extra else other).values
 
     def _merged_records(self, one: RecordPlan, other: RecordPlan, depth: int) -> RecordPlan | None:
-        """Return a plan that serves objects of both; None where a key means different things in them."""
+        """Return a plan that fits objects of both; None where a key has different meanings."""
         if one.extra is not None and other.extra is not None and one.extra != other.extra:
             return None
         if not (self.closed or (one.closed and other.closed)):
@@ -323,7 +323,7 @@ class _Settler:
         return RecordPlan(fields, one.extra or other.extra, values, names={**one.names, **other.names})
 
     def _merged_fields(self, one: FieldPlan, other: FieldPlan, depth: int) -> FieldPlan | None:
-        """Return a plan that serves a property of both; None where its absence is written in different ways."""
+        """Return a plan that fits a property of both; None where its absence is encoded in different ways."""
         plan = self._merged(one.plan, other.plan, depth + 1)
         if plan is None:
             return None

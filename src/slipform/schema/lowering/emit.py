@@ -31,9 +31,9 @@ EnforcedBy: TypeAlias = Literal["vendor", "engine", "local"]
 
 @dataclass(frozen=True, slots=True)
 class LoweringLoss:
-    """What became of one keyword: `pointer` is its place in the caller's schema.
+    """A change to one keyword: `pointer` is its place in the caller's schema.
 
-    `closed` declares that values the caller's schema accepts can no longer be said: extra keys of an object, say.
+    `closed` means that valid values can no longer be expressed, for example further keys of an object.
 
     >>> LoweringLoss("/properties/age/minimum", "minimum", 0, "dropped", "local").action
     'dropped'
@@ -48,12 +48,12 @@ class LoweringLoss:
 
 @dataclass(slots=True)
 class LoweringReport:
-    """Losses in the order they were met, each once."""
+    """The losses in their order, without duplicates."""
 
     losses: dict[tuple[str, str, str], LoweringLoss] = field(default_factory=dict)
 
     def add(self, pointer: str, keyword: str, value: Any, action: Action, by: EnforcedBy = "local") -> None:
-        """Record what became of a keyword."""
+        """Record the change to a keyword."""
         self.losses.setdefault((pointer, keyword, action), LoweringLoss(pointer, keyword, value, action, by))
 
 
@@ -65,14 +65,14 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 @dataclass(slots=True)
 class Policy:
-    """Choices that depend on the whole: made after one walk, for the next."""
+    """Choices that depend on the whole schema: made after one walk, for the next."""
 
     boxed: frozenset[str] = frozenset()
-    """Optional properties spelled as arrays of zero or one items."""
+    """Optional properties encoded as arrays of zero or one items."""
     chosen: frozenset[str] = frozenset()
-    """Unions spelled without a union."""
+    """Unions encoded without `anyOf`."""
     cut: frozenset[Any] = frozenset()
-    """Definitions to which no reference may lead back."""
+    """Definitions that must not be recursive."""
     shut: frozenset[str] = frozenset()
     """Open objects that are closed because too many are open."""
 
@@ -84,7 +84,7 @@ class LoweredPlace:
     pointer: str
     ref: Ref
     optional_edges: int
-    """How many optional properties and items are around the place."""
+    """The number of optional properties and items around the place."""
     done: bool = False
     named: bool = False
     """Whether it becomes a definition, to which other places refer."""
@@ -109,9 +109,9 @@ class Emitter:
     opened: list[tuple[int, str]] = field(default_factory=list)
     enum_values: int = 0
     items: int = 0
-    """What all `maxItems` that were kept add up to."""
+    """The sum of all `maxItems` so far."""
     bounds: int = 0
-    """How many other constraints were kept."""
+    """The number of other constraints so far."""
     depth: int = 0
     _optional_edges: int = 0
     _nodes: int = 0
@@ -130,7 +130,7 @@ class Emitter:
         return out, self._name(entry) if entry.named else None
 
     def emit(self, parts: Sequence[SourceNode], *, optional: bool = False) -> Out | None:
-        """Lower the conjunction of some parts; None when no value fits them."""
+        """Lower the conjunction of some parts; None when no value matches them."""
         if not parts:
             return self.free((), None)
         self._optional_edges += optional
@@ -142,7 +142,7 @@ class Emitter:
             self._optional_edges -= optional
 
     def _emit(self, parts: tuple[SourceNode, ...]) -> Out | None:
-        """Lower a place where it is first met, and refer to its definition where it is met again.
+        """Lower a place at its first occurrence, and refer to its definition at later ones.
 
         A place becomes a definition when the schema refers to it, or when it is an object or array that has
         been lowered before. Where the dialect has no references it is lowered again each time.
@@ -162,7 +162,7 @@ class Emitter:
             entry.named = has_definition
             out = self._body(parts)
             if out is None:
-                if entry.ref.name:  # parts of it that were lowered before this was known refer to it
+                if entry.ref.name:  # parts of it that were already lowered refer to it
                     self._leave(entry, parts, self.free(parts, None))
                     entry.out = None
                 entry.done = True
@@ -175,7 +175,7 @@ class Emitter:
         return self._reference(entry, note, site)
 
     def follow(self, parts: tuple[SourceNode, ...]) -> tuple[tuple[SourceNode, ...], str | None, str | None]:
-        """Step through a place that is nothing but a reference: where it leads, its note, and the name it goes by."""
+        """Resolve a place that is only a reference: return its target, its note, and its name."""
         note = via = None
         visited = set()
         while len(parts) == 1 and parts[0] not in visited:
@@ -201,7 +201,7 @@ class Emitter:
         return entry
 
     def _name(self, entry: LoweredPlace) -> str:
-        """Return the entry's name among the definitions, given when it is first needed."""
+        """Return the entry's name among the definitions, which is chosen when it is first needed."""
         if not entry.ref.name:
             last = (split_pointer(entry.pointer) or ("",))[-1]
             entry.ref.name = self._unique(_NOT_IN_A_NAME.sub("_", last).strip("_") or "root")
@@ -212,7 +212,7 @@ class Emitter:
         while isinstance(at, Ref) and at is not entry.ref:
             at = at.target
         if at is entry.ref:
-            # The place says no more than that it is itself: any value.
+            # The place only refers to itself: any value.
             out = self.free(parts, None)
         entry.done = True
         entry.out = out
@@ -225,7 +225,7 @@ class Emitter:
         return out
 
     def _emit_recursion(self, entry: LoweredPlace, parts: tuple[SourceNode, ...], note: str | None, site: str) -> Out:
-        """Emit a place that is met again inside itself."""
+        """Emit a place that occurs again inside itself."""
         recursion = self.dialect.recursion
         through_optional = self._optional_edges > entry.optional_edges
         if recursion == "none" or (recursion == "optional" and not through_optional) or parts in self.policy.cut:
@@ -237,7 +237,7 @@ class Emitter:
         return self._reference(entry, note, site)
 
     def _surely_object(self, parts: tuple[SourceNode, ...]) -> bool:
-        """Whether what is still being lowered can only come out as an object with properties."""
+        """Return whether a place in progress can only become an object with properties."""
         shape = self.shape(parts)
         if shape.types != {"object"} or len(shape.parts) != 1:
             return False
@@ -250,7 +250,7 @@ class Emitter:
         return Out(reference if note is None else self.noted(reference, note, site), entry.ref, entry.kinds)
 
     def noted(self, reference: dict[str, Any], note: str, site: str) -> dict[str, Any]:
-        """Return a reference with a description; where unions are counted, and this one is too much, without it."""
+        """Return a reference with a description; without it where the limit on unions is reached."""
         if self.dialect.ref_note == "plain":
             return {"description": note, **reference}
         if "unions" in self.dialect.limits:
@@ -258,11 +258,11 @@ class Emitter:
             if site in self.policy.chosen:
                 self.report.add(site.removesuffix(" description"), "description", note, "dropped")
                 return reference
-            self.unions.append((self.depth + MAX_DEPTH, site))  # as if deeper than any: notes go first
+            self.unions.append((self.depth + MAX_DEPTH, site))  # as if at maximum depth: notes are dropped first
         return {"description": note, "anyOf": [reference]}
 
     def _body(self, parts: tuple[SourceNode, ...]) -> Out | None:
-        """Return what a place becomes in the dialect; None where no value fits."""
+        """Lower a place; return None where no value matches."""
         self._nodes += 1
         if self._nodes > MAX_NODES:
             raise UnsupportedSchemaError(
@@ -308,7 +308,7 @@ class Emitter:
         return None
 
     def free(self, parts: Sequence[SourceNode], why: str | None, shape: Conjunction | None = None) -> Out:
-        """Return a value of any form: JSON text where the dialect wants a type everywhere."""
+        """Return a schema of any value: JSON text where the dialect requires types everywhere."""
         notes = [] if why is None else [why]
         if self.dialect.free == "native":
             schema = describe(self, {}, shape, notes)
@@ -319,7 +319,7 @@ class Emitter:
         return Out(schema, TEXT, frozenset({"string"}), free=True)
 
     def shape(self, parts: tuple[SourceNode, ...]) -> Conjunction:
-        """Return what some parts say together; computed once."""
+        """Return the combined shape of some parts; computed once."""
         shape = self._shapes.get(parts)
         if shape is None:
             shape = self._shapes[parts] = conjunction_of(self.source, parts)

@@ -50,7 +50,7 @@ def _no_constant(name: str) -> NoReturn:
 
 @dataclass(slots=True)
 class Lifter:
-    """Makes functions of plans; where nothing is encoded there is none."""
+    """Builds functions from plans; None for the identity."""
 
     active: frozenset[int]
     _made: dict[int, list[LiftFunction]] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Lifter:
                 return same
 
     def entry(self, entry: FieldPlan) -> LiftFunction | None:
-        """Return the function for one property: it gives PENDING when the property is absent."""
+        """Return the function for one property: it returns PENDING when the property is absent."""
         inner = self.of(entry.plan)
         if entry.mode in ("plain", "native"):
             return inner
@@ -116,7 +116,7 @@ class Lifter:
         return _record(fields, plan.names)
 
     def _items(self, plan: Items) -> LiftFunction:
-        """Return the function that lifts an array, whose first items may have plans of their own."""
+        """Return the function that lifts an array, whose first items may have separate plans."""
         rest = self.of(plan.rest)
         if not plan.prefix:
             item = rest or same
@@ -155,9 +155,9 @@ class Lifter:
         return lift
 
     def _union(self, plan: UnionPlan) -> LiftFunction:
-        """Return the function that finds a value's alternative, and lifts it by that plan."""
+        """Return the function that determines a value's alternative, and lifts it by that plan."""
         table = plan.table
-        assert table is not None  # noqa: S101 — every union is settled before lifting
+        assert table is not None  # noqa: S101 — every union has its table before lifting
         by_kind = {kind: made for kind, inner in table.by_kind.items() if (made := self.of(inner)) is not None}
         objects = [(tests, self.of(inner) or same) for tests, inner in table.objects]
         get = by_kind.get
@@ -177,7 +177,7 @@ class Lifter:
 
 
 def _deferred(cell: list[LiftFunction]) -> LiftFunction:
-    """Return a function that is still being made: it leads back to itself."""
+    """Return a function that is still being built, for recursive plans."""
     return lambda value: cell[0](value)  # noqa: PLW0108 — the cell is empty until then
 
 
@@ -306,7 +306,7 @@ LiftSteps: TypeAlias = Generator[tuple[ValuePlan, Any], Any, Any]
 
 
 def lift_deep(plan: ValuePlan, value: Any, active: frozenset[int]) -> Any:
-    """Return what `Lifter` gives, with an explicit stack."""
+    """Lift a value like the functions of `Lifter`, but with an explicit stack."""
     stack = [_steps(plan, value)]
     result: Any = None
     while stack:
@@ -316,7 +316,7 @@ def lift_deep(plan: ValuePlan, value: Any, active: frozenset[int]) -> Any:
             result = stop.value
             stack.pop()
             continue
-        # A generator that has not begun takes nothing; a value that needs no lifting is returned directly.
+        # A new generator accepts only None; a value that needs no lifting is returned directly.
         result = None if id(inner) in active else each
         if id(inner) in active:
             stack.append(_steps(inner, each))
@@ -339,7 +339,7 @@ def _choice_at_depth(plan: ChoicePlan, value: dict[str, Any]) -> LiftSteps:
 
 
 def _steps(plan: ValuePlan, value: Any) -> LiftSteps:
-    """Lift one plan: yield each child to be lifted, and return the value made of them."""
+    """Lift one plan: yield each child to be lifted, and return the resulting value."""
     match plan:
         case TextPlan():
             return parse_text(value)
@@ -375,7 +375,7 @@ def _alternative(plan: UnionPlan, value: Any) -> ValuePlan | None:
 
 
 def _field(entry: FieldPlan, value: Any) -> LiftSteps:
-    """Lift a property; return PENDING for one that is written as absent."""
+    """Lift a property; return PENDING for an absent one."""
     if (entry.mode == "null" and value is None) or (entry.mode in ("empty", "box") and value == []):
         return PENDING
     if entry.mode == "box" and isinstance(value, list):
@@ -384,7 +384,7 @@ def _field(entry: FieldPlan, value: Any) -> LiftSteps:
 
 
 def _record_at_depth(plan: RecordPlan, value: dict[str, Any]) -> LiftSteps:
-    """Lift an object property by property, then the pairs that hold its further keys."""
+    """Lift an object property by property, then the pairs of its further keys."""
     out = {}
     for name, each in value.items():
         entry = plan.fields.get(name)

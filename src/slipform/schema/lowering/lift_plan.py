@@ -1,4 +1,4 @@
-"""Represent as data how a vendor's value is lifted to the caller's shape."""
+"""Represent the conversion of a vendor's value to the caller's shape as data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 AbsenceMode: TypeAlias = Literal["plain", "native", "null", "empty", "box"]
-"""How a property may be absent: not at all, as JSON has it, as null, as [], or as an array of zero or one items."""
+"""How a property may be absent: never, by omission, as null, as [], or as an array of zero or one items."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,12 +36,12 @@ class RecordPlan:
 
     fields: dict[str, FieldPlan]
     extra: str | None = None
-    """The property that holds, as key/value pairs, the keys that are not listed."""
+    """The property that contains the unlisted keys as key/value pairs."""
     values: ValuePlan = field(default_factory=Same)
-    """What those keys hold."""
+    """The plan of the values of those keys."""
     closed: bool = True
     names: dict[str, str] = field(default_factory=dict)
-    """The caller's names of properties that the vendor knows by another."""
+    """The caller's names of renamed properties."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +85,7 @@ class NullBox:
 
 @dataclass(slots=True, eq=False)
 class ChoicePlan:
-    """An object of arrays, one per alternative; the first that holds something holds the value."""
+    """An object of arrays, one per alternative; the first non-empty one contains the value."""
 
     options: dict[str, tuple[ValuePlan, dict[str, Any]]]
 
@@ -122,9 +122,9 @@ ValuePlan: TypeAlias = (
 )
 
 Test: TypeAlias = tuple[Literal["has", "lacks", "in", "out", "kind", "other_kind"], str, frozenset[str]]
-"""A question about one key of an object: is it there, is it not, does its value or its JSON type belong to a set.
+"""A test of one key of an object: whether it is there, or its value or JSON type belongs to a set.
 
-`out` and `other_kind` hold for objects without the key, too.
+`out` and `other_kind` also hold for objects without the key.
 """
 
 
@@ -138,13 +138,13 @@ class Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiftPlan:
-    """The plan of a lowered schema's root, and what of it changes values."""
+    """The plan of a lowered schema's root, and the plans in it that change values."""
 
     root: ValuePlan
     active: frozenset[int]
-    """The ids of the plans under which something is encoded."""
+    """The ids of the plans with an encoded part."""
     schema: Mapping[str, Any]
-    """The lowered root as it was before definitions were chosen and the vendor's spelling applied."""
+    """The lowered root before definitions were chosen and the vendor's spelling was applied."""
     defs: Mapping[str, Any]
 
 
@@ -162,15 +162,15 @@ class Out:
     plan: ValuePlan
     kinds: frozenset[str]
     free: bool = False
-    """Whether it holds any JSON value."""
+    """Whether it accepts any JSON value."""
 
 
 PENDING: Any = object()
-"""Nothing to show: an absent property, or a value of which too little has arrived."""
+"""No value yet: an absent property, or a value of which too little has arrived."""
 
 
 def children(plan: ValuePlan, *, tables: bool = True) -> Iterator[ValuePlan]:
-    """Yield the plans a plan leads to, those in the tables of unions too if asked."""
+    """Yield the direct children of a plan, on request with those in the tables of unions."""
     match plan:
         case RecordPlan():
             yield from (entry.plan for entry in plan.fields.values())
@@ -200,11 +200,11 @@ def children(plan: ValuePlan, *, tables: bool = True) -> Iterator[ValuePlan]:
 
 
 def encodes(plan: ValuePlan) -> bool:
-    """Whether a plan changes the value by itself, whatever is below it."""
+    """Return whether a plan itself changes the value."""
     match plan:
         case RecordPlan():
-            odd = any(entry.mode not in ("plain", "native") for entry in plan.fields.values())
-            return odd or plan.extra is not None or bool(plan.names)
+            encodes_absence = any(entry.mode not in ("plain", "native") for entry in plan.fields.values())
+            return encodes_absence or plan.extra is not None or bool(plan.names)
         case UnionPlan():
             return plan.tagged
         case Same() | Items() | Ref():
@@ -226,7 +226,7 @@ def reachable(root: ValuePlan, *, tables: bool = True) -> list[ValuePlan]:
 
 
 def active(root: ValuePlan, *, tables: bool = True) -> frozenset[int]:
-    """Return the ids of the plans under which something is encoded; all others are the identity."""
+    """Return the ids of the plans with an encoded part; all others are the identity."""
     order = reachable(root, tables=tables)
     encoding = {id(plan) for plan in order if encodes(plan)}
     if not encoding:

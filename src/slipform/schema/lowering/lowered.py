@@ -1,7 +1,7 @@
 """Lower a schema to a dialect within the vendor's limits, and report what was lost: `lower`.
 
-The vendor sees what its channel can take; the answer is lifted back and is then, always, checked against the schema
-the caller gave. `Lowered.report` lists every keyword the vendor does not enforce.
+The vendor receives the part that its channel supports; the answer is lifted back and always validated against the
+caller's schema. `Lowered.report` lists every keyword that the vendor does not enforce.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[Any, Any, dict[str, 
 
 
 def walk(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a lowered schema and all under it, definitions apart."""
+    """Yield a lowered schema and its subschemas, except definitions."""
     stack = [schema]
     while stack:
         node = stack.pop()
@@ -53,7 +53,7 @@ def walk(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def next_policy(emitter: Emitter, root: Mapping[str, Any]) -> Policy | None:
-    """Return the choices for another walk, when this one went over a limit or left a loop that the dialect refuses."""
+    """Return the choices for another walk, if this one exceeded a limit or left a forbidden loop."""
     limits = emitter.dialect.limits
     boxed = _beyond_limit(emitter.optionals, limits.get("optionals"))
     chosen = _beyond_limit(emitter.unions, limits.get("unions"))
@@ -70,7 +70,7 @@ def next_policy(emitter: Emitter, root: Mapping[str, Any]) -> Policy | None:
 
 
 def _beyond_limit(sites: list[tuple[int, str]], most: int | None) -> frozenset[str]:
-    """Return the sites to write differently, so that at most `most` remain: the outermost stay."""
+    """Return the places to encode differently, so that at most `most` remain: the outermost stay."""
     if most is None or len(sites) <= most:
         return frozenset()
     counts: dict[str, list[int]] = {}
@@ -89,7 +89,7 @@ def _beyond_limit(sites: list[tuple[int, str]], most: int | None) -> frozenset[s
 
 
 def _bad_loop(defs: Mapping[str, dict[str, Any]]) -> str | None:
-    """Return a definition that leads back to itself through required values only."""
+    """Return a definition that is recursive through required values only."""
     edges = {name: _required_refs(schema) for name, schema in defs.items()}
     state: dict[str, int] = {}
     for start, first in edges.items():
@@ -126,7 +126,7 @@ def _required_refs(schema: dict[str, Any]) -> list[str]:
 
 
 def hoist(root: dict[str, Any], defs: dict[str, dict[str, Any]], dialect: Dialect) -> None:
-    """Move what is nested too deeply into definitions, where depth is counted again."""
+    """Move deeply nested parts into definitions, where depth is counted again."""
     most = dialect.limits.get("levels", dialect.limits.get("depth"))
     if most is None:
         return
@@ -170,7 +170,7 @@ def check(schema: dict[str, Any], defs: Mapping[str, dict[str, Any]], dialect: D
 
 
 def limit_counts(schema: Mapping[str, Any]) -> dict[str, int]:
-    """Return how much of what vendors limit a lowered schema has, its definitions included."""
+    """Return the amounts in a lowered schema that vendors limit, definitions included."""
     defs = schema.get("$defs", {})
     counts = dict.fromkeys(("properties", "name_chars", "enum_values", "optionals", "unions"), 0)
     counts["name_chars"] = sum(map(len, defs))
@@ -203,12 +203,12 @@ _UNIONS = ("anyOf", "oneOf", "allOf", "enum", "not", "const", REF)
 
 
 def is_plain_object(document: Mapping[str, Any]) -> bool:
-    """Whether the root is an object, explicitly, and without siblings."""
+    """Return whether the root is an object, explicitly, and without siblings."""
     return document.get("type") == "object" and not any(word in document for word in _UNIONS)
 
 
 def wrap(document: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return the schema under one required key of an object; references inside are led to their new place."""
+    """Wrap a schema in one required key of an object, and adjust the references in it."""
     inner = {word: value for word, value in document.items() if word not in ("$schema", "$id")}
     properties = {key: moved(inner, "properties", key)}
     schema: dict[str, Any] = {"type": "object", "properties": properties, "required": [key]}
@@ -221,7 +221,7 @@ def wrap(document: Mapping[str, Any], key: str) -> dict[str, Any]:
 def document(
     root: dict[str, Any], defs: Mapping[str, dict[str, Any]], root_name: str | None, dialect: Dialect
 ) -> dict[str, Any]:
-    """Return one document: the root, and the definitions it leads to."""
+    """Return one document: the root, and the definitions that it uses."""
     itself = None
     if root_name is not None and dialect.refs == "root" and defs.get(root_name) is root:
         itself = root_name
@@ -252,7 +252,7 @@ def _copied(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _used_definitions(root: dict[str, Any], defs: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the definitions that a lowered schema reaches, in their own order."""
+    """Return the definitions that a lowered schema uses, in their own order."""
     used: dict[str, None] = {}
     queue = [root]
     for top in queue:
@@ -265,7 +265,7 @@ def _used_definitions(root: dict[str, Any], defs: Mapping[str, dict[str, Any]]) 
 
 
 def _openapi(schema: dict[str, Any]) -> dict[str, Any]:
-    """Upper-case types, and `nullable` for null."""
+    """Return the OpenAPI spelling: upper-case types, and `nullable` for null."""
     for holder, key, sub in list(subschemas(schema)):
         holder[key] = _openapi(sub)
     if "anyOf" in schema:
@@ -300,13 +300,13 @@ __all__ = [
     "lower",
 ]
 ROOT_KEY = "value"
-"""The reserved key under which a root that is not a plain object travels."""
+"""The reserved key of a root that is not a plain object."""
 _MAX_PASSES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A schema in a vendor's dialect, the way back, and what the way cost.
+    """A schema in a vendor's dialect, the function that lifts values back, and the losses.
 
     >>> lowered = lower({"type": "object", "properties": {"age": {"type": "integer"}}}, "openai")
     >>> lowered.schema["properties"]["age"]["type"], lowered.lift({"age": None})
@@ -314,12 +314,12 @@ class Lowered:
     """
 
     schema: Mapping[str, Any]
-    """What to send. It is shared with later calls: do not change it."""
+    """The schema to send. It is shared with later calls: do not change it."""
     lift: Callable[[Any], Any]
-    """Turns a value of the vendor's shape into one of the caller's; never raises on an instance of `schema`."""
+    """Converts a value of the vendor's shape to the caller's; never raises on an instance of `schema`."""
     report: tuple[LoweringLoss, ...] = ()
     plan: LiftPlan | None = None
-    """What `lift` does, as data; None where it does nothing."""
+    """The plan of `lift`; None where it is the identity."""
 
     @property
     def identity(self) -> bool:
@@ -330,12 +330,12 @@ class Lowered:
 def lower(schema: Mapping[str, Any], dialect: str, *, open_objects: OpenObjects = "kept") -> Lowered:
     """Express `schema` in `dialect`.
 
-    JSON Schema lets an object hold other keys unless it says otherwise. Where the vendor wants every key listed, the
-    other keys travel as key/value pairs; with `open_objects="closed"` there are none, and the report says so. `auto`
-    keeps them in objects that leave some of their properties out, where there are not too many of those.
+    In JSON Schema, objects may have other keys unless the schema excludes them. If the vendor requires a list of all
+    keys, other keys are encoded as key/value pairs; with `open_objects="closed"` they are dropped, and reported. `auto`
+    keeps them in objects with optional properties, unless there are too many of those.
 
-    A `ConfigError` for a dialect that is none, an `UnsupportedSchemaError` where the dialect has no words for the
-    schema, a `SchemaError` where the schema itself is at fault.
+    Raises `ConfigError` for an unknown dialect, `UnsupportedSchemaError` where the dialect cannot express the schema,
+    and `SchemaError` for an invalid schema.
 
     >>> lower({"type": "integer"}, "identity").lift(3)
     3
@@ -390,7 +390,7 @@ def _walk(source: SchemaSource, rules: Dialect, open_objects: OpenObjects) -> tu
 
 
 def _bound(schema: Mapping[str, Any], plan: LiftPlan, report: tuple[LoweringLoss, ...]) -> Lowered:
-    """Tie the plan to functions."""
+    """Bind the plan to its functions."""
     fast = Lifter(plan.active).of(plan.root)
 
     def lift(value: Any) -> Any:

@@ -20,19 +20,19 @@ _OBJECT = frozenset({"object"})
 
 @dataclass(slots=True)
 class _Draft:
-    """An object in the making."""
+    """An object under construction."""
 
     properties: dict[str, Any] = field(default_factory=dict)
     required: list[str] = field(default_factory=list)
     fields: dict[str, FieldPlan] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    """The caller's names of properties that had to be renamed."""
+    """The caller's names of renamed properties."""
     taken: frozenset[str] = frozenset()
     """The names of all properties, renamed or not."""
 
 
 def emit_object(emitter: Emitter, shape: Conjunction, loosened: list[SourceNode]) -> Out | None:
-    """Lower the object side of a shape; None when no object fits."""
+    """Lower the object part of a shape; None when no object matches."""
     view = object_view(emitter.source, shape.parts, loosened)
     draft = _Draft(taken=frozenset((*view.properties, *view.loose)))
     for name, parts in view.properties.items():
@@ -47,7 +47,7 @@ def emit_object(emitter: Emitter, shape: Conjunction, loosened: list[SourceNode]
             _place(emitter, draft, name, emitter.free((), None), [], required=False)
         return _open(emitter, shape, view, draft)
     keeps = _keeps_open(emitter, shape, view)
-    if not keeps or view.openness == "closed":  # else the place for other keys has these, too
+    if not keeps or view.openness == "closed":  # otherwise the pairs of further keys include these, too
         for name, variants in view.loose.items():
             loose = _any_of(emitter, variants)
             if loose is not None:
@@ -56,9 +56,9 @@ def emit_object(emitter: Emitter, shape: Conjunction, loosened: list[SourceNode]
 
 
 def _keeps_open(emitter: Emitter, shape: Conjunction, view: ObjectView) -> bool:
-    """Return whether an object keeps a place for other keys.
+    """Return whether an object gets a property for further keys.
 
-    With `open_objects: auto`, one whose schema does not mention them does if it has optional properties, and notes it:
+    With `open_objects: auto`, an object with optional properties gets one even if its schema does not mention others:
     where a schema has too many such objects, the policy closes the deepest.
     """
     if view.openness != "implicit" or emitter.open_objects != "auto":
@@ -82,7 +82,7 @@ def _any_of(emitter: Emitter, variants: list[SourceNode]) -> Out | None:
 
 
 def _place(emitter: Emitter, draft: _Draft, name: str, out: Out, parts: list[SourceNode], required: bool) -> None:
-    """Add one property, with a spelling for its absence where it may be absent."""
+    """Add one property, with an encoding of its absence where it is optional."""
     pointer = parts[0].pointer if parts else f"/{name}"
     mode: AbsenceMode = "plain"
     schema = out.schema
@@ -104,7 +104,7 @@ def _place(emitter: Emitter, draft: _Draft, name: str, out: Out, parts: list[Sou
 
 
 def absence(emitter: Emitter, out: Out, parts: list[SourceNode], site: str) -> AbsenceMode:
-    """Return how a value that need not be there says that it is not."""
+    """Return how the absence of an optional value is encoded."""
     if emitter.dialect.optional == "native":
         if site in emitter.policy.boxed:
             return "box"
@@ -118,7 +118,7 @@ def absence(emitter: Emitter, out: Out, parts: list[SourceNode], site: str) -> A
 
 
 def admits_null(emitter: Emitter, parts: tuple[SourceNode, ...], depth: int) -> bool:
-    """Whether null may fit the caller's schema; true in doubt."""
+    """Return whether null may match the caller's schema; True in doubt."""
     shape = emitter.shape(parts)
     if "null" not in shape.types or shape.never:
         return False
@@ -132,7 +132,7 @@ def admits_null(emitter: Emitter, parts: tuple[SourceNode, ...], depth: int) -> 
 
 
 def spell_absence(emitter: Emitter, out: Out, mode: AbsenceMode) -> dict[str, Any]:
-    """Return the lowered schema of a value that may be absent."""
+    """Return the lowered schema of an optional value."""
     schema = out.schema
     if mode == "native":
         return schema
@@ -158,7 +158,7 @@ def spell_absence(emitter: Emitter, out: Out, mode: AbsenceMode) -> dict[str, An
 
 
 def _as_text(emitter: Emitter, shape: Conjunction, view: ObjectView) -> Out:
-    """Return an object without a schema of its own, as a string that holds its JSON."""
+    """Return an object without properties as a string that contains its JSON."""
     pointer = shape.parts[0].pointer if shape.parts else ""
     emitter.report.add(f"{pointer}/type", "type", "object", "encoded")
     notes = ["a JSON object, written as JSON text"]
@@ -215,7 +215,7 @@ _STRING = frozenset({"string"})
 
 
 def _need_one(emitter: Emitter, draft: _Draft) -> None:
-    """Where an object must require something, its first property becomes a required array."""
+    """Replace the first property by a required array, where an object must require something."""
     if not emitter.dialect.needs_required or draft.required or not draft.properties:
         return
     name = next(iter(draft.properties))
@@ -226,7 +226,7 @@ def _need_one(emitter: Emitter, draft: _Draft) -> None:
 
 
 def _other_values(emitter: Emitter, view: ObjectView) -> Out | None:
-    """Return what keys that are not listed may hold."""
+    """Return the schema of the values of unlisted keys."""
     if view.openness == "true":
         return emitter.free((), "the value of that key")
     outs = [
@@ -242,7 +242,7 @@ def _other_values(emitter: Emitter, view: ObjectView) -> Out | None:
 
 
 def _pairs(emitter: Emitter, view: ObjectView, value: Out) -> tuple[dict[str, Any], list[str]]:
-    """Return the schema of key/value pairs with the constraints on keys, and notes on those it cannot have."""
+    """Return the schema of key/value pairs with the constraints on keys, and notes on unsupported ones."""
     key: dict[str, Any] = {"type": "string"}
     notes: list[str] = []
     for part in view.names:
@@ -265,7 +265,7 @@ def _pairs(emitter: Emitter, view: ObjectView, value: Out) -> tuple[dict[str, An
 
 
 def _loosened_keys(emitter: Emitter, view: ObjectView) -> None:
-    """Report that any key may have any of the values: the vendor's schema does not have the patterns of keys."""
+    """Report that any key may have any of the values, because the dialect has no patterns of keys."""
     for pattern, parts in view.patterns.items():
         emitter.report.add(parts[0].pointer, "patternProperties", pattern, "approximated")
     if view.openness in ("closed", "schema"):
@@ -274,7 +274,7 @@ def _loosened_keys(emitter: Emitter, view: ObjectView) -> None:
 
 
 def _open(emitter: Emitter, shape: Conjunction, view: ObjectView, draft: _Draft) -> Out:
-    """Return an object in a dialect that has additionalProperties."""
+    """Lower an object for a dialect that supports additionalProperties."""
     schema: dict[str, Any] = {"type": "object"}
     if draft.properties:
         schema["properties"] = draft.properties

@@ -1,4 +1,4 @@
-"""Lower unions: spread, tagged, or spelled without a union."""
+"""Lower unions: distributed, tagged, or encoded without `anyOf`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]+")
 
 
 def sort_groups(emitter: Emitter, shape: Conjunction) -> tuple[Split | None, list[SourceNode]]:
-    """Return the union to spread over alternatives, and the branches of those that are only described and validated."""
+    """Return the union to distribute over alternatives, and those that are only described and validated."""
     split: Split | None = None
     loosened: list[SourceNode] = []
     product = 1
@@ -73,7 +73,7 @@ def _branches(emitter: Emitter, part: SourceNode, word: str) -> list[SourceNode]
 
 
 def _strength(emitter: Emitter, shape: Conjunction, part: SourceNode, word: str) -> tuple[str, list[SourceNode]]:
-    """Whether a union gives structure ("strong"), only refuses ("weak"), says nothing ("vacuous") or no ("never")."""
+    """Return whether a union has structure ("strong"), only excludes values ("weak"), or accepts all or no values."""
     live: list[SourceNode] = []
     strong = False
     for branch in _branches(emitter, part, word):
@@ -148,7 +148,7 @@ def union(emitter: Emitter, outs: list[tuple[str, Out]], pointer: str, shape: Co
 
 
 def _with_note(emitter: Emitter, out: Out, head: dict[str, Any], site: str) -> Out:
-    """Return a union of one: its note goes to its only branch, unless that has its own."""
+    """Return a union of one branch: the branch, with the union's note unless it has its own."""
     if not head or "description" in out.schema:
         return out
     if REF in out.schema:
@@ -160,7 +160,7 @@ def _with_note(emitter: Emitter, out: Out, head: dict[str, Any], site: str) -> O
 
 
 def _flat(outs: list[tuple[str, Out]]) -> list[tuple[str, Out]]:
-    """Unions inside a union are taken apart, and duplicates are removed."""
+    """Flatten unions inside a union, and remove duplicates."""
     flat: list[tuple[str, Out]] = []
     for name, out in outs:
         if isinstance(out.plan, UnionPlan) and out.schema.keys() == {"anyOf"} and out.plan.schema is out.schema:
@@ -186,7 +186,7 @@ def _is_same_output(one: Out, other: Out) -> bool:
 
 
 def _type_list(emitter: Emitter, outs: list[tuple[str, Out]]) -> Out | None:
-    """Return one scalar or null, as a list of two types."""
+    """Return one scalar type or null, as a list of two types."""
     if len(outs) != 2 or sum(out.schema == {"type": "null"} for _, out in outs) != 1:
         return None
     other = next(out for _, out in outs if out.schema != {"type": "null"})
@@ -210,7 +210,7 @@ def nullable_scalar(emitter: Emitter, scalar: dict[str, Any]) -> dict[str, Any] 
 
 
 def _chosen(outs: list[tuple[str, Out]], head: dict[str, Any], emitter: Emitter) -> Out:
-    """Return a union without a union: an array for each alternative, one of them with one item."""
+    """Return a union without `anyOf`: an object with an array per alternative, one of which has one item."""
     rest = [(name, out) for name, out in outs if out.schema != {"type": "null"}]
     if len(rest) < len(outs):
         inner = rest[0][1] if len(rest) == 1 else _chosen(rest, {}, emitter)
@@ -253,7 +253,7 @@ def closed_object(emitter: Emitter, properties: dict[str, Any], required: list[s
 
 
 def kinds_of(schema: dict[str, Any]) -> frozenset[str]:
-    """Return the JSON types a lowered schema admits by itself; all of them where it refers elsewhere."""
+    """Return the JSON types that a lowered schema accepts by itself; all of them for a reference."""
     kinds = schema.get("type")
     if kinds is None and "anyOf" in schema:
         return frozenset().union(*(kinds_of(branch) for branch in schema["anyOf"]))

@@ -21,7 +21,7 @@ _LENGTHS = ("minItems", "maxItems")
 
 
 def _emit_prefix(emitter: Emitter, view: ArrayView, least: int) -> list[Out]:
-    """Lower the first items, up to one that no value fits."""
+    """Lower the first items, up to one that no value matches."""
     prefix: list[Out] = []
     for parts in view.prefix:
         out = emitter.emit(parts, optional=len(prefix) >= least)
@@ -32,13 +32,13 @@ def _emit_prefix(emitter: Emitter, view: ArrayView, least: int) -> list[Out]:
 
 
 def _ends_with_prefix(shape: Conjunction, view: ArrayView) -> bool:
-    """Whether no item may follow the first ones."""
+    """Return whether no item may follow the first ones."""
     most = shape.bounds["maxItems"].value if "maxItems" in shape.bounds else None
     return view.openness == "closed" or (most is not None and most <= len(view.prefix))
 
 
 def emit_array(emitter: Emitter, shape: Conjunction) -> Out | None:
-    """Lower the array side of a shape; None when no array fits.
+    """Lower the array part of a shape; None when no array matches.
 
     `prefix` is the items at fixed positions, `rest` is any item after them; None where none may follow.
     """
@@ -65,7 +65,7 @@ def emit_array(emitter: Emitter, shape: Conjunction) -> Out | None:
 
 
 def _emit_untyped_items(emitter: Emitter, shape: Conjunction, view: ArrayView, prefix: list[Out], least: int) -> Out:
-    """Nothing is said of the items, or of those after the first few, and the dialect wants each to have a type."""
+    """Note that unconstrained items are encoded as JSON text, because the dialect requires types."""
     pointer = shape.parts[0].pointer if shape.parts else ""
     if not prefix:
         emitter.report.add(f"{pointer}/type", "type", "array", "encoded")
@@ -83,7 +83,7 @@ def _emit_untyped_items(emitter: Emitter, shape: Conjunction, view: ArrayView, p
 def _lengths(
     emitter: Emitter, shape: Conjunction, most: int | None, kinds: frozenset[str] = frozenset()
 ) -> tuple[dict[str, Any], list[str]]:
-    """The bounds on the number of items that the dialect takes for items of these kinds, and notes on the others."""
+    """Return the bounds on the number of items that the dialect supports, and notes on the others."""
     if not _affords_bounds(emitter, shape, kinds):
         notes_on_lengths = _untaken_lengths(emitter, shape)
         return {}, notes_on_lengths if most is None else [*notes_on_lengths, f"at most {most} items"]
@@ -105,7 +105,7 @@ def _untaken_lengths(emitter: Emitter, shape: Conjunction) -> list[str]:
 
 
 def _affords_bounds(emitter: Emitter, shape: Conjunction, kinds: frozenset[str]) -> bool:
-    """Whether the vendor, who may unroll an array as often as its bounds say, has room for these."""
+    """Return whether the vendor's limit leaves room for bounds, by which the vendor may unroll an array."""
     high = max((shape.bounds[name].value for name in _LENGTHS if name in shape.bounds), default=0)
     if high > 1 and "object" in kinds and not emitter.dialect.object_bounds:
         return False
@@ -117,7 +117,7 @@ def _affords_bounds(emitter: Emitter, shape: Conjunction, kinds: frozenset[str])
 
 
 def _plain(emitter: Emitter, shape: Conjunction, view: ArrayView, item: Out | None, most: int | None = None) -> Out:
-    """Return an array whose places are all alike; no item at all means that only the empty array fits."""
+    """Return an array of equal items; without an item schema, only the empty array matches."""
     if item is None:
         bounds, notes = _lengths(emitter, shape, 0)
         empty = {"type": "array", "items": {"type": "null"}, **bounds}
@@ -140,7 +140,7 @@ def _native(emitter: Emitter, shape: Conjunction, prefix: list[Out], rest: Out |
 
 
 def _uniform(prefix: list[Out], rest: Out | None) -> bool:
-    """Whether one schema serves every place."""
+    """Return whether one schema fits every position."""
     first = prefix[0]
     others = prefix[1:] if rest is None else [*prefix[1:], rest]
     return isinstance(first.plan, Same) and all(
@@ -151,7 +151,7 @@ def _uniform(prefix: list[Out], rest: Out | None) -> bool:
 def _as_object(
     emitter: Emitter, shape: Conjunction, view: ArrayView, prefix: list[Out], rest: Out | None, least: int
 ) -> Out:
-    """Return a tuple as an object with one property per place."""
+    """Return a tuple as an object with one property per position."""
     pointer = shape.parts[0].pointer if shape.parts else ""
     emitter.report.add(f"{pointer}/prefixItems", "prefixItems", None, "encoded")
     plan = Tuple({}, None, SAME)
@@ -182,7 +182,7 @@ _TEXTUAL = ("minLength", "maxLength", "pattern", "format")
 
 
 def emit_scalars(emitter: Emitter, shape: Conjunction, types: frozenset[str]) -> Out | None:
-    """Lower a shape that admits these scalar types, or that lists its values."""
+    """Lower a shape of these scalar types, or with listed values."""
     if shape.enum is not None:
         return _enumeration(emitter, shape, shape.enum)
     outs: list[tuple[str, Out]] = []
@@ -204,7 +204,7 @@ def _emit_scalar(emitter: Emitter, shape: Conjunction, name: str, keywords: tupl
 
 
 def _enumeration(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out | None:
-    """Return listed values in the dialect: a list for each type, or their JSON as texts; None without values."""
+    """Return listed values in the dialect: a list per type, or their JSON as texts; None without values."""
     if not values:
         return None
     pointer = shape.enum_pointer
@@ -231,7 +231,7 @@ def _enumeration(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out
 
 
 def _texts(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out:
-    """Values that the dialect's enum cannot hold, as their JSON texts."""
+    """Return values that the dialect's enum does not support as JSON texts."""
     texts = [json.dumps(value, ensure_ascii=False) for value in values]
     taken = _affordable(emitter, texts)
     _say_enum(emitter, shape, values, taken=taken)
@@ -240,13 +240,13 @@ def _texts(emitter: Emitter, shape: Conjunction, values: list[Any]) -> Out:
 
 
 def _say_enum(emitter: Emitter, shape: Conjunction, values: list[Any], *, taken: bool) -> None:
-    """Report what became of a list of values, and of what the values were held against."""
+    """Report the change to a list of values, and to the constraints that were applied to it."""
     keyword = shape.enum_pointer.rpartition("/")[2]
     if taken:
         emitter.report.add(shape.enum_pointer, keyword, None, "kept", emitter.dialect.engine)
     else:
         emitter.report.add(shape.enum_pointer, keyword, values[:50], "dropped")
-    for bound in shape.settled:
+    for bound in shape.applied_bounds:
         by = emitter.dialect.engine if taken else "local"
         emitter.report.add(bound.pointer, bound.keyword, bound.value, "kept" if taken else "dropped", by)
 

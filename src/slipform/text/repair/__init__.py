@@ -37,18 +37,18 @@ from slipform.text.strict import parse
 from slipform.text.work import bounded_work, current_budget, spend
 
 NanPolicy = Literal["refuse", "null"]
-"""What NaN and Infinity become, which JSON does not have."""
+"""The replacement of NaN and Infinity, which JSON does not have."""
 Check = Callable[[Any], int]
 """Counts the violations of a value; 0 when it is valid."""
 MAX_READINGS: Final = 24
-"""How many ambiguous places of a text are tried in other readings."""
+"""The most ambiguous places of a text that are tried in other readings."""
 _MORE: Final = re.compile(r"\s*+[,}\]]")
 _MAX_AHEAD: Final = 2_000
-"""Characters after a document in which its closing brackets are counted."""
+"""Characters after a document in which closing brackets are counted."""
 _MAX_BRACKETS: Final = 6
-"""How many brackets of a text are tried in their other reading."""
+"""The most brackets of a text that are tried in their other reading."""
 _MAX_COUNTED: Final = 3_000
-"""Violations counted over all readings of one text, after which no other reading is tried."""
+"""Violations in all readings of one text, after which no other reading is tried."""
 _new_tuple: Final = tuple.__new__
 _BLANK: Final = re.compile(SPACE)
 _COMMENT_AHEAD: Final = re.compile(rf"{SPACE}(?://|#|/\*)")
@@ -66,7 +66,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]+")
 
 
 class RepairSource:
-    """A text in which documents are repaired, with what all repairs in it share."""
+    """A text whose documents are repaired, and the state that their repairs share."""
 
     __slots__ = ("_layers", "cleaned", "first", "text")
 
@@ -204,7 +204,7 @@ def _without_layer(
 
 
 def _continues_at(text: str, end: int, plain: Repaired, m: RepairState) -> int:
-    """Return where the text continues as if the document were not over; -1 where it does not, an error as a key."""
+    """Return where the text continues as if the document were not complete; -1 where it does not."""
     if _COMMENT_AHEAD.match(text, plain.end, end):  # which may continue to the end of the text, after each document
         spend(max(0, text.find("\n", plain.end, end) - plain.end) or end - plain.end)
     if isinstance(plain.value, dict) and IS_KEY.match(text, plain.end, end):
@@ -235,7 +235,7 @@ def _may_close_more(text: str, start: int, end: int) -> bool:
 
 
 def _loses_text(reading: Reading, at: int) -> bool:
-    """Whether a reading leaves out words after `at`."""
+    """Return whether a reading omits words after `at`."""
     return any(edit.kind in ("stray_text", "ellipsis", "truncated") and edit.position >= at for edit in reading.edits)
 
 
@@ -309,7 +309,7 @@ def _lacks_braces(text: str, start: int, end: int) -> bool:
 
 
 def _build(source: RepairSource, cleaned: str, start: int, m: RepairState) -> Repaired:
-    """Return the document that a pass over `cleaned` has read; that is the source's text, or another reading of it."""
+    """Return the document that a pass over `cleaned` has read: the source's text, or another reading of it."""
     if not m.roots:
         raise CannotRepair(start, "there is no JSON value here")
     edits = [_new_tuple(RepairEdit, edit) for edit in m.edits]

@@ -1,4 +1,4 @@
-"""Read a document whose brackets close it too early, so that the text after it is part of it.
+"""Read a document whose brackets close it too early, so that the text after it belongs to it.
 
 Every reading tried here only removes or swaps closing brackets near the place where the text continues. One counts if
 it is whole: it reads the text to its end, and no bracket is left over or missing there. So no record is ever lost.
@@ -43,7 +43,7 @@ class Reading(NamedTuple):
 
 
 class RepairPass(NamedTuple):
-    """What one pass over a changed text found."""
+    """The result of one pass over a changed text."""
 
     value: Any
     edits: tuple[RepairEdit, ...]
@@ -52,7 +52,7 @@ class RepairPass(NamedTuple):
     first_end: int
     """The end of the first value."""
     values: int
-    """How many values there are in a row."""
+    """The number of values in a row."""
 
 
 def whole_reading(
@@ -63,7 +63,7 @@ def whole_reading(
     attempt: Callable[[str], RepairPass],
     check: Callable[[Any], int] | None,
 ) -> Reading | None:
-    """Return the one whole reading of a document that seems to end before `at`; None without one, or with several.
+    """Return the one complete reading of a document that seems to end before `at`; None without one, or with several.
 
     `edits` are those of the reading that left the rest of the text out. With `check`, a reading must also be the only
     valid one.
@@ -87,7 +87,7 @@ def whole_reading(
 
 
 def _only_one(readings: list[tuple[int, Reading]], check: Callable[[Any], int] | None) -> Reading | None:
-    """Return the reading that is valid or costs least, if all such readings have the same value; else None."""
+    """Return the reading that is valid or has the lowest cost, if all such readings have the same value; else None."""
     if check is not None and (valid := [each for each in readings if check(each[1].value) == 0]):
         readings = valid
     least = min((cost for cost, _ in readings), default=0)
@@ -111,7 +111,7 @@ def _is_whole(attempted: RepairPass, text: str, end: int) -> bool:
 
 
 def _changes(text: str, at: int, edits: tuple[RepairEdit, ...]) -> Iterator[tuple[tuple[int, str], ...]]:
-    """Yield what may be changed: closing brackets right before `at`, and where brackets were repaired before it."""
+    """Yield possible changes: to closing brackets directly before `at`, and to brackets repaired before it."""
     closers = _closers_before(text, at)
     for count in range(1, len(closers) + 1):
         yield tuple((position, " ") for position in closers[-count:])

@@ -21,7 +21,7 @@ NAME: Final = r"[A-Za-z_$][\w$]*+"
 _GAP: Final = r"[ \t\n\r]*+(?://[^\n\r]*+[ \t\n\r]*+)*+"
 _KEY: Final = rf"(?:{STRING}|'{PLAIN}'|{NAME}|[“”]{PLAIN}[“”])"
 _INNER: Final = r'"[^"\\\x00-\x1f]*+(?:(?<=[\s(])"(?=\w)[^"\\,:{}\[\]\x00-\x1f]*+"(?=[ .;!?)])[^"\\\x00-\x1f]*+)++"'
-"""A string with quoted words in it, whose quotes are not escaped."""
+"""A string that contains quoted words with unescaped quotes."""
 _SCALAR: Final = (
     rf"(?:{STRING}|{NUMBER}|true|false|null|'{PLAIN}'|True|False|None|[“”]{PLAIN}[“”]|{_INNER}|(?!\"\"){LAX_STRING})"
 )

@@ -18,7 +18,7 @@ class Layer(NamedTuple):
 
     kind: str
     start: int
-    """Where in the original the text begins."""
+    """The start of the text in the original."""
     text: str
     decoded_ends: list[int]
     original_ends: list[int]
@@ -76,7 +76,7 @@ def _decoded(escape: str, kind: str) -> str:
     if kind == "html_entity":
         return html.unescape(escape)
     if escape[1] == "u":
-        # A lone half of a pair stays written as an escape, for its other half to follow.
+        # An unpaired half of a surrogate pair stays escaped, in case its other half follows.
         code = int(f"0x{escape[2:]}", 0)
         return escape if 0xD800 <= code < 0xE000 else chr(code)
     return _CHARACTERS.get(escape[1], escape[1])

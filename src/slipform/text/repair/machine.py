@@ -24,7 +24,7 @@ from slipform.text.repair.tokens import (
 )
 
 MAX_DEPTH: Final = 1000
-"""Deeper nesting than this is an error."""
+"""The maximum depth of nesting."""
 
 INSERTED: Final = -2
 """In place of a comma's position: the text lacks the comma, and an edit inserts it."""
@@ -90,26 +90,26 @@ class RepairState:
         """The end of the last value, if it was an object or an array."""
         self.doubled = 0
         self.balances = 0
-        """How often the brackets of the rest were counted."""
+        """The number of counts of the remaining brackets."""
         self.in_string = False
         """Whether the text ended inside a string."""
         self.keys_without_value = 0
         """The number of keys without a value."""
         self.failed_strides = 0
-        """How many strides matched nothing."""
+        """The number of strides without a match."""
         self.roots: list[tuple[int, int]] = []
         self.searched_from = 0
         self.next_structure = -1
         """The first closing bracket or quote after `searched_from`."""
         self.work = 0
-        """Characters that were looked at without stepping over them."""
+        """Characters that were read ahead."""
 
     def edit(self, kind: str, at: int, before: str, after: str) -> None:
         """Record an edit at or after all edits so far."""
         self.edits.append((kind, at, before, after))
 
     def edit_before(self, kind: str, at: int, before: str, after: str) -> None:
-        """Record an edit that may be before edits already recorded."""
+        """Record an edit that may precede edits already recorded."""
         index = len(self.edits)
         while index and (
             self.edits[index - 1][1] > at or (self.edits[index - 1][1] == at and self.edits[index - 1][2])
@@ -159,7 +159,7 @@ class RepairState:
                 return PUNCTUATION.get(char, char)
 
     def _skip(self, char: str, at: int) -> bool:
-        """Skip a comment, dots, an escaped blank or an invisible character at `at`; return False when there is none."""
+        """Skip a comment, dots, an escaped blank or an invisible character at `at`; return False without one."""
         kind = "comment"
         match = None
         text = self.text
@@ -246,7 +246,7 @@ class RepairState:
             self.roots.append((at, at))
 
     def where(self) -> int:
-        """Return the place of the next value: MEMBER, ITEM, CALL or TOP."""
+        """Return the kind of the next place: MEMBER, ITEM, CALL or TOP."""
         return _WHERE[self.stack[-1]] if self.stack else TOP
 
     def closed_by(self, closers: str) -> bool:

@@ -42,7 +42,7 @@ BARE_WORK: Final = 8
 
 
 class Scalar(NamedTuple):
-    """A value without quotes: the edit it needs (none when `kind` is empty) and its end.
+    """A value without quotes: its edit (none when `kind` is empty) and its end.
 
     `kind` is "nan" for what JSON does not have, "cut" for a token that the end of the text leaves undecided.
     """
@@ -79,14 +79,14 @@ def read_scalar(text: str, at: int, end: int, where: int, as_text: bool = False)
 def _stands_alone(text: str, at: int, end: int, where: int) -> bool:
     """Whether the text after a number or literal shows that the value ends there."""
     if text[at : at + 1] == '"' and at + 1 < end and closes(text, at + 1, end, where, 2) == STRONG:
-        return False  # the end of a string whose first quote is missing
+        return False  # the end of a string without an opening quote
     if where == MEMBER and _MORE_DIGITS.match(text, at, end):
-        return False  # a telephone number, say
+        return False  # for example, a telephone number
     return _AFTER_ATOM.match(text, at, end) is not None or KEY_AHEAD.match(text, at, end) is not None
 
 
 def _read_atom(token: str, is_word: bool, at: int, end: int) -> Scalar | None:
-    """Return a number or literal as JSON; None for a word that is not one."""
+    """Return a number or literal as JSON; None for any other word."""
     if is_word:
         if token in _LITERALS:
             after = _LITERALS[token]
@@ -104,7 +104,7 @@ def _read_atom(token: str, is_word: bool, at: int, end: int) -> Scalar | None:
 
 
 def _complete(token: str, at: int) -> Scalar | None:
-    """Return the only literal that a token cut off by the end of the text can begin; None without one."""
+    """Return the only literal that a token cut off by the end of the text can be; None where it is ambiguous."""
     candidates = [word for word in _WORDS if word.startswith(token)]
     if len(candidates) == 1 and candidates[0] in _LITERALS:
         return Scalar("truncated", token, _LITERALS[candidates[0]], at)

@@ -84,7 +84,7 @@ _VALUE_AHEAD: Final = re.compile(rf"{SPACE}(?:[\"'“{{\[,}}=]|-?\d|(?:true|fals
 _CONCATENATED: Final = re.compile(r"\+\s*+[\"'`]")
 _VALUE_BEGINS: Final = re.compile(rf"{SPACE}(?:[\"'“{{\[]|[-+.]?\d|(?:true|false|null|None|True|False|NaN)\b|\Z)")
 _STRUCTURE: Final = re.compile(r"((?:[}\]]\s*+)*+),\s*+((?:[{\[]\s*+)*+)\Z")
-"""Closing brackets, a comma, opening brackets: what may separate a string from the next key."""
+"""Closing brackets, a comma, opening brackets: possible separators of a string and the next key."""
 _NOT_IN_KEY: Final = re.compile(r"[\"'”]\s*+[,\]}\[{]|[,{]\s*+[\"'“]")
 """Quotes beside punctuation: more than one string, not one key."""
 _NOT_IN_LINE: Final = re.compile(r"[,:][^\n\"]*+\n")
@@ -196,7 +196,7 @@ def read_string(m: RepairState, at: int, where: int, *, skip: int = 0, beyond: i
 
 
 def _find_end(m: RepairState, span: QuotedSpan, where: int, skip: int, beyond: int) -> QuotedSpan | None:
-    """Return the string with its end: at the first quote that surely ends it, else at the first that may."""
+    """Return the string with its end: at the first quote that certainly ends it, else at the first that may."""
     text = m.text
     end = m.end
     depth = len(m.stack)
@@ -234,7 +234,7 @@ def _find_end(m: RepairState, span: QuotedSpan, where: int, skip: int, beyond: i
 
 
 def _end_before_closers(m: RepairState, span: QuotedSpan, inner: int) -> QuotedSpan:
-    """Return a string without a closing quote, ended before the brackets at the end of the text, else with it."""
+    """Return a string without a closing quote; it ends before the brackets at the end of the text, if any."""
     text = m.text
     stop = after = _before_closers(m, span.body)
     if stop >= m.end:

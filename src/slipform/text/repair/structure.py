@@ -79,7 +79,7 @@ def _close_frame(m: RepairState, at: int) -> None:
 
 
 def _mismatch(m: RepairState, char: str) -> None:
-    """Repair a closing bracket of another kind: brackets are missing before it, or it is wrong, or one too many."""
+    """Repair a closing bracket of another kind: brackets before it are missing, or it is wrong or superfluous."""
     at = m.position
     index = len(m.stack) - 1
     while index >= 0 and CLOSER[m.stack[index]] != char:
@@ -107,7 +107,7 @@ def _mismatch(m: RepairState, char: str) -> None:
 
 
 def _closing(m: RepairState, frames: list[str]) -> str:
-    """Return the brackets that close the innermost open frames, which these are."""
+    """Return the brackets that close the innermost open frames."""
     brackets: list[str] = []
     has_value = m.state == AT_END
     for frame in reversed(frames):
@@ -120,7 +120,7 @@ def _closing(m: RepairState, frames: list[str]) -> str:
 
 
 def _unopened(m: RepairState, at: int) -> None:
-    """Repair a closing bracket that nothing opened: it closes the open frame, or is one too many."""
+    """Repair an unmatched closing bracket: it closes the open frame, or is superfluous."""
     match_after = _NEXT.match(m.text, at + 1, m.end)
     char = match_after.group(1) if match_after else None
     expected = CLOSER[m.stack[-1]]
@@ -152,7 +152,7 @@ def _fits(m: RepairState, outer: list[str], after: int) -> bool:
 
 
 def reopen(m: RepairState, comma: int) -> None:
-    """Reopen the object that was just closed: it continues after `comma`, and its closing brace was one too many."""
+    """Reopen the object that was just closed: it continues after `comma`, and its closing brace was superfluous."""
     at = m.last_close
     first = len(m.edits)
     while first and m.edits[first - 1][1] > at:
@@ -172,7 +172,7 @@ def reopen(m: RepairState, comma: int) -> None:
 
 
 def after_root(m: RepairState) -> None:
-    """Continue after a whole document if there is more of it, or another one; else end the pass."""
+    """Continue after a whole document if it has more text, or another one follows; else end the pass."""
     position = m.position
     edit_count = len(m.edits)
     char = m.peek()
@@ -291,7 +291,7 @@ def read_key(m: RepairState) -> None:
 
 
 def _odd_key(m: RepairState, char: str, at: int) -> None:
-    """Repair what is in the place of a key."""
+    """Repair the text in the place of a key."""
     if char == "":
         finish(m)
     elif char in "}])":

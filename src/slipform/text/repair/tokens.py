@@ -149,7 +149,7 @@ BLOCK_COMMENT: Final = re.compile(r"/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
 MARKUP_COMMENT: Final = re.compile(r"<!--(?:[^-]++|-(?!->))*+(?:-->|\Z)")
 ELLIPSIS: Final = re.compile(r"\.{2,}+|…++")
 STOP: Final = re.compile(r"```|~~~|</[A-Za-z][\w:.-]*\s*>|<\|[^|>\n]{0,40}\|>|\[/[A-Z_]{2,30}\]")
-"""What can only be outside the JSON: a closing fence or tag."""
+"""Text that can only be outside the JSON: a closing fence or tag."""
 _OUTSIDE: Final = re.compile(rf"{LAX_STRING}|([{{}}\[\]]|{STOP.pattern})|(\")", re.DOTALL)
 _OUTSIDE_UNQUOTED: Final = re.compile(rf"([{{}}\[\]]|{STOP.pattern})")
 
@@ -159,7 +159,7 @@ def outside_strings(text: str, start: int, end: int) -> Iterator[re.Match[str]]:
     for match in _OUTSIDE.finditer(text, start, end):
         if match.lastindex == 1:
             yield match
-        elif match.lastindex == 2:  # a quote that nothing closes, and so no quote after it is closed either
+        elif match.lastindex == 2:  # a quote that is never closed; later quotes are not closed either
             yield from _OUTSIDE_UNQUOTED.finditer(text, match.end(), end)
             return
 

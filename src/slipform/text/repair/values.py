@@ -171,7 +171,7 @@ def _string(m: RepairState, at: int) -> None:
 
 
 def _odd_string(m: RepairState, at: int) -> None:
-    """Read a string whose end is not plain; where that is a guess, note the position, for another reading to be tried.
+    """Read a string with an irregular end; where that is a guess, record the position for other readings.
 
     The first guess is that it is JSON in quotes that were not escaped.
     """
@@ -194,7 +194,7 @@ def _odd_string(m: RepairState, at: int) -> None:
 
 
 def _lacks_opening_brace(m: RepairState, at: int) -> bool:
-    """Whether a key in the place of a value has lost the brace before it: one brace too many closes what follows."""
+    """Return whether a key in the place of a value lacks the brace before it: one brace too many follows."""
     m.balances += 1
     if m.balances > _MAX_BALANCES:
         return False
@@ -245,7 +245,7 @@ def _member_among_items(m: RepairState, at: int) -> bool:
 
 
 def _lacks_closing_bracket(m: RepairState, at: int) -> bool:
-    """Whether the list around a key has lost its end: what follows closes all that is open but for one list."""
+    """Return whether the list around a key lacks its end: the rest closes everything open except one list."""
     m.balances += 1
     if m.balances > _MAX_BALANCES or m.stack[-2:-1] != ["{"]:
         return False
@@ -263,7 +263,7 @@ def _has_member(m: RepairState, closing: int, key: str) -> bool:
 
 
 def _odd_value(m: RepairState, char: str, at: int) -> None:
-    """Repair what is in the place of a value."""
+    """Repair the text in the place of a value."""
     if char == "":
         if m.colon:
             drop_key(m, m.key)
@@ -300,7 +300,7 @@ def _value_missing(m: RepairState, char: str) -> None:
 
 
 def _reads_before_value(m: RepairState, at: int) -> bool:
-    """Read what may be written before a value: a call around it, a prefix of its quote, words; False without any."""
+    """Read text that may precede a value: a call around it, a prefix of its quote, words; return False without any."""
     argument = call_at(m.text, at, m.end)
     if argument >= 0 and m.stack:
         m.edit("call", at, m.text[at:argument], "")

@@ -1,6 +1,6 @@
-"""Bound a schema's open ends by a token budget, and report which bounds an answer has reached.
+"""Bound a schema's open ends by a token budget, and report the bounds that an answer has reached.
 
-Everything valid under the narrowed schema is valid under the one it was made from.
+Every valid value of the narrowed schema is valid under the original one.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from slipform.schema.keywords import ANNOTATIONS, JSON_TYPES, json_type, named_t
 
 _CHARS_PER_TOKEN = 3.5
 _SHARE = 0.8
-"""How much of the token limit a full answer may take: the estimate is rough."""
+"""The share of the token limit that a full answer may use: the estimate is rough."""
 _RUNAWAY = 0.7
-"""What a string costs besides, in tokens per character, if the model gets stuck in it (`1234567890…`): up to two."""
+"""Additional tokens per character of a string in which the model gets stuck (`1234567890…`): up to two in all."""
 _LONGEST_KEY = 40
 _DEEPEST = 12
 _MOST_MERGES = 400
 _DIGITS = 10**15
 _FINEST = 1e-9
-"""Numbers get nine digits after the point and no exponent: a small model may never stop writing zeros."""
+"""Numbers have nine digits after the point and no exponent: a small model may otherwise write zeros endlessly."""
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _COMBINES = (REF, "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", DYNAMIC_REF, "not")
@@ -49,14 +49,14 @@ _SHORT_FORMATS = frozenset({"date", "time", "date-time", "uuid", "ipv4", "ipv6",
 
 @dataclass(frozen=True, slots=True)
 class TokenBounds:
-    """The longest string, in characters, and the most items of an array or entries of a map; None for any."""
+    """The longest string in characters, and the most items of an array or entries of a map; None for no limit."""
 
     length: int | None
     items: int | None
     patterns: bool = True
-    """Whether strings with a pattern get a length too; the two together may exclude every value."""
+    """Whether strings with a pattern get a length too; both together may exclude every value."""
     close: bool = True
-    """Whether open objects are closed, so that no keys are made up beyond the listed ones."""
+    """Whether open objects are closed, so that the model cannot invent further keys."""
     shared: frozenset[str] = frozenset()
     """Definitions that describe an object together with others, and so must stay open."""
 
@@ -65,7 +65,7 @@ _LADDER = ((512, 24), (384, 16), (256, 12), (192, 10), (128, 8), (96, 6), (64, 4
 
 
 def with_merged_forms(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema with what several schemas say of one object in one, wherever that can be said."""
+    """Return the schema with several schemas of one object merged into one, where possible."""
     return _Merging(schema).whole()
 
 
@@ -81,7 +81,7 @@ class _Merging:
         return {**root_fields, **made, **definitions}
 
     def _sub(self, sub: Json, depth: int) -> Any:
-        """Return a subschema with its combinations merged, while the limit on merges allows."""
+        """Return a subschema with its combinations merged, up to the limit of merges."""
         if not isinstance(sub, Mapping):
             return sub
         if self._left > 0 and depth < _DEEPEST and _is_combined(sub):
@@ -103,13 +103,13 @@ class _Merging:
 
 
 def _is_combined(sub: Mapping[str, Any]) -> bool:
-    """Whether several schemas in it describe one value."""
+    """Return whether the schema combines several schemas of one value."""
     constraints = sub.keys() - ANNOTATIONS - {"type", *DEFINITIONS}
     return "allOf" in sub or (len(constraints) > 1 and not constraints.isdisjoint({REF, "anyOf", "oneOf"}))
 
 
 def no_limits(schema: Mapping[str, Any]) -> TokenBounds:
-    """Limits that leave texts, lists and maps as long as the schema does."""
+    """Return limits that leave texts, lists and maps as long as the schema does."""
     close = not any(DYNAMIC_REF in sub or RECURSIVE_REF in sub for _, sub in subschemas(schema))
     return TokenBounds(None, None, close=close, shared=_shared_definitions(schema))
 
@@ -126,7 +126,7 @@ def limits_for(schema: Mapping[str, Any], max_tokens: int) -> TokenBounds:
 
 
 def _shared_definitions(schema: Mapping[str, Any]) -> frozenset[str]:
-    """References made from inside a combination whose parent describes the same object, and onwards from there."""
+    """Return references inside combinations whose parent describes the same object, and those that they lead to."""
     shared: set[str] = set()
     pending: list[Json] = []
     for _, sub in subschemas(schema):
@@ -156,7 +156,7 @@ def _combined(sub: Mapping[str, Any]) -> list[Json]:
 
 
 def narrow(sub: Json, limits: TokenBounds, *, branch: bool = False) -> Json:
-    """Return the schema with a limit for everything that could continue without end, so that an answer fits its tokens.
+    """Return the schema with a limit for every open end, so that an answer fits its tokens.
 
     `branch` is for a schema inside `anyOf` and the like: the schema around it applies to the same value, and types it.
     """
@@ -169,16 +169,20 @@ def narrow(sub: Json, limits: TokenBounds, *, branch: bool = False) -> Json:
     if not kinds and not branch and not any(key in sub for key in (*_COMBINES, "enum", "const")):
         kinds = types_of(sub)
         changed["type"] = sorted(kinds) if len(kinds) > 1 else next(iter(kinds))
-    fixed = "enum" in sub or "const" in sub
-    if "string" in kinds and not fixed:
-        _narrow_string(changed, limits)
-    if not fixed:
-        narrow_numbers(changed, kinds)
-    if "array" in kinds and not fixed:
-        _narrow_array(changed, limits, branch=branch)
-    if "object" in kinds and not fixed:
-        _narrow_object(changed, limits, branch=branch)
+    if "enum" not in sub and "const" not in sub:
+        _narrow_types(changed, kinds, limits, branch=branch)
     return _inside(sub, changed, limits, branch=branch)
+
+
+def _narrow_types(changed: dict[str, Any], kinds: frozenset[str], limits: TokenBounds, *, branch: bool) -> None:
+    """Bound the values of each of these types."""
+    if "string" in kinds:
+        _narrow_string(changed, limits)
+    narrow_numbers(changed, kinds)
+    if "array" in kinds:
+        _narrow_array(changed, limits, branch=branch)
+    if "object" in kinds:
+        _narrow_object(changed, limits, branch=branch)
 
 
 def _inside(sub: Mapping[str, Any], changed: dict[str, Any], limits: TokenBounds, *, branch: bool) -> dict[str, Any]:
@@ -202,7 +206,7 @@ def _inside(sub: Mapping[str, Any], changed: dict[str, Any], limits: TokenBounds
 
 
 def _narrow_string(changed: dict[str, Any], limits: TokenBounds) -> None:
-    """Bound a string's length, more widely where it has a pattern or format."""
+    """Bound the length of a string; a string with a pattern or format gets more."""
     if changed.get("format") in _SHORT_FORMATS or ("pattern" in changed and not limits.patterns):
         return
     if limits.length is None:
@@ -212,7 +216,7 @@ def _narrow_string(changed: dict[str, Any], limits: TokenBounds) -> None:
 
 
 def narrow_numbers(changed: dict[str, Any], types: frozenset[str]) -> None:
-    """Bound the digits: left alone, a small model may continue writing them."""
+    """Bound the digits of a number: a small model may otherwise write them endlessly."""
     if "integer" in types and "multipleOf" not in changed:
         _narrow_integer(changed)
     if "number" in types:
@@ -242,7 +246,7 @@ def _narrow_array(changed: dict[str, Any], limits: TokenBounds, *, branch: bool)
 
 
 def _narrow_object(changed: dict[str, Any], limits: TokenBounds, *, branch: bool) -> None:
-    """Close an object to keys that are not listed, or bound how many there may be."""
+    """Close an object to unlisted keys, or bound their number."""
     if branch or not limits.close or any(key in changed for key in (*_OPENS, *_COMBINES)):
         return
     more = changed.get("additionalProperties", True)
@@ -263,7 +267,7 @@ def _narrow_object(changed: dict[str, Any], limits: TokenBounds, *, branch: bool
 
 
 def anything(limits: TokenBounds, depth: int) -> dict[str, Any]:
-    """Return a value of any kind, nested at most so deep; without limits, as deep as can be."""
+    """Return the schema of any value up to a depth; without limits, of any depth."""
     if limits.length is None or limits.items is None:
         return {}
     scalars: dict[str, Any] = {
@@ -284,7 +288,7 @@ def anything(limits: TokenBounds, depth: int) -> dict[str, Any]:
 
 
 def _bound_keys(changed: dict[str, Any], value: Json) -> None:
-    """A map with keys as short as possible: a model can get stuck in a key as well."""
+    """Return the schema of a map with short keys: a model can get stuck in a key as well."""
     changed["patternProperties"] = {f"^.{{1,{_LONGEST_KEY}}}$": value}
     changed["additionalProperties"] = False
 
@@ -316,7 +320,7 @@ class _Size:
 
     def _reference(self, reference: str, depth: int) -> float:
         if reference not in self._sizes:
-            self._sizes[reference] = 8  # what a reference back to itself counts for
+            self._sizes[reference] = 8  # the cost of a recursive reference
             self._sizes[reference] = self.of(lookup(self._root, reference), depth + 1)
         return self._sizes[reference]
 
@@ -366,20 +370,20 @@ _DEEPEST_REACHED = 60
 
 @dataclass(frozen=True, slots=True)
 class AddedBounds:
-    """What decoding was constrained to beyond the schema, so that the answer would close within its tokens."""
+    """Bounds that decoding added to the schema, so that the answer closes within its tokens."""
 
     narrowed: Mapping[str, Any]
     original: Mapping[str, Any]
     left_out: tuple[Pointer, ...]
-    """Optional parts of the schema that there was no room for."""
+    """Optional parts of the schema that did not fit into the budget."""
     max_tokens: int
 
     def warnings(self, text: str, key: str | None = None) -> tuple[ModelWarning, ...]:
-        """Return what to say about an answer, or the value at its `key`; nothing, where nothing was cut or left out."""
+        """Return warnings about an answer, or the value at its `key`, that reached a bound; none otherwise."""
         try:
             value = json.loads(text)
         except ValueError:
-            return ()  # cut off, which is said elsewhere
+            return ()  # a truncated answer, which is reported elsewhere
         if key is not None:
             value = value[key]
         reached = [join_pointer(at) or "the root" for at in _reached_bounds(value, self.narrowed, self, (), 0)]
@@ -395,7 +399,7 @@ class AddedBounds:
         return (ModelWarning("answer_bounded", f"{message} Ask with more max_tokens for more.", None),)
 
     def own(self, keyword: str) -> frozenset[int]:
-        """Return the bounds of this kind that the schema itself has: to reach those is not a loss."""
+        """Return the schema's own bounds of this kind: reaching those is not a loss."""
         return frozenset(sub[keyword] for _, sub in subschemas(self.original) if isinstance(sub.get(keyword), int))
 
 
@@ -405,7 +409,7 @@ def _names_text(places: list[str]) -> str:
 
 
 def _reached_bounds(value: Any, sub: Json, bounds: AddedBounds, at: Pointer, depth: int) -> Iterator[Pointer]:
-    """Yield where the value is as long as it was allowed to get."""
+    """Yield where the value is as long as decoding allowed."""
     if not isinstance(sub, Mapping) or depth > _DEEPEST_REACHED or "enum" in sub or "const" in sub:
         return
     if REF in sub:
@@ -417,18 +421,22 @@ def _reached_bounds(value: Any, sub: Json, bounds: AddedBounds, at: Pointer, dep
             break
     if _is_full(value, sub, bounds):
         yield at
+    for step, child, child_schema in _children(value, sub):
+        yield from _reached_bounds(child, child_schema, bounds, (*at, step), depth + 1)
+
+
+def _children(value: Any, sub: Mapping[str, Any]) -> Iterator[tuple[str, Any, Json]]:
+    """Yield the children of a value, each with its key or index, and its subschema."""
     if isinstance(value, dict):
-        named = sub.get("properties") or {}
-        other = next(iter((sub.get("patternProperties") or {}).values()), None)
-        for name, each in value.items():
-            yield from _reached_bounds(each, named.get(name, other), bounds, (*at, name), depth + 1)
+        listed = sub.get("properties") or {}
+        unlisted = next(iter((sub.get("patternProperties") or {}).values()), None)
+        yield from ((name, each, listed.get(name, unlisted)) for name, each in value.items())
     elif isinstance(value, list) and isinstance(items := sub.get("items"), Mapping):
-        for number, each in enumerate(value):
-            yield from _reached_bounds(each, items, bounds, (*at, str(number)), depth + 1)
+        yield from ((str(index), each, items) for index, each in enumerate(value))
 
 
 def _is_full(value: Any, sub: Mapping[str, Any], bounds: AddedBounds) -> bool:
-    """Whether a value is as large as a bound that decoding added."""
+    """Return whether a value is as large as a bound that decoding added."""
     if isinstance(value, str):
         return len(value) == sub.get("maxLength") and len(value) not in bounds.own("maxLength")
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Close an answer that was cut off: find the shortest text after which its grammar is complete."""
+"""Close an answer that was cut off: find the shortest text that completes it under its grammar."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from slipform.schema.examples import FORMATS, matching
 
 _MOST_STEPS = 2_000
 _LONGEST_DETOUR = 300
-"""Bytes that a text may need before it can end, because its pattern or its least length says so."""
+"""Bytes of a text before it may end, because of its pattern or minimum length."""
 _MOST_TRIES = 4_000
-"""Beginnings of such texts that are tried."""
+"""Prefixes of such texts that are tried."""
 _MOST_EXAMPLES = 60
 _VARIANTS = 3
-"""Examples of one pattern, of which others take other branches."""
+"""Examples of one pattern, which follow different branches."""
 _WIDEST = 24
-"""Beginnings of such a text that are followed at a time."""
+"""Prefixes of such a text that are extended at a time."""
 _ENDS_OF_TEXT = (b'"',)
 _ENDS_OF_NUMBER = (b"}", b"]", b", ")
 _VALUES = (b"null", b'""', b"0", b"[]", b"{}", b"false", b"true")
@@ -29,14 +29,14 @@ _OPENINGS = (b'"', b"[", b"{", b", ", b'{"', b", ")
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What a schema says of short answers: keys that it requires, and texts of its patterns and formats."""
+    """Hints for short answers from a schema: the keys that it requires, and examples of its patterns and formats."""
 
     names: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, schema: Mapping[str, Any]) -> Hints:
-        """Collect them from all parts of a schema."""
+        """Collect the hints of all parts of a schema."""
         names: dict[str, None] = {}
         texts: dict[str, None] = {}
         for _, sub in subschemas(schema):
@@ -57,7 +57,7 @@ def _examples(sub: Mapping[str, Any]) -> Iterator[str]:
 
 
 def closing_text(grammar: str, text: str, hints: Hints | None = None) -> str | None:
-    r"""Return the text that completes an answer under a grammar, as short as is easily found; None where none is found.
+    r"""Return a short text that completes an answer under a grammar; None where none is found.
 
     >>> grammar = '%llguidance {}\nstart: %json {"type": "object", "properties": {"a": {"type": "string"}}}'
     >>> closing_text(grammar, '{"a": "b')
@@ -77,7 +77,7 @@ def _tokenizer() -> Any:
 
 
 class _Position:
-    """Whether a growing JSON text is inside a string, and there right after a backslash."""
+    """Whether a growing JSON text is inside a string, and directly after a backslash."""
 
     __slots__ = ("in_string", "is_escaped")
 
@@ -97,7 +97,7 @@ class _Position:
 
 
 class AnswerCloser:
-    """Ends an answer step by step, each in as few characters as is easily found; `text` is what that has added."""
+    """Completes an answer step by step, each in few characters; `text` is what it has added."""
 
     def __init__(self, matcher: Any, hints: Hints, position: _Position) -> None:
         self._matcher = matcher
@@ -109,7 +109,7 @@ class AnswerCloser:
 
     @classmethod
     def at(cls, grammar: str, text: str, hints: Hints) -> AnswerCloser | None:
-        """Return the closer of an answer under a grammar; None where the grammar does not take its text."""
+        """Return the closer of an answer under a grammar; None where the grammar does not accept its text."""
         import llguidance
 
         matcher = llguidance.LLMatcher(_tokenizer(), grammar, log_level=0)
@@ -120,11 +120,11 @@ class AnswerCloser:
 
     @property
     def text(self) -> str:
-        """What has been added."""
+        """The text added so far."""
         return self._closing.decode()
 
     def close(self) -> bool:
-        """Add all that is missing; False where no end was found."""
+        """Complete the answer; return False where no end was found."""
         for _ in range(_MOST_STEPS):
             if self._matcher.is_accepting():
                 return True
@@ -133,7 +133,7 @@ class AnswerCloser:
         return False
 
     def step(self) -> str:
-        """Add what must follow, or the next choice; empty where there is none."""
+        """Add the text that must follow, or the next choice; return it, empty where there is none."""
         following = self._matcher.compute_ff_bytes() or self._next()
         if not following or not self._matcher.consume_tokens(list(following)):
             return ""
@@ -142,7 +142,7 @@ class AnswerCloser:
         return following.decode()
 
     def _next(self) -> bytes:
-        """Return the bytes that bring the answer nearer to its end; empty when none are admitted."""
+        """Return bytes that bring the answer closer to its end; empty when none are accepted."""
         position = self._position
         if position.in_string and position.is_escaped:
             candidates: Sequence[bytes] = (b"n", b'"', b"u")
@@ -160,11 +160,11 @@ class AnswerCloser:
         return self._detour(_ENDS_OF_TEXT)
 
     def is_admitted(self, candidate: bytes) -> bool:
-        """Whether the grammar takes this next."""
+        """Return whether the grammar accepts these bytes next."""
         return self._matcher.validate_tokens(list(candidate)) == len(candidate)  # type: ignore[no-any-return]
 
     def _detour(self, ends: Sequence[bytes]) -> bytes:
-        """Return the shortest of some texts after which a string or number may end."""
+        """Return the shortest text after which a string or number may end; empty where none is found."""
         beginnings = [b""]
         left = _MOST_TRIES
         while left > 0 and len(beginnings[0]) < _LONGEST_DETOUR:
@@ -182,7 +182,7 @@ class AnswerCloser:
         return b""
 
     def _choices(self, beginning: bytes) -> list[int]:
-        """Return the next bytes worth a try: one of each kind, or all if there are few."""
+        """Return candidates for the next byte: one of each class, or all if there are few."""
         if beginning and not self._matcher.consume_tokens(list(beginning)):
             return []
         mask = int.from_bytes(self._matcher.compute_bitmask(), "little")
@@ -199,7 +199,7 @@ class AnswerCloser:
 
 
 def _kind(byte: int) -> int:
-    """Letters of one case, digits and bytes beyond ASCII count as one each, all others for themselves."""
+    """Return the class of a byte: letters of one case, digits, non-ASCII bytes; any other byte is its own class."""
     if 0x61 <= byte <= 0x7A:
         return 0x61
     if 0x41 <= byte <= 0x5A:
@@ -210,5 +210,5 @@ def _kind(byte: int) -> int:
 
 
 def _spread_sample(beginnings: list[bytes]) -> list[bytes]:
-    """Some of very many, from all over."""
+    """Return an evenly spread sample of prefixes."""
     return [beginnings[len(beginnings) * part // _WIDEST] for part in range(_WIDEST)]

@@ -1,4 +1,4 @@
-"""Build the strongest grammar for a schema that the engine takes.
+"""Build the strongest grammar for a schema that the engine accepts.
 
 Left alone with a bare number, a small model writes digits until the token limit; inside an object it stops.
 
@@ -21,7 +21,7 @@ from slipform.addons.local.decoding.patterns import (
     with_whole_formats,
     without_escapes,
 )
-from slipform.addons.local.decoding.rewrite import Rewritten, settle
+from slipform.addons.local.decoding.rewrite import Rewritten, rewrite_schema
 from slipform.addons.local.decoding.weaken import DroppedKeyword, is_cycle, prune, weaken
 from slipform.errors import SchemaError, UnsupportedSchemaError
 from slipform.ir import Message, ModelWarning, ToolCall
@@ -32,49 +32,49 @@ from slipform.schema.validator import compile_schema
 
 @dataclass(frozen=True, slots=True)
 class ConstraintCandidate:
-    """What decoding is constrained to."""
+    """A schema that decoding could be constrained to."""
 
     schema: dict[str, Any]
     losses: tuple[DroppedKeyword, ...] = ()
-    """What it takes too much of, in the words and places of the schema as it was given."""
+    """Keywords of the caller's schema that it does not enforce."""
     narrowed: tuple[Pointer, ...] = ()
-    """Where it takes less than the schema does."""
+    """Places where it excludes valid values."""
 
 
-def constraint_candidates(schema: Mapping[str, Any], *, certain: bool) -> Iterator[ConstraintCandidate]:
-    """Yield what decoding could be constrained to; a `certain` one rather takes too little than too much.
+def constraint_candidates(schema: Mapping[str, Any], *, exact: bool) -> Iterator[ConstraintCandidate]:
+    """Yield candidates, the strongest first; with `exact`, they exclude valid values rather than accept invalid ones.
 
-    Raises once there is nothing more to offer.
+    Raises after the last candidate, if none of them compiles.
 
-    >>> first = next(constraint_candidates({"type": "array", "uniqueItems": True}, certain=False))
+    >>> first = next(constraint_candidates({"type": "array", "uniqueItems": True}, exact=False))
     >>> [loss.pointer for loss in first.losses]
     [('uniqueItems',)]
     """
-    rewritten = settle(schema, certain=certain)
+    rewritten = rewrite_schema(schema, exact=exact)
     starts = [rewritten]
     if rewritten.schema != schema:
         starts.append(Rewritten(dict(schema)))
     for start in starts:
-        weakened, losses, fatal = weaken(start.schema, cycles=False, certain=certain)
+        weakened, losses, fatal = weaken(start.schema, cycles=False, exact=exact)
         if is_cycle(fatal):
-            # The step that shares out the tokens may unroll it; if not, the cycle is broken.
-            yield _constraint_candidate(start, weakened, losses, certain)
-            weakened, losses, fatal = weaken(start.schema, certain=certain)
+            # Fitting the schema to the token limit may unroll the cycle; if not, the cycle is broken.
+            yield _constraint_candidate(start, weakened, losses, exact)
+            weakened, losses, fatal = weaken(start.schema, exact=exact)
         if fatal is None:
-            yield _constraint_candidate(start, weakened, losses, certain)
+            yield _constraint_candidate(start, weakened, losses, exact)
     if fatal is not None:
         yield _shape_only(schema, fatal)
 
 
 def _constraint_candidate(
-    start: Rewritten, weakened: dict[str, Any], losses: tuple[DroppedKeyword, ...], certain: bool
+    start: Rewritten, weakened: dict[str, Any], losses: tuple[DroppedKeyword, ...], exact: bool
 ) -> ConstraintCandidate:
     """Build the candidate, with pointers into the caller's schema instead of the rewritten one.
 
-    With `certain`, the places that lost a keyword are left out of the schema where it can do without them.
+    With `exact`, places that lost a keyword are removed from the schema where they are optional.
     """
     narrowed = start.narrowed
-    if certain and losses:
+    if exact and losses:
         weakened, left_out = prune(start.schema, weakened, [loss.pointer for loss in losses])
         losses = tuple(loss for loss in losses if loss.pointer not in left_out)
         narrowed += tuple(start.origin(pointer) for pointer in left_out)
@@ -83,7 +83,7 @@ def _constraint_candidate(
 
 
 def _shape_only(schema: Mapping[str, Any], fatal: str) -> ConstraintCandidate:
-    """Return the root's type and nothing else: still JSON of the right kind, and all the rest is the validator's."""
+    """Return a candidate with only the root's type: JSON of the right type, all else is left to the validator."""
     kind = schema.get("type")
     if "Unsatisfiable" in fatal or kind is None:
         raise UnsupportedSchemaError(
@@ -99,7 +99,7 @@ _DEEPEST = 8
 
 
 def needs_wrapping(schema: Mapping[str, Any]) -> bool:
-    """Whether answers of this schema may be bare strings, numbers or literals.
+    """Return whether answers of this schema may be bare strings, numbers or literals.
 
     >>> needs_wrapping({"type": "integer"}), needs_wrapping({"type": "array"})
     (True, False)
@@ -108,7 +108,7 @@ def needs_wrapping(schema: Mapping[str, Any]) -> bool:
 
 
 def _contained(sub: Any, root: Mapping[str, Any], depth: int) -> bool:
-    """Whether every value of a subschema is an object or array."""
+    """Return whether every value of a subschema is an object or array."""
     if not isinstance(sub, Mapping) or depth > _DEEPEST:
         return False
     if "type" in sub:
@@ -128,26 +128,26 @@ def _contained(sub: Any, root: Mapping[str, Any], depth: int) -> bool:
 
 @dataclass(slots=True)
 class ClosingBraceFilter:
-    """Lets text through but for the closing brace at its end, which belongs to the wrapper."""
+    """Passes text on, except for the closing brace at its end, which belongs to the wrapper."""
 
     _pending: str = ""
 
     def feed(self, text: str) -> str:
-        """Return what surely belongs to the value."""
+        """Return the text that certainly belongs to the value."""
         self._pending += text
         if not self._pending.rstrip().endswith("}"):
-            leaving = self._pending
+            released = self._pending
             self._pending = ""
-            return leaving
+            return released
         at = self._pending.rindex("}")
-        leaving = self._pending[:at]
+        released = self._pending[:at]
         self._pending = self._pending[at:]
-        return leaving
+        return released
 
 
 @dataclass(slots=True)
 class Unwrap:
-    """Takes the value out of a wrapped answer's text, piece by piece.
+    """Extracts the value from a wrapped answer's text, piece by piece.
 
     >>> unwrap = Unwrap()
     >>> unwrap.feed('{ "ans') + unwrap.feed('wer": 4') + unwrap.feed("2 }")
@@ -158,7 +158,7 @@ class Unwrap:
     _tail: ClosingBraceFilter = field(default_factory=ClosingBraceFilter)
 
     def feed(self, text: str) -> str:
-        """Return what of this text belongs to the value."""
+        """Return the part of this text that belongs to the value."""
         if self._head is None:
             return self._tail.feed(text)
         self._head, colon, rest = (self._head + text).partition(":")
@@ -173,60 +173,60 @@ _WEAKENED = "constraint_weakened"
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A value's rule in a grammar, known to compile; `warnings` names what it leaves to the validator."""
+    """A value's rule in a grammar that compiles; `warnings` list what only the validator enforces."""
 
     rule: str
     warnings: tuple[ModelWarning, ...] = ()
     wrapped: bool = False
-    """Whether the answer comes under one key; see `wrap`."""
+    """Whether the answer is the value of a single key; see `under`."""
     bounds: AddedBounds | None = None
-    """What the token limit left no room for."""
+    """The bounds that decoding added to stay within the token limit."""
 
     @property
     def exact(self) -> bool:
-        """Whether every answer under this grammar is valid, if it is not cut off."""
+        """Whether every complete answer under this grammar is valid."""
         return all(warning.code != _WEAKENED for warning in self.warnings)
 
     def reached(self, text: str) -> tuple[ModelWarning, ...]:
-        """Return what the bounds that decoding adds took from a finished answer, in the engine's own words."""
+        """Return warnings for the bounds that a finished answer reached."""
         if self.bounds is None:
             return ()
         return self.bounds.warnings(text, KEY if self.wrapped else None)
 
     @property
     def grammar(self) -> str:
-        """The whole grammar, as the engine reads it."""
+        """The whole grammar in the engine's format."""
         if not self.wrapped:
             return f"%llguidance {{}}\nstart: {self.rule}"
         return f"%llguidance {{}}\nstart: {under(KEY, 'value')}\nvalue: {self.rule}"
 
 
-def constrain(schema: Mapping[str, Any], max_tokens: int, *, certain: bool = False) -> Constraint:
+def constrain(schema: Mapping[str, Any], max_tokens: int, *, exact: bool = False) -> Constraint:
     """Return the strongest grammar for `schema` whose answers can close within `max_tokens`.
 
-    Where the schema says what no grammar can hold, the grammar takes more than the schema does. A `certain` one takes
-    less instead, wherever something valid is left then: for a model whose first answer was not valid.
+    Where no grammar can enforce the schema, the grammar accepts more than the schema does. With `exact`, it accepts
+    less instead, wherever some valid value remains: for a model whose first answer was not valid.
 
     >>> constrain({"type": "array", "uniqueItems": True}, 100).warnings[0].path
     '/uniqueItems'
-    >>> constrain({"type": "array", "uniqueItems": True}, 100, certain=True).exact
+    >>> constrain({"type": "array", "uniqueItems": True}, 100, exact=True).exact
     True
     """
-    return _constrain(json.dumps(schema), max_tokens, certain)
+    return _constrain(json.dumps(schema), max_tokens, exact)
 
 
 def any_object(max_tokens: int) -> Constraint:
-    """Return the grammar of JSON mode: an object of any shape."""
+    """Return the grammar of JSON mode: any object."""
     return constrain({"type": "object"}, max_tokens)
 
 
 def under(key: str, rule: str) -> str:
-    """Return the rule for an object that holds one key with a value of another rule."""
+    """Return the rule for an object with one key, whose value has another rule."""
     return f'{literal(opening_of(key))} {rule} "}}"'
 
 
 def opening_of(key: str) -> str:
-    """Return what is written before the value of an object that holds one key.
+    """Return the text before the value of an object with one key.
 
     >>> opening_of("answer")
     '{"answer": '
@@ -235,33 +235,35 @@ def opening_of(key: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a text as the grammar quotes it."""
+    """Return a text quoted for the grammar."""
     return json.dumps(text)
 
 
-def _constrain(source: str, max_tokens: int, certain: bool) -> Constraint:
+def _constrain(source: str, max_tokens: int, exact: bool) -> Constraint:
     text = source.encode()
     return Shape.of_text(text).derived(
-        ("grammar", max_tokens, certain),
-        lambda: _constrained(source, max_tokens, certain),
+        ("grammar", max_tokens, exact),
+        lambda: _constrained(source, max_tokens, exact),
         lambda made: estimated_bytes(text) + 4 * len(made.rule),
     )
 
 
-def _constrained(source: str, max_tokens: int, certain: bool) -> Constraint:
+def _constrained(source: str, max_tokens: int, exact: bool) -> Constraint:
+    """Return the constraint of the first candidate that compiles; else of the last one without its special patterns."""
     schema = with_plain_references(json.loads(source))
     wrapped = needs_wrapping(schema)
-    for candidate in constraint_candidates(schema, certain=certain):
-        if narrowed := _narrowed(candidate, max_tokens, wrapped):
-            return narrowed
-    plainer, dropped = without_escapes(candidate.schema)
-    losses = candidate.losses + tuple(DroppedKeyword(pointer, "the engine does not take it") for pointer in dropped)
-    weaker = dataclasses.replace(candidate, schema=plainer, losses=losses)
+    for candidate in constraint_candidates(schema, exact=exact):
+        if constraint := _narrowed(candidate, max_tokens, wrapped):
+            return constraint
+    weakest = candidate
+    plainer, dropped = without_escapes(weakest.schema)
+    losses = weakest.losses + tuple(DroppedKeyword(pointer, "the engine does not take it") for pointer in dropped)
+    weaker = dataclasses.replace(weakest, schema=plainer, losses=losses)
     return _narrowed(weaker, max_tokens, wrapped) or Constraint(json_rule(plainer), _warnings(weaker), wrapped)
 
 
 def _narrowed(candidate: ConstraintCandidate, max_tokens: int, wrapped: bool) -> Constraint | None:
-    """Return the first of several narrowings that compiles."""
+    """Return the constraint of the first narrowing that compiles; None where none does."""
     for narrowed, left_out in _narrowings(candidate.schema, max_tokens):
         bounds = AddedBounds(narrowed, candidate.schema, left_out, max_tokens)
         for rule in dict.fromkeys((json_rule(with_whole_formats(narrowed)), json_rule(narrowed))):
@@ -272,9 +274,9 @@ def _narrowed(candidate: ConstraintCandidate, max_tokens: int, wrapped: bool) ->
 
 
 def _narrowings(schema: Mapping[str, Any], max_tokens: int) -> Iterator[tuple[dict[str, Any], tuple[Pointer, ...]]]:
-    """Yield the schema with its ends open, then with bounds.
+    """Yield the schema without added bounds, then with different bounds: the compiler may reject some of them.
 
-    What is too much for the compiler one way may do another.
+    A schema that is too large for the compiler in one form may compile in another.
     """
     for open_ended in (with_merged_forms(schema), schema):
         yield narrow(open_ended, no_limits(open_ended)), ()
@@ -318,8 +320,8 @@ def constrain_retry(
 ) -> Constraint:
     """Return the constraint for the next answer, or for the arguments of a call to `tool`.
 
-    The conversation itself shows whether this is a second try: it then ends in an answer that is not valid, and in
-    the answer to it.
+    The conversation itself shows whether this is a retry: it then ends with an invalid answer, and the response to
+    it.
 
     >>> messages = (Message.user("Two letters."), Message.assistant('["a", "a"]'), Message.user("They must differ."))
     >>> constrain_retry({"type": "array", "uniqueItems": True}, 100, messages).exact
@@ -328,11 +330,11 @@ def constrain_retry(
     first = constrain(schema, max_tokens)
     if first.exact or not _is_missed(schema, messages, tool):
         return first
-    return constrain(schema, max_tokens, certain=True)
+    return constrain(schema, max_tokens, exact=True)
 
 
 def _is_missed(schema: Mapping[str, Any], messages: Sequence[Message], tool: str | None) -> bool:
-    """Whether the last answer, or the last call of the tool, broke the schema: the grammar has missed something."""
+    """Return whether the last answer, or the last call of the tool, was invalid: the grammar accepted too much."""
     if len(messages) < 2 or messages[-2].role != "assistant":
         return False
     answer = messages[-2]

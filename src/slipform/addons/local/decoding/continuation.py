@@ -1,7 +1,7 @@
-"""Let the model finish an answer that was cut off, with a grammar of what remains.
+"""Let the model finish an answer that was cut off, with a grammar of the rest.
 
-Only what is required, and what the tokens have room for, is left then. Where the schema does not say plainly what may
-follow, nothing is continued, and `closing` ends the answer.
+The rest is limited to required parts, and others that fit into the tokens. Where the schema is ambiguous, the answer
+is not continued, and `closing` ends it.
 """
 
 from __future__ import annotations
@@ -35,47 +35,47 @@ _FEWEST_TOKENS = 8
 _HALF_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u[0-9a-fA-F]{0,3})?$")
 _ENDS = (b", ", b"}", b"]")
 _PLAIN_TEXTS: tuple[Json, ...] = ({"type": "string"}, {"type": ["string"]})
-"""Strings that may end anywhere."""
+"""The grammar of the rest of a string that may end anywhere."""
 _CHARACTER = r'([^"\\\x00-\x1f]|\\["\\bfnrt])'
 _LONGEST_REST = 2_000
 _SHARE_OF_TEXT = 0.6
 _LEAST_FOR_TEXT = 4
-"""Of the tokens that the rest should not take, those of the string that an answer was cut in; at least so many."""
+"""The share, and the least number, of the remaining tokens for the string in which an answer was cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """What ends the value that an answer was cut in, and the grammar of what may follow."""
+    """The text that completes the cut-off value, and the grammar of the rest."""
 
     text: str
     grammar: str
     is_shorter: bool = True
-    """Whether the schema would let more follow than the grammar does."""
+    """Whether the schema allows more than the grammar does."""
     room: int = 0
-    """How many characters the string may still get that the answer was cut in; 0 if it was ended."""
+    """How many characters may be added to the string in which the answer was cut; 0 if it is completed."""
 
 
 @dataclass(slots=True)
 class OpenContainer:
-    """An object or a list that has not ended."""
+    """An object or a list that is still open."""
 
     is_object: bool
     values: dict[str, str] = field(default_factory=dict)
-    """The keys of an object, and the texts of those values that are scalars and complete."""
+    """The keys of an object, and the JSON of its complete scalar values."""
     key: str = ""
     count: int = 0
-    """Items that a list has, the one it is at included."""
+    """The number of items of a list, including the current one."""
 
 
 class Outline:
-    """Follows a growing JSON text: which containers are open, and whether a value has just ended."""
+    """Parses a growing JSON text: the open containers, and whether a value has just ended."""
 
     __slots__ = ("_escaped", "_has_blank", "_has_colon", "_scalar", "_string", "_wants_key", "is_between", "stack")
 
     def __init__(self) -> None:
         self.stack: list[OpenContainer] = []
         self.is_between = False
-        """Whether a value of the innermost container has ended, and nothing has followed."""
+        """Whether a value of the innermost container has ended, and nothing follows it."""
         self._string = ""
         self._escaped = False
         self._scalar = ""
@@ -102,7 +102,7 @@ class Outline:
 
     @property
     def string_length(self) -> int:
-        """How many characters the string has that the text ends in; 0 outside of one."""
+        """The length of the string in which the text ends; 0 outside of one."""
         return len(self._string)
 
     @property
@@ -112,11 +112,11 @@ class Outline:
 
     @property
     def pointer(self) -> tuple[str, ...]:
-        """The place of the value that the text ends in, or after."""
+        """The pointer of the value in which, or after which, the text ends."""
         return tuple(each.key if each.is_object else str(max(each.count - 1, 0)) for each in self.stack)
 
     def feed(self, text: str) -> None:
-        """Take the next piece."""
+        """Parse the next piece."""
         for character in text:
             if self._string:
                 self._in_string(character)
@@ -124,7 +124,7 @@ class Outline:
                 self._between(character)
 
     def end_number(self) -> None:
-        """Take the number or literal that the text ends in for complete."""
+        """End the number or literal at the end of the text."""
         if self._scalar:
             self._value(self._scalar)
             self._scalar = ""
@@ -146,7 +146,7 @@ class Outline:
                 self._value(text)
 
     def _between(self, character: str) -> None:
-        """Follow a character between two strings."""
+        """Parse a character outside of strings."""
         self._has_colon = character == ":" or (character == " " and self._has_colon)
         self._has_blank = character == " "
         if character == '"':
@@ -190,7 +190,7 @@ def _decoded(text: str) -> str:
 
 
 def _text_goes_on(closer: AnswerCloser, form: Mapping[str, Any], outline: Outline, *, is_stuck: bool) -> bool | None:
-    """Whether the answer continues inside a string; otherwise its value is ended, and None says that it cannot be."""
+    """Return whether the answer continues inside a string; if not, the value is ended; None if that is impossible."""
     is_open = not is_stuck and outline.is_in_text and _leaf(form, outline.stack) in _PLAIN_TEXTS
     if not (is_open or _end_value(closer, outline)) or not outline.stack:
         return None
@@ -204,12 +204,12 @@ def _text_goes_on(closer: AnswerCloser, form: Mapping[str, Any], outline: Outlin
 def continuation(
     grammar: str, form: Mapping[str, Any], text: str, *, opening: str = "", tokens: int, is_stuck: bool = False
 ) -> Continuation | None:
-    """Return how an answer under a grammar continues that was cut off, within the given tokens.
+    """Return how a cut-off answer continues under a grammar, within the given tokens.
 
-    None if that is not plain.
+    None where the schema is ambiguous.
 
-    `form` is the schema that the grammar was made of; with an `opening` before the value, a brace follows it. A string
-    that the answer is in continues, unless it `is_stuck` there.
+    `form` is the schema of the grammar; with an `opening` before the value, a brace follows it. A string in which the
+    answer ends is continued, unless the model `is_stuck` there.
     """
     if tokens < _FEWEST_TOKENS:
         return None
@@ -237,7 +237,7 @@ def continuation(
 
 
 def _leaf(form: Mapping[str, Any], stack: Sequence[OpenContainer], *, bare: bool = True) -> Json:
-    """Return what the schema says of the value that the innermost container is at; False where that is not plain."""
+    """Return the schema of the current value of the innermost container; False where it is ambiguous."""
     sub: Json = form
     for container in stack:
         node = _node(sub, form, container, 0)
@@ -250,7 +250,7 @@ def _leaf(form: Mapping[str, Any], stack: Sequence[OpenContainer], *, bare: bool
 
 
 def _child(node: Mapping[str, Any], container: OpenContainer, *, is_next: bool = False) -> Json:
-    """Return the schema of the value that a container is at, or of the item that is next."""
+    """Return the schema of the current value of a container, or of its next item."""
     if container.is_object:
         try:
             return property_schema(node, container.key)
@@ -264,7 +264,7 @@ def _child(node: Mapping[str, Any], container: OpenContainer, *, is_next: bool =
 
 
 def _end_value(closer: AnswerCloser, outline: Outline, *, may_begin: bool = True) -> bool:
-    """End the value that an answer was cut in, in as few characters as can be, or begin the one that must follow."""
+    """Complete the value in which an answer was cut, in few characters, or begin the required one."""
     if outline.is_in_number and any(closer.is_admitted(end) for end in _ENDS):
         outline.end_number()
     while not (outline.is_between or outline.wants_value):
@@ -279,7 +279,7 @@ def _end_value(closer: AnswerCloser, outline: Outline, *, may_begin: bool = True
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What may follow in an open container."""
+    """The schemas of the rest of an open container."""
 
     properties: Mapping[str, Json] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
@@ -289,9 +289,9 @@ class _Rest:
 
 
 def _rests(form: Mapping[str, Any], stack: Sequence[OpenContainer]) -> list[_Rest] | None:
-    """Return what may follow in each open container, the innermost first.
+    """Return the rest of each open container, the innermost first.
 
-    None where the schema does not plainly say so.
+    None where the schema is ambiguous.
     """
     rests: list[_Rest] = []
     sub: Json = form
@@ -306,7 +306,7 @@ def _rests(form: Mapping[str, Any], stack: Sequence[OpenContainer]) -> list[_Res
 
 
 def _node(sub: Json, form: Mapping[str, Any], container: OpenContainer, depth: int) -> Mapping[str, Any] | None:
-    """Return the one schema of a container; None where there may be several."""
+    """Return the one schema of a container; None where several are possible."""
     if not isinstance(sub, Mapping) or depth > _DEEPEST or "enum" in sub or "const" in sub:
         return None
     rest = sub.keys() - ANNOTATIONS - set(DEFINITIONS)
@@ -326,7 +326,7 @@ def _node(sub: Json, form: Mapping[str, Any], container: OpenContainer, depth: i
 
 
 def _may_be(sub: Json, form: Mapping[str, Any], container: OpenContainer) -> bool:
-    """Whether a container may be of a branch, by its type, its keys, and the values that the branch lists."""
+    """Return whether a container may match a branch, by its type, its keys, and the values that the branch lists."""
     for _ in range(_DEEPEST):
         if not isinstance(sub, Mapping) or reference_of(sub) is None:
             break
@@ -348,7 +348,7 @@ def _may_be(sub: Json, form: Mapping[str, Any], container: OpenContainer) -> boo
 
 
 def _is_listed(text: str, sub: Json) -> bool:
-    """Whether a complete scalar is one of the values that a schema lists, or of one of its types."""
+    """Return whether a complete scalar is one of the values that a schema lists, or has one of its types."""
     if not isinstance(sub, Mapping):
         return sub is not False
     try:
@@ -364,7 +364,7 @@ def _is_listed(text: str, sub: Json) -> bool:
 
 
 def _rest(node: Mapping[str, Any], container: OpenContainer) -> _Rest | None:
-    """Return what may follow in an open container; None where the schema does not plainly say so."""
+    """Return the rest of an open container; None where the schema is ambiguous."""
     if not container.is_object:
         first, items = tuple_parts(node)
         count = node.get("minItems", 0) - container.count
@@ -386,7 +386,7 @@ def _rest(node: Mapping[str, Any], container: OpenContainer) -> _Rest | None:
 
 
 class _Following(NamedTuple):
-    """All that may follow: the sequence of its rules, the rules, and whether the schema has more."""
+    """The grammar of the rest: the sequence of its rules, the rules, and whether the schema allows more."""
 
     sequence: str
     rules: str
@@ -397,9 +397,9 @@ class _Following(NamedTuple):
 def _following(
     form: Mapping[str, Any], rests: Sequence[_Rest], tokens: int, has_text: bool, first: Json
 ) -> _Following | None:
-    """Return the rules for all that may follow, fitted into the given tokens.
+    """Return the grammar of the rest, fitted into the given tokens.
 
-    Before it comes the rest of a string, if the answer is in one, or a value of the schema `first`, if not None.
+    It is preceded by the rest of a string, if the answer ends in one, or by a value of the schema `first`, if any.
     """
     names = [f"part {number}" for number in range(len(rests))]
     parts: dict[str, Any] = dict(zip(names, map(_as_schema, rests), strict=True))
@@ -454,7 +454,7 @@ def _as_schema(rest: _Rest) -> dict[str, Any]:
 
 
 def _values(part: Mapping[str, Any], rest: _Rest) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
-    """Yield each value that follows in a container: what comes before it, its schema, and whether it must be there."""
+    """Yield each following value in a container: the text before it, its schema, and whether it is required."""
     if not rest.is_object:
         items = part.get("items", {})
         yield from [(", ", items, True)] * rest.count

@@ -15,10 +15,10 @@ from slipform.schema.keywords import implied_types, named_types, tuple_parts
 from slipform.schema.patterns import parsed
 
 PER_CHARACTER = 0.5
-"""Of a text, in tokens: words with some names and numbers among them."""
+"""Tokens per character of a text: words with some names and numbers among them."""
 
 KEY_BEYOND = 14
-"""A key that the schema does not list."""
+"""Tokens of a key that the schema does not list."""
 
 _QUOTES = 2.0
 _SEPARATOR = 2.0
@@ -26,7 +26,7 @@ _COMFORTABLE = 24
 _NUMBER = 8.0
 _LITERAL = 1.5
 _ENTRIES = 8
-"""How many entries a list or map would like to have."""
+"""The number of entries in a long list or map."""
 
 _DEEPEST = 40
 _FORMATS = {"date": 12, "time": 14, "date-time": 26, "uuid": 38, "ipv4": 15, "ipv6": 36, "duration": 10}
@@ -35,14 +35,14 @@ _OPEN_TEXT = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Tokens: the least possible, enough to say something sensible, and as much as is of use."""
+    """Tokens of the shortest answer, of a reasonable one, and of a long one."""
 
     least: float
     comfortable: float
     ample: float
 
     def plus(self, other: Cost) -> Cost:
-        """Both, one after the other."""
+        """Return the cost of both in sequence."""
         return Cost(
             self.least + other.least, self.comfortable + other.comfortable, min(self.ample + other.ample, _OPEN_TEXT)
         )
@@ -53,7 +53,7 @@ _ANYTHING = Cost(_LITERAL, 12, 60)
 
 
 class Costs:
-    """What each part of one schema costs; references are looked up once."""
+    """Computes the cost of each part of one schema; references are resolved once."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -89,7 +89,7 @@ class Costs:
             self._under_way.add(reference)
             cost = self.of(lookup(self._root, reference), depth + 1)
             self._under_way.discard(reference)
-            if self._under_way and math.isinf(cost.least):  # seen from inside a cycle, what ends may seem not to
+            if self._under_way and math.isinf(cost.least):  # inside a cycle, the cost of a finite part may be infinite
                 return cost
             self._by_reference[reference] = cost
         return self._by_reference[reference]
@@ -116,7 +116,7 @@ class Costs:
         likely = min(max(needed, 0 if first else 1), sub.get("maxItems", math.inf))
         most = max(needed, min(_ENTRIES, sub.get("maxItems", _ENTRIES)))
         if not most or math.isinf(item.least):
-            # Seen from inside a cycle; an empty list ends it, and more is welcome.
+            # Inside a cycle: an empty list ends it, and more items are possible.
             if not needed:
                 return total.plus(Cost(0, 0, _OPEN_TEXT if most else 0))
             return _NEVER
@@ -147,12 +147,12 @@ class Costs:
 
 
 def types_of(sub: Mapping[str, Any]) -> frozenset[str]:
-    """Return the types that a schema names or implies; without any, a scalar is the shortest answer."""
+    """Return the types that a schema names or implies; without any, string, the shortest answer."""
     return named_types(sub) or frozenset(implied_types(sub) or ("string", "number", "boolean", "null"))
 
 
 def text_cost(sub: Mapping[str, Any]) -> Cost:
-    """Of a string."""
+    """Return the cost of a string."""
     if (fixed := _FORMATS.get(sub.get("format", ""))) is not None:
         return Cost(fixed, fixed, fixed)
     shortest, longest = widths(sub)
@@ -162,7 +162,7 @@ def text_cost(sub: Mapping[str, Any]) -> Cost:
 
 
 def widths(sub: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the shortest and the longest a string may be, in characters."""
+    """Return the minimum and maximum length of a string, in characters."""
     shortest = float(sub.get("minLength", 0))
     longest = float(sub.get("maxLength", math.inf))
     if isinstance(pattern := sub.get("pattern"), str):
@@ -184,18 +184,18 @@ def _pattern_widths(pattern: str) -> tuple[float, float]:
 
 
 def keyed(name: str, cost: Cost) -> Cost:
-    """Return a value together with its key."""
+    """Return the cost of a value together with its key."""
     key = key_cost(name)
     return Cost(cost.least + key, cost.comfortable + key, cost.ample + key)
 
 
 def key_cost(name: str) -> float:
-    """Of `"name": ` and the comma before it."""
+    """Return the tokens of `"name": ` and the comma before it."""
     return 4.5 + len(name) / 4
 
 
 def spaced(cost: Cost) -> Cost:
-    """Return a value with the comma after it."""
+    """Return the cost of a value with the comma after it."""
     return cost.plus(Cost(_SEPARATOR, _SEPARATOR, _SEPARATOR))
 
 

@@ -1,8 +1,8 @@
 """Narrow a schema so that its answers close within a token budget.
 
-The tokens are shared out from the root down: first what is required, in the least it takes, then optional properties
-in their order while there is room, then more room for texts, lists and maps. A reference is followed with the tokens
-that are left there, so that recursion ends. Everything valid under the result is valid under the schema it is made of.
+The tokens are distributed from the root down: first to required parts, as few as they need, then to optional
+properties in their order while they fit, then to longer texts, lists and maps. A reference is resolved with the
+tokens left at its place, so that recursion ends. Every valid value of the result is valid under the given schema.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from slipform.schema.document import (
 from slipform.schema.keywords import ANNOTATIONS, NoNormalForm, named_types, property_schema, tuple_parts
 
 _SHARE = 0.92
-"""How much of the token limit a full answer may take by the estimate, which is rough."""
+"""The share of the token limit that a full answer may use by the estimate, which is rough."""
 
 _STUCK = 0.5
-"""What a text costs besides, in tokens per character, if the model gets stuck in digits: kept for two texts."""
+"""Additional tokens per character of a text if the model gets stuck in digits; reserved for two texts."""
 
 _SPARE = (0.4, 0.25, 0.12)
-"""The share of the tokens kept for texts that get stuck: the largest that leaves no more out than the others."""
+"""The share of tokens reserved for texts that get stuck: the largest that leaves no more out than the others."""
 
 _SHORTEST = 8
 _STEP = 1.2
 _LONGEST_KEY = 40
 _REPEATED = 12
-"""How often a part of a key may repeat."""
+"""The most repetitions of a part of a key."""
 
 _MOST_MERGES = 400
 _DEEPEST_MERGE = 30
 _ONLY_REQUIRE = ANNOTATIONS | {"required"}
-_SPEAKS_OF = {
+_KEYWORDS_OF = {
     "array": ("items", "prefixItems", "additionalItems"),
     "object": ("properties", "patternProperties", "additionalProperties"),
 }
@@ -66,7 +66,7 @@ _SHORT_FORMATS = frozenset({"date", "time", "date-time", "uuid", "ipv4", "ipv6",
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The narrower schema, and which optional parts of the given one there was no room for."""
+    """The narrowed schema, and the optional parts that did not fit."""
 
     schema: dict[str, Any]
     left_out: tuple[Pointer, ...] = ()
@@ -80,82 +80,82 @@ def fit(schema: Mapping[str, Any], max_tokens: int, *, patterns: bool = True) ->
     >>> fit({"type": "array", "items": {"type": "boolean"}}, 40).schema["maxItems"]
     5
     """
-    tried = [_fit(schema, max_tokens * _SHARE, spare, patterns) for spare in _SPARE]
-    return min(tried, key=lambda fitted: len(fitted.left_out))
+    candidates = [_fit(schema, max_tokens * _SHARE, spare, patterns) for spare in _SPARE]
+    return min(candidates, key=lambda fitted: len(fitted.left_out))
 
 
 def _fit(schema: Mapping[str, Any], tokens: float, spare: float, patterns: bool) -> Fitted:
-    """Return the schema narrowed so that answers close within the tokens, of which a share stays spare."""
+    """Return the schema narrowed so that answers close within the tokens, of which a share is reserved."""
     texts = sum("string" in named_types(sub) and "enum" not in sub for _, sub in subschemas(schema))
     longest = max(_SHORTEST, int(tokens * spare / (_STUCK * min(2, max(1, texts)))))
-    fitting = _Fitting(schema, Costs(schema), longest, patterns, tokens)
-    result = fitting.into(schema, (), tokens * (1 - spare))
+    fitter = _Fitter(schema, Costs(schema), longest, patterns, tokens)
+    result = fitter.narrowed(schema, (), tokens * (1 - spare))
     if "$schema" in schema:
         result["$schema"] = schema["$schema"]
-    if fitting.shared:
-        result["$defs"] = fitting.shared
-    if fitting.kept_references:
+    if fitter.definitions:
+        result["$defs"] = fitter.definitions
+    if fitter.has_bounded_only:
         whole = narrow(schema, limits_for(schema, int(tokens)))
         result |= {key: {**whole[key], **result.get(key, {})} for key in DEFINITIONS if key in whole}
-    return Fitted(result, tuple(fitting.left_out))
+    return Fitted(result, tuple(fitter.left_out))
 
 
 @dataclass(slots=True)
-class _Fitting:
+class _Fitter:
     root: Mapping[str, Any]
     costs: Costs
     longest: int
-    """Of any one text, in characters."""
+    """The longest text, in characters."""
     patterns: bool
-    most: float
-    """Of all tokens."""
-    shared: dict[str, Any] = field(default_factory=dict)
-    """What references lead to, each within a number of tokens."""
+    answer_tokens: float
+    """The tokens of a whole answer."""
+    definitions: dict[str, Any] = field(default_factory=dict)
+    """The targets of references, each narrowed to a number of tokens."""
     names: dict[tuple[str, int], str] = field(default_factory=dict)
     left_out: dict[Pointer, None] = field(default_factory=dict)
-    kept_references: bool = False
+    has_bounded_only: bool = False
     merges: int = 0
     nested: int = 0
-    """How many merges deep: a reference with something beside it may lead to itself, and need itself."""
+    """The depth of merges: a reference with sibling keywords may lead back to itself."""
 
-    def into(self, sub: Json, at: Pointer, tokens: float) -> dict[str, Any]:
+    def narrowed(self, sub: Json, at: Pointer, tokens: float) -> dict[str, Any]:
         """Return the subschema, narrowed to answers of this many tokens."""
-        tokens = min(tokens, self.most)  # what has no end wants more than there are
+        tokens = min(tokens, self.answer_tokens)  # a recursive part has no upper limit
         if sub is False:
             return {"enum": []}
         if not isinstance(sub, Mapping) or sub.keys() <= ANNOTATIONS:
-            return self._anything(tokens)
+            return self._any_value(tokens)
         if "enum" in sub or "const" in sub:
-            return _bare(sub)
+            return _constraining_keywords(sub)
         if reference_of(sub) is not None:
             return self._reference(sub, at, tokens)
         if "allOf" in sub or DYNAMIC_REF in sub:
-            return self._together(sub, at, tokens)
+            return self._merged_schemas(sub, at, tokens)
         for key in ("anyOf", "oneOf"):
             if branches := sub.get(key):
-                return self._either(sub, key, branches, at, tokens)
-        return self._kinds(sub, at, tokens)
+                return self._choice(sub, key, branches, at, tokens)
+        return self._by_type(sub, at, tokens)
 
-    def _anything(self, tokens: float) -> dict[str, Any]:
+    def _any_value(self, tokens: float) -> dict[str, Any]:
         few = TokenBounds(max(_SHORTEST, min(self.longest, int(tokens / 2))), max(1, min(6, int(tokens / 30))))
         return anything(few, 0 if tokens < 40 else 1)
 
-    def _as_it_is(self, sub: Mapping[str, Any], tokens: float) -> dict[str, Any]:
-        """Return what does not come apart: texts and lists are bounded, and nothing is left out."""
-        self.kept_references = True
+    def _bounded_only(self, sub: Mapping[str, Any], tokens: float) -> dict[str, Any]:
+        """Return a schema that cannot be split: texts and lists are bounded, and nothing is left out."""
+        self.has_bounded_only = True
         limits = limits_for({**self._definitions(), **sub}, int(tokens))
-        return dict(narrow(_bare(sub), limits))
+        return dict(narrow(_constraining_keywords(sub), limits))
 
-    def _together(self, sub: Mapping[str, Any], at: Pointer, tokens: float) -> dict[str, Any]:
-        """Return what several schemas say of one value, in one schema if there is one."""
+    def _merged_schemas(self, sub: Mapping[str, Any], at: Pointer, tokens: float) -> dict[str, Any]:
+        """Merge several schemas of one value, and narrow the result."""
         self.merges += 1
-        one = None
+        merged_schema = None
         if self.merges <= _MOST_MERGES and self.nested < _DEEPEST_MERGE:
-            one = merged(sub, self.root)
-        if one is None:
-            return self._as_it_is(sub, tokens)
+            merged_schema = merged(sub, self.root)
+        if merged_schema is None:
+            return self._bounded_only(sub, tokens)
         self.nested += 1
-        fitted = self.into(one, at, tokens)
+        fitted = self.narrowed(merged_schema, at, tokens)
         self.nested -= 1
         return fitted
 
@@ -165,44 +165,44 @@ class _Fitting:
     def _reference(self, sub: Mapping[str, Any], at: Pointer, tokens: float) -> dict[str, Any]:
         reference = sub[REF]
         if lookup(self.root, reference) is None:
-            return self._as_it_is(sub, tokens)
+            return self._bounded_only(sub, tokens)
         if not sub.keys() <= {REF, *ANNOTATIONS, *DEFINITIONS}:
-            return self._together(sub, at, tokens)
+            return self._merged_schemas(sub, at, tokens)
         step = max(0, int(math.log(max(tokens, 1), _STEP)))
         if (reference, step) not in self.names:
             name = self.names[reference, step] = f"fitted-{len(self.names)}"
-            there = tuple(part for part in reference.lstrip("#").split("/") if part)
-            self.shared[name] = self.into(lookup(self.root, reference), there, _STEP**step)
+            pointer = tuple(part for part in reference.lstrip("#").split("/") if part)
+            self.definitions[name] = self.narrowed(lookup(self.root, reference), pointer, _STEP**step)
         return reference_to("$defs", self.names[reference, step])
 
-    def _either(
+    def _choice(
         self, sub: Mapping[str, Any], key: str, branches: list[Json], at: Pointer, tokens: float
     ) -> dict[str, Any]:
         """Narrow a choice to the branches that fit, or to the cheapest if none does."""
         rest = sub.keys() - {key, *ANNOTATIONS, *DEFINITIONS}
         if rest and all(isinstance(each, Mapping) and each.keys() <= _ONLY_REQUIRE for each in branches):
             required = frozenset(name for each in branches for name in each.get("required", ()))
-            return self._kinds(sub, at, tokens, required)
+            return self._by_type(sub, at, tokens, required)
         if rest - {"type"}:
-            return self._together(sub, at, tokens)
+            return self._merged_schemas(sub, at, tokens)
         fitting = [number for number, each in enumerate(branches) if self.costs.of(each).comfortable <= tokens]
         if not fitting:
             least = [self.costs.of(each).least for each in branches]
             fitting = [least.index(min(least))]
-        changed = _bare(sub)
-        changed[key] = [self.into(branches[number], (*at, key, str(number)), tokens) for number in fitting]
+        changed = _constraining_keywords(sub)
+        changed[key] = [self.narrowed(branches[number], (*at, key, str(number)), tokens) for number in fitting]
         for number in range(len(branches)):
             if number not in fitting:
                 self.left_out[(*at, key, str(number))] = None
         return changed
 
-    def _kinds(
+    def _by_type(
         self, sub: Mapping[str, Any], at: Pointer, tokens: float, also_required: frozenset[str] = frozenset()
     ) -> dict[str, Any]:
-        """Narrow a subschema type by type, without keywords of types that it does not have."""
+        """Narrow a subschema type by type, without keywords for types that it does not have."""
         kinds = types_of(sub)
-        idle = {key for kind, keys in _SPEAKS_OF.items() if kind not in kinds for key in keys}
-        changed = {key: value for key, value in _bare(sub).items() if key not in idle}
+        irrelevant = {key for kind, keys in _KEYWORDS_OF.items() if kind not in kinds for key in keys}
+        changed = {key: value for key, value in _constraining_keywords(sub).items() if key not in irrelevant}
         changed["type"] = next(iter(kinds)) if len(kinds) == 1 else sorted(kinds)
         if "string" in kinds:
             self._string(changed, tokens)
@@ -245,17 +245,17 @@ class _Fitting:
             count = max(count, int(min(most, (tokens - 2) / each)))
         changed["maxItems"] = int(min(count, most))
         share = max((tokens - 2) / max(count, 1) - 2, item.least)
-        changed["items"] = self.into(items, (*at, "items"), share)
+        changed["items"] = self.narrowed(items, (*at, "items"), share)
 
     def _tuple(self, changed: dict[str, Any], first: list[Json], rest: Json, at: Pointer, tokens: float) -> None:
-        """As many of the first items as there is room for, then of the others; required ones stay."""
+        """Narrow a tuple to as many items as fit, then to further items; required ones stay."""
         key, beyond = (
             ("items", "additionalItems") if isinstance(changed.get("items"), list) else ("prefixItems", "items")
         )
         least = changed.get("minItems", 0)
         most = changed.get("maxItems", math.inf)
         costs = [spaced(self.costs.of(each)) for each in first]
-        count = int(min(max(min(len(first), least), _how_many(costs, tokens - 2)), most))
+        count = int(min(max(min(len(first), least), _count_that_fit(costs, tokens - 2)), most))
         further = 0
         if count == len(first) and (other := spaced(self.costs.of(rest))).least < math.inf:
             room = tokens - 2 - sum(cost.comfortable for cost in costs)
@@ -263,22 +263,22 @@ class _Fitting:
             costs += [other] * further
         shares = distribute_tokens(costs[: count + further], tokens - 2)
         changed[key] = [
-            self.into(each, (*at, key, str(number)), share - 2)
+            self.narrowed(each, (*at, key, str(number)), share - 2)
             for number, (each, share) in enumerate(zip(first[:count], shares, strict=False))
         ]
         changed.pop(beyond, None)
         if not count:
             del changed[key]  # an empty tuple is not a valid schema
         if further:
-            changed[beyond] = self.into(rest, (*at, beyond), min(shares[count:]) - 2)
+            changed[beyond] = self.narrowed(rest, (*at, beyond), min(shares[count:]) - 2)
         changed["maxItems"] = int(min(count + further, most))
         if count < len(first):
             self.left_out[(*at, key)] = None
         elif not further and rest is not False and most > count:
             self.left_out[(*at, beyond)] = None
 
-    def _shut(self, changed: dict[str, Any], at: Pointer) -> None:
-        """Allow the listed properties only, and note what is left out by that."""
+    def _close_object(self, changed: dict[str, Any], at: Pointer) -> None:
+        """Allow only the listed properties, and record what that leaves out."""
         patterns = changed.pop("patternProperties", None)
         if patterns or isinstance(changed.get("additionalProperties"), Mapping):
             self.left_out[(*at, "patternProperties" if patterns else "additionalProperties")] = None
@@ -298,33 +298,33 @@ class _Fitting:
             names = (*listed, *sorted({*required, *also_required} - listed.keys()))
             property_schemas = {name: property_schema(changed, name) for name in names}
         except NoNormalForm:
-            changed |= self._as_it_is(changed, tokens)
+            changed |= self._bounded_only(changed, tokens)
             return
         listed = {name: each for name, each in property_schemas.items() if each is not False or name in listed}
         optional = [name for name, each in listed.items() if name not in required and each is not False]
-        lacking = changed.get("minProperties", 0) - len(required)
-        if lacking > len(optional):  # it takes names that the schema does not list
-            changed |= self._as_it_is(changed, tokens)
+        missing = changed.get("minProperties", 0) - len(required)
+        if missing > len(optional):  # the object needs names that the schema does not list
+            changed |= self._bounded_only(changed, tokens)
             return
-        self._shut(changed, at)
+        self._close_object(changed, at)
         changed.pop("minProperties", None)
-        if lacking > 0:
-            required += optional[:lacking]
+        if missing > 0:
+            required += optional[:missing]
             changed["required"] = required
         needed = frozenset(required) | also_required
         fitting = self._fitting_properties(listed, needed, at, tokens - 2, changed.pop("maxProperties", len(listed)))
         shares = distribute_tokens([keyed(name, cost) for name, cost in fitting.items()], tokens - 2)
         changed["properties"] = {
-            name: self.into(listed[name], (*at, "properties", name), share - key_cost(name))
+            name: self.narrowed(listed[name], (*at, "properties", name), share - key_cost(name))
             for name, share in zip(fitting, shares, strict=True)
         }
 
     def _fitting_properties(
         self, listed: Mapping[str, Json], needed: frozenset[str], at: Pointer, tokens: float, most: int
     ) -> dict[str, Cost]:
-        """Return the properties there is room for, in the order of the schema.
+        """Return the properties that fit, in the order of the schema.
 
-        The needed ones come first, then the rest.
+        Required properties come first, then the others.
         """
         costs = {name: self.costs.of(each) for name, each in listed.items()}
         room = tokens - sum(keyed(name, cost).comfortable for name, cost in costs.items() if name in needed)
@@ -362,22 +362,22 @@ class _Fitting:
         share = (tokens - 2) / count - KEY_BEYOND
         if named:
             changed["patternProperties"] = {
-                bounded(name, _REPEATED): self.into(each, (*at, "patternProperties", name), share)
+                bounded(name, _REPEATED): self.narrowed(each, (*at, "patternProperties", name), share)
                 for name, each in named.items()
             }
             changed["additionalProperties"] = False
         else:
-            value = self.into(more, (*at, "additionalProperties"), share)
+            value = self.narrowed(more, (*at, "additionalProperties"), share)
             changed |= {"patternProperties": {f"^.{{1,{_LONGEST_KEY}}}$": value}, "additionalProperties": False}
 
 
-def _bare(sub: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema without what does not constrain the value; an `$id` would change what references mean too."""
+def _constraining_keywords(sub: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema without keywords that do not constrain the value; an `$id` would change references too."""
     return {key: value for key, value in sub.items() if key not in ANNOTATIONS and key not in DEFINITIONS}
 
 
 def distribute_tokens(costs: list[Cost], tokens: float) -> list[float]:
-    """So many tokens, shared out: what is needed first, then what is comfortable, then what is ample.
+    """Distribute tokens: first the least that each cost needs, then a comfortable, then an ample amount.
 
     >>> distribute_tokens([Cost(2, 10, 100), Cost(2, 2, 2)], 50)
     [48.0, 2.0]
@@ -394,7 +394,7 @@ def distribute_tokens(costs: list[Cost], tokens: float) -> list[float]:
     return [cost.least for cost in costs]
 
 
-def _how_many(costs: list[Cost], tokens: float) -> int:
+def _count_that_fit(costs: list[Cost], tokens: float) -> int:
     for number, cost in enumerate(costs):
         tokens -= cost.comfortable
         if tokens < 0:

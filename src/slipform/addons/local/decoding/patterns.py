@@ -1,8 +1,8 @@
-"""Spell formats and regular expressions for the engine, and ask its compiler about grammars.
+"""Spell formats and regular expressions for the engine, and check grammars with its compiler.
 
-The engine carries an llguidance of its own, older than the one on PyPI: a schema that compiles with the newer one (a
-`format: uri`, say) may not compile there, and then the engine continues unconstrained and says nothing. Its C functions
-are exported, so the very code that will decode is asked. Where they are not, the Python package has to do.
+The engine contains an llguidance that is older than the one on PyPI: a schema that compiles with the newer one (a
+`format: uri`, for example) may not compile there, and then the engine silently continues unconstrained. Its C
+functions are exported, so the code that will decode is called. Where they are not, the Python package is used.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ SPELLINGS = {
     "json-pointer": r"^(/[a-zA-Z0-9_.-]*)*$",
     "relative-json-pointer": r"^(0|[1-9][0-9]{0,3})(/[a-zA-Z0-9_.-]*)*$",
 }
-"""Formats that the engine does not know: their usual texts, in letters that every validator takes."""
+"""Patterns of formats that the engine does not know: their usual texts, in letters that every validator accepts."""
 PLAINEST = {"regex": r"^\^?[a-zA-Z0-9 _-]*\$?$", "uri-template": _REFERENCE}
-"""Texts that are sure to be of the format, but are only the least of them."""
+"""Patterns of texts that certainly have the format, but are only a small part of them."""
 _LEAP_DAY = "([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29"
 _DAY = f"^({_LEAP_DAY}|[0-9]{{4}}-(02-([01][0-9]|2[0-8])|(0[13-9]|1[0-2])-[0-3][0-9]))"
 _NO_LEAP_SECOND = "[0-9:]{6}[0-5]"
@@ -48,7 +48,7 @@ _BESIDES = {
     "date-time": f"{_DAY}[Tt]{_NO_LEAP_SECOND}",
     "email": "^[^@]{1,64}@",
 }
-"""What texts of a format must match besides: the engine takes 29 February in any year, and second 60 at any time."""
+"""Further patterns of formats: the engine accepts 29 February in any year, and second 60 at any time."""
 
 
 def format_pattern(pattern: str, sub: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def format_pattern(pattern: str, sub: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_whole_formats(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema with its formats held as validators hold them.
+    """Return the schema with its formats as strict as validators check them.
 
     >>> with_whole_formats({"format": "email"})
     {'format': 'email', 'pattern': '^[^@]{1,64}@'}
@@ -84,18 +84,18 @@ _EXCERPT = re.compile(r"\n\s*\d+ \| .*", re.DOTALL)
 _END = b"\xff<end>"
 
 
-# On one line, spaced as most JSON is. Left to choose, a small model may continue writing blanks: however short the
-# blanks that a grammar allows, it allows them again. Without any (`{"a":1}`) answers get worse; like this they do not.
+# On one line, spaced like most JSON. If it can choose, a small model may write blanks endlessly: a grammar that
+# allows some allows more after them. Without any (`{"a":1}`) answers get worse; with these they do not.
 _STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 def json_rule(schema: Mapping[str, Any]) -> str:
-    """Return the rule for the values of a schema, as the engine writes them."""
+    """Return the rule for the values of a schema, in the engine's format."""
     return "%json " + json.dumps({**with_twins(schema), "x-guidance": _STYLE})
 
 
 def grammar_problem(grammar: str) -> str | None:
-    r"""Why the engine would not decode under a grammar; None when it will.
+    r"""Return why the engine would not decode under a grammar; None when it will.
 
     >>> grammar_problem("%llguidance {}\nstart: /a/") is None
     True
@@ -132,23 +132,28 @@ class _ConstraintInit(ctypes.Structure):
     )
 
 
+def _declare_functions(library: ctypes.CDLL) -> None:
+    """Declare the types of the library's functions."""
+    pointer = ctypes.c_void_p
+    text = ctypes.c_char_p
+    size = ctypes.c_size_t
+    library.llg_new_tokenizer.restype = pointer
+    library.llg_new_tokenizer.argtypes = [pointer, text, size]
+    library.llg_constraint_init_set_defaults.argtypes = [pointer, pointer]
+    library.llg_new_matcher.restype = pointer
+    library.llg_new_matcher.argtypes = [pointer, text, text]
+    library.llg_matcher_get_error.restype = text
+    library.llg_matcher_get_error.argtypes = [pointer]
+    library.llg_matcher_compute_mask.argtypes = [pointer]
+    library.llg_free_matcher.argtypes = [pointer]
+
+
 class _Checker:
-    """The engine's grammar compiler, with a vocabulary of single bytes: enough to compile, and quick."""
+    """The engine's grammar compiler with a vocabulary of single bytes, which is sufficient and fast."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        pointer = ctypes.c_void_p
-        text = ctypes.c_char_p
-        size = ctypes.c_size_t
-        library.llg_new_tokenizer.restype = pointer
-        library.llg_new_tokenizer.argtypes = [pointer, text, size]
-        library.llg_constraint_init_set_defaults.argtypes = [pointer, pointer]
-        library.llg_new_matcher.restype = pointer
-        library.llg_new_matcher.argtypes = [pointer, text, text]
-        library.llg_matcher_get_error.restype = text
-        library.llg_matcher_get_error.argtypes = [pointer]
-        library.llg_matcher_compute_mask.argtypes = [pointer]
-        library.llg_free_matcher.argtypes = [pointer]
+        _declare_functions(library)
         tokens = bytes(range(256)) + _END
         self._tokens = ctypes.create_string_buffer(tokens, len(tokens))
         self._lengths = (ctypes.c_uint32 * 257)(*[1] * 256, len(_END))
@@ -160,11 +165,11 @@ class _Checker:
             greedy=True,
         )
         error_buffer = ctypes.create_string_buffer(500)
-        made = library.llg_new_tokenizer(ctypes.byref(tokenizer), error_buffer, len(error_buffer))
-        if not made:
+        tokenizer_handle = library.llg_new_tokenizer(ctypes.byref(tokenizer), error_buffer, len(error_buffer))
+        if not tokenizer_handle:
             raise OSError(error_buffer.value.decode(errors="replace"))
         self._setup = _ConstraintInit()
-        library.llg_constraint_init_set_defaults(ctypes.byref(self._setup), made)
+        library.llg_constraint_init_set_defaults(ctypes.byref(self._setup), tokenizer_handle)
         self._setup.log_buffer_level = self._setup.log_stderr_level = 0
 
     def problem(self, grammar: str) -> str | None:
@@ -172,7 +177,7 @@ class _Checker:
         try:
             error = self._library.llg_matcher_get_error(matcher)
             if error is None:
-                # What is too large to decode under shows at the first token.
+                # A grammar that is too large fails at the first token.
                 self._library.llg_matcher_compute_mask(matcher)
                 error = self._library.llg_matcher_get_error(matcher)
             if error is None:
@@ -187,7 +192,7 @@ def _checker() -> _Checker | None:
     limit_spin_waits()
     try:
         folder = Path(engine_folder(), "xllamacpp")
-    except LocalModelError:  # another engine decodes, under the Python package's grammars
+    except LocalModelError:  # another engine decodes with the grammars of the Python package
         return None
     for path in sorted(folder.glob("*.so")):
         try:
@@ -233,7 +238,7 @@ _BLANKS = (
     (0xFEFF, 0xFEFF),
 )
 _UNUSED = ("\ue000", "\ue001")
-"""Characters that no model writes and no pattern names."""
+"""Characters that no model writes and no pattern contains."""
 
 
 def pieces(pattern: str) -> Iterator[str]:
@@ -246,10 +251,10 @@ def pieces(pattern: str) -> Iterator[str]:
 
 
 def twins(pattern: str) -> tuple[str, str] | None:
-    r"""Return two patterns that only together say what this one does; None where one is enough.
+    r"""Return two patterns that together mean the same as this one; None where one is sufficient.
 
-    The engine loses what follows a character that JSON escapes: `^C:\\.*$` ends at the backslash. A class of two
-    characters it does not take for that character, and two such classes have only that one in common.
+    The engine loses the text after a character that JSON escapes: `^C:\\.*$` ends at the backslash. A class of two
+    characters is not affected, and the intersection of two such classes is that one character.
 
     >>> [found.encode("ascii", "replace") for found in twins('^"a+$')]
     [b'^["?]a+$', b'^["?]a+$']
@@ -262,7 +267,7 @@ def twins(pattern: str) -> tuple[str, str] | None:
 
 
 def with_twins(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema with its patterns written so that the engine enforces them."""
+    """Return the schema with its patterns in a form that the engine enforces."""
     result: Any = schema
     for at, sub in list(subschemas(schema)):
         if not isinstance(sub.get("pattern"), str):
@@ -278,9 +283,9 @@ def with_twins(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_positive_classes(pattern: str) -> str:
-    r"""Return the pattern with classes that exclude a quote or a backslash spelled as what they include.
+    r"""Return the pattern with negated classes around a quote or backslash written as positive ones.
 
-    The engine takes the escape of what such a class excludes: `\\\\` under `[^\\]`. Control characters are left out.
+    The engine accepts the escape of a character that the class excludes: `\\\\` under `[^\\]`. No control characters.
 
     >>> with_positive_classes(r'^[^"]+\d$')
     '^[\\x{20}-\\x{21}\\x{23}-\\x{10ffff}]+\\d$'
@@ -291,7 +296,7 @@ def with_positive_classes(pattern: str) -> str:
 
 
 def _positive(part: str) -> str:
-    """Return a class that excludes a quote or backslash, spelled as what it includes."""
+    """Return a class that excludes a quote or backslash as a class of the characters that it includes."""
     tree = parsed(part) if part.startswith("[^") else None
     if tree is None or len(tree) != 1:
         return part
@@ -308,7 +313,7 @@ def _positive(part: str) -> str:
 
 
 def _excluded(node: tuple[Any, Any]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of characters that a negated class excludes; (-1, -1) for what is not known."""
+    """Yield the ranges of characters that a negated class excludes; (-1, -1) for an unknown one."""
     operation = str(node[0])
     argument = node[1]
     if operation == "NOT_LITERAL":
@@ -327,7 +332,7 @@ def _excluded(node: tuple[Any, Any]) -> Iterator[tuple[int, int]]:
 
 
 def without_escapes(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pointer]]:
-    """Return the schema without the patterns that the engine would enforce only partly, and where they were."""
+    """Return the schema without the patterns that the engine would enforce only partly, and their places."""
     result: Any = schema
     pointers = [at for at, sub in subschemas(schema) if isinstance(sub.get("pattern"), str) and twins(sub["pattern"])]
     for at in pointers:
@@ -347,7 +352,7 @@ def _widened(part: str, other: str) -> str:
 
 
 def without_inner_anchors(pattern: str) -> str | None:
-    r"""Return a pattern within this one that does not ask for the beginning or the end inside; None where nothing does.
+    r"""Return a stricter pattern without anchors inside; None where there are none.
 
     >>> without_inner_anchors(r"^([a-z]+(/|$))+$")
     '^([a-z]+(/))+$'
@@ -364,7 +369,7 @@ def without_inner_anchors(pattern: str) -> str | None:
 
 
 def without_look_around(pattern: str) -> str | None:
-    r"""Return the pattern without its look-around, which matches all that it did and more; None when there is none.
+    r"""Return the pattern without its look-around, which matches the same and more; None where it has none.
 
     >>> without_look_around("^(?!@@)[a-z@]+$")
     '^[a-z@]+$'
@@ -385,7 +390,7 @@ def without_look_around(pattern: str) -> str | None:
 
 
 def are_apart(one: str, other: str) -> bool:
-    """Whether no text matches both patterns, as far as the engine can decide: it asks that of the names in a map.
+    """Return whether no text matches both patterns, as far as the engine can decide from the names in a map.
 
     >>> are_apart("^a+$", "^b"), are_apart("^a+$", "a")
     (True, False)
@@ -400,7 +405,7 @@ def are_apart(one: str, other: str) -> bool:
 
 
 def bounded(pattern: str, most: int) -> str:
-    r"""Return a pattern within this one whose repetitions end, for names and texts that a model could get stuck in.
+    r"""Return a stricter pattern with bounded repetitions, for names and texts in which a model could get stuck.
 
     >>> bounded(r"^[a-z]+(\.[a-z]+)*$", 9), bounded("^x-", 9), bounded(".*", 9)
     ('^[a-z]{1,9}(\\.[a-z]{1,9}){0,9}$', '^x-.{0,9}$', '^.{0,9}$')

@@ -1,8 +1,8 @@
 """Drop keywords until a schema compiles, or prune the places that need them.
 
-A model that has answered wrongly there once is not asked for it again: a property that need not be there is left out,
-a list that may be empty stays empty, a branch that is not the only one is not taken. Everything valid under the result
-is valid under the schema it was made of, as far as the places that were taken out go.
+After a wrong answer, the model is no longer asked for such a place: an optional property is left out, a list that
+may be empty stays empty, a branch with alternatives is removed. Every valid value of the result is valid under the
+original schema, as far as the removed places are concerned.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _ROUNDS = 60
 
 
 def prune(schema: Mapping[str, Any], weak: Mapping[str, Any], places: Iterable[Pointer]) -> tuple[Json, list[Pointer]]:
-    """Return the schema `weak` without as many of the places as it can do without, and which those are.
+    """Return the schema `weak` without as many of the places as possible, and the removed places.
 
-    A place is the pointer of a keyword that is not held in `weak`; `schema` still has it. Known values that are valid
-    there (a `default`, `examples`) are kept as the only ones.
+    A place is the pointer of a keyword that `weak` does not enforce but `schema` has. Known values that are valid
+    there (a `default`, `examples`) stay as the only ones.
 
     >>> schema = {"properties": {"a": {"pattern": "(a)(?=b)"}, "b": {"type": "null"}}}
     >>> prune(schema, {"properties": {"a": {}, "b": {"type": "null"}}}, [("properties", "a", "pattern")])[0]
@@ -65,7 +65,7 @@ def prune(schema: Mapping[str, Any], weak: Mapping[str, Any], places: Iterable[P
 
 
 def _without(current: Json, schema: Json, place: Pointer) -> Json:
-    """Return the schema without one place, or None where it cannot do without."""
+    """Return the schema without one place, or None where the place is required."""
     holder = _holder(current, place)
     there = _subschema_at(current, holder)
     full = _subschema_at(schema, holder)
@@ -87,7 +87,7 @@ def _subschema_at(schema: Json, pointer: Pointer) -> Json:
 
 
 def _holder(current: Json, place: Pointer) -> Pointer:
-    """Return the subschema that a place is, or is a keyword of."""
+    """Return the pointer of the subschema that a place is, or whose keyword it is."""
     listed = bool(place[-2:-1]) and (place[-2] in MAPS or (place[-1].isdigit() and place[-2] in LISTS))
     if not place or ((listed or place[-1] in CONTENTS) and isinstance(_subschema_at(current, place), Mapping)):
         return place
@@ -95,21 +95,21 @@ def _holder(current: Json, place: Pointer) -> Pointer:
 
 
 def _unnamed(place: Pointer, holder: Pointer, sub: Mapping[str, Any]) -> Json:
-    """Return a map with a pattern of names that is not held, without any names that only patterns give."""
+    """Return a map without the names that only a pattern describes, where that pattern is not enforced."""
     if "patternProperties" not in place[len(holder) :] and place[-1:] != ("propertyNames",):
         return None
     return {**{key: value for key, value in sub.items() if key != "patternProperties"}, "additionalProperties": False}
 
 
 def _single(place: Pointer, sub: Mapping[str, Any]) -> Json:
-    """Return a list whose items must differ, with one item at the most."""
+    """Return a list of distinct items with at most one item."""
     if place[-1:] != ("uniqueItems",) or sub.get("minItems", 0) > 1:
         return None
     return {**sub, "maxItems": min(1, sub.get("maxItems", 1))}
 
 
 def _known_values(sub: Mapping[str, Any], root: Mapping[str, Any]) -> Json:
-    """Return the values that the schema itself names for the place, if they are valid there."""
+    """Return the example values that the schema has for the place, if they are valid there."""
     examples = sub.get("examples", [])
     named = [*(examples if isinstance(examples, list) else []), *([sub["default"]] if "default" in sub else [])]
     if not named:
@@ -118,13 +118,13 @@ def _known_values(sub: Mapping[str, Any], root: Mapping[str, Any]) -> Json:
     try:
         judge = Schema[object]("place", {**definitions, **sub})
         valid = [value for value in named if not judge.validate(value)]
-    except SchemaError:  # it refers to a part of the document that is not here
+    except SchemaError:  # it refers to a part of the document that is missing here
         return None
     return {"enum": valid} if valid else None
 
 
 def closed_up(schema: Json) -> Json:
-    """Return the schema without the parts that no value fits, or False if then no value fits at all.
+    """Return the schema without the parts that no value matches, or False if no value matches the whole.
 
     >>> closed_up({"anyOf": [{"type": "null"}, {"required": ["a"], "properties": {"a": False}}]})
     {'anyOf': [{'type': 'null'}]}
@@ -154,7 +154,7 @@ def _close_choices(changed: dict[str, Any]) -> bool:
         changed["anyOf"] = [each for each in changed["anyOf"] if each is not False]
         if not changed["anyOf"]:
             return False
-    # What one branch of a `oneOf` takes must not be in the others: without it, they would take too much.
+    # A value of one branch of a `oneOf` must not match another: without the branch, the others would accept it.
     return False not in (*changed.get("oneOf", ()), *changed.get("allOf", ()))
 
 
@@ -166,7 +166,7 @@ def _close_object(changed: dict[str, Any]) -> bool:
         changed.pop("patternProperties", None)
     named = changed.get("patternProperties", {})
     if any(each is False for each in named.values()):
-        # Which names are left would have to be said in one pattern: rather none of them.
+        # The remaining names would need one pattern: all of them are dropped instead.
         del changed["patternProperties"]
         changed["additionalProperties"] = False
     return not set(gone) & set(changed.get("required", ()))
@@ -193,12 +193,12 @@ _WORTH_RESTORING = 40
 _SPARED = ANNOTATIONS | {
     "$anchor", "writeOnly", "type", "properties", "required", "items", REF, *DEFINITIONS, "enum", "const", "x-guidance",
 }  # fmt: skip
-"""Keywords that are never what offends, or without which no shape is left; taken out last or never."""
+"""Keywords that never cause an error, or that define the shape; dropped last or never."""
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedKeyword:
-    """A keyword that decoding is not constrained by; `reason` is the compiler's."""
+    """A keyword that decoding does not enforce; `reason` is the compiler's."""
 
     pointer: Pointer
     reason: str
@@ -209,7 +209,7 @@ class DroppedKeyword:
 class _Edit:
     pointer: Pointer
     value: Any
-    """What is put there; None takes it out, a function is given what stands there when the edit is made."""
+    """The replacement; None removes the place, a function is given the current value when the edit is applied."""
     action: str
     harmless: bool = False
 
@@ -219,23 +219,23 @@ class _Edit:
 
 
 def problem(schema: Mapping[str, Any]) -> str | None:
-    """Why the schema does not compile; None when it does."""
+    """Return why the schema does not compile; None when it does."""
     return grammar_problem("%llguidance {}\nstart: %json " + json.dumps(schema))
 
 
 def weaken(
-    schema: Mapping[str, Any], *, cycles: bool = True, certain: bool = False
+    schema: Mapping[str, Any], *, cycles: bool = True, exact: bool = False
 ) -> tuple[dict[str, Any], tuple[DroppedKeyword, ...], str | None]:
-    """Return the schema without what does not compile, what that was, and why it still does not compile, if so.
+    """Return the schema without keywords that do not compile, those keywords, and the remaining error, if any.
 
-    Without `cycles`, references that lead back and have siblings are left for others to unroll. With `certain`, less
-    is asked for rather than more where that is all that can be held.
+    Without `cycles`, recursive references with siblings are left for the caller to unroll. With `exact`, the result
+    excludes valid values rather than accept invalid ones.
     """
     current: dict[str, Any] = dict(schema)
     done: list[tuple[_Edit, str]] = []
     reason = problem(current)
     while reason is not None and len(done) < _GIVE_UP:
-        edits = _helpful(current, reason, certain) if cycles or not is_cycle(reason) else []
+        edits = _helpful(current, reason, exact) if cycles or not is_cycle(reason) else []
         if not edits:
             return current, _losses(done), reason
         for edit in edits:
@@ -248,19 +248,19 @@ def weaken(
 
 
 def is_cycle(reason: str | None) -> bool:
-    """Whether the compiler complains of references that lead back to themselves."""
+    """Return whether the compiler rejects recursive references."""
     return reason is not None and reason.startswith("circular")
 
 
-def _helpful(schema: Mapping[str, Any], reason: str, certain: bool) -> list[_Edit]:
-    """Return the first edit after which the compiler no longer complains, or complains of something else."""
-    edits = list(_edits(schema, reason, certain))
+def _helpful(schema: Mapping[str, Any], reason: str, exact: bool) -> list[_Edit]:
+    """Return the first edit after which the compiler accepts the schema, or reports something else."""
+    edits = list(_edits(schema, reason, exact))
     if reason.startswith("Unimplemented"):
-        return edits  # each of them would be complained about in its turn
+        return edits  # each of them would be reported in turn
     for edit in edits[:_GIVE_UP]:
         if problem(edit.made(schema)) != reason:
             return [edit]
-    # Equal offences in several places give equal messages: take them one at a time.
+    # The same error in several places has the same message: try the places one at a time.
     if re.match(r"Unknown format|oneOf|regex|lookaround|circular|min/max|Failed to generate", reason):
         return edits[:1]
     return []
@@ -269,14 +269,14 @@ def _helpful(schema: Mapping[str, Any], reason: str, certain: bool) -> list[_Edi
 def _restored(
     schema: Mapping[str, Any], done: list[tuple[_Edit, str]]
 ) -> tuple[dict[str, Any], list[tuple[_Edit, str]]]:
-    """Put back every edit that turned out not to be needed."""
+    """Revert every edit that was not needed."""
     needed = list(done)
     for one in done:
         fewer = [other for other in needed if other is not one]
         try:
             if problem(_applied(schema, fewer)) is None:
                 needed = fewer
-        except (KeyError, IndexError, TypeError):  # a later edit is of what this one made
+        except (KeyError, IndexError, TypeError):  # a later edit applies to the result of this one
             continue
     return _applied(schema, needed), needed
 
@@ -292,12 +292,12 @@ def _losses(done: list[tuple[_Edit, str]]) -> tuple[DroppedKeyword, ...]:
     return tuple(DroppedKeyword(edit.pointer, reason, edit.action) for edit, reason in done if not edit.harmless)
 
 
-def _edits(schema: Mapping[str, Any], reason: str, certain: bool) -> Iterator[_Edit]:
-    """Yield what could be done about a complaint, the likeliest first."""
+def _edits(schema: Mapping[str, Any], reason: str, exact: bool) -> Iterator[_Edit]:
+    """Yield edits that may resolve a compiler error, the likeliest first."""
     if match := _UNIMPLEMENTED.search(reason):
         yield from _drop(schema, frozenset(json.loads(match[1])))
     elif match := _UNKNOWN_FORMAT.search(reason):
-        yield from _formats(schema, match[1], SPELLINGS | PLAINEST if certain else SPELLINGS)
+        yield from _formats(schema, match[1], SPELLINGS | PLAINEST if exact else SPELLINGS)
     elif reason.startswith("oneOf"):
         yield from _one_of(schema)
     elif "integer range" in reason:
@@ -307,7 +307,7 @@ def _edits(schema: Mapping[str, Any], reason: str, certain: bool) -> Iterator[_E
             lambda bound: isinstance(bound, int) and abs(bound) >= 2**63,
         )
     elif "regex" in reason:
-        if certain:
+        if exact:
             yield from _anchors(schema)
         yield from _patterns(schema, reason)
     elif "min/maxProperties" in reason:
@@ -315,7 +315,7 @@ def _edits(schema: Mapping[str, Any], reason: str, certain: bool) -> Iterator[_E
         yield from _drop(schema, frozenset({"minProperties", "maxProperties"}))
     elif "sibling" in reason:
         yield from _siblings(schema)
-    elif not reason.startswith("Unsatisfiable"):  # what nothing can satisfy is not made to fit by asking for less
+    elif not reason.startswith("Unsatisfiable"):  # without valid values, fewer keywords do not help either
         yield from _anything(schema)
 
 
@@ -338,7 +338,7 @@ def _drop(
 
 
 def _counted(schema: Mapping[str, Any]) -> Iterator[_Edit]:
-    """Yield a number of keys, spelled as which ones: narrower than the schema, so that nothing is lost."""
+    """Yield a number of keys as a set of required ones: narrower than the schema, so that nothing is lost."""
     for pointer, sub in subschemas(schema):
         if _has_counted_keys(sub):
             yield _Edit(pointer, _with_counted_keys, "counted keys named", harmless=True)
@@ -347,14 +347,14 @@ def _counted(schema: Mapping[str, Any]) -> Iterator[_Edit]:
 def _has_counted_keys(sub: Mapping[str, Any]) -> bool:
     try:
         return _with_counted_keys(sub) is not sub
-    except NoNormalForm:  # a pattern of names that cannot be read here
+    except NoNormalForm:  # a pattern of names that cannot be parsed here
         return False
 
 
 def _with_counted_keys(sub: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an object schema without a number of keys: the first optional ones are required, the last ones left out.
 
-    The same schema is returned where its properties cannot give that number.
+    The schema is returned unchanged where its properties cannot satisfy that number.
     """
     properties = sub.get("properties")
     required = list(sub.get("required", ()))
@@ -391,7 +391,7 @@ def _any_for_one(sub: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _patterns(schema: Mapping[str, Any], reason: str) -> Iterator[_Edit]:
-    """Patterns that the complaint quotes; it may quote them in another spelling, so then all the others."""
+    """Return the patterns that the error quotes; all others where it quotes them in another spelling."""
     for quoted in (True, False):
         for pointer, sub in subschemas(schema):
             pattern = sub.get("pattern")
@@ -425,7 +425,7 @@ def _renamed(name: str, new: str, named: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _siblings(schema: Mapping[str, Any]) -> Iterator[_Edit]:
-    """Yield edits that drop what is beside references, then any."""
+    """Yield edits that drop keywords beside references, then any."""
     for pointer, sub in subschemas(schema):
         if REF in sub:
             yield from (_Edit((*pointer, key), None, "dropped") for key in sub if key not in _SPARED)
@@ -436,7 +436,7 @@ def _siblings(schema: Mapping[str, Any]) -> Iterator[_Edit]:
 
 
 def _anything(schema: Mapping[str, Any]) -> Iterator[_Edit]:
-    """Yield edits that drop one keyword each: those that constrain least first, then lists and types."""
+    """Yield edits that drop one keyword each: the least constraining first, then lists and types."""
     for pointer, sub in subschemas(schema):
         for keyword in sub:
             if keyword not in _SPARED:

@@ -86,7 +86,7 @@ class Caller:
     def unknown(self, error: UnknownModelError, model: str, router: Router) -> UnknownModelError | NotAllowed:
         """Return the error for an unknown model, naming only models that the key may use.
 
-        A name that the key may not use is refused in the same words whether there is such a model or not.
+        The error is the same whether a model that the key may not use exists or not.
         """
         if self.models is None:
             return error
@@ -167,8 +167,8 @@ class AdmissionControl:
     ) -> Admission:
         """Return the admission of a call: `with` admits it, or raises the error for its caller.
 
-        `cycle` is set where the server is ours: it stops another call whose client does not read, and knows the task
-        that answers, for which asking asyncio is a system call.
+        `cycle` is set for slipform's own server: it stops another call whose client does not read, and it has the task
+        of this call, which asyncio would need a system call to find.
         """
         return Admission(self, caller, headers, rate_limit_headers, _name(caller, address), cycle)
 
@@ -225,7 +225,7 @@ class AdmissionControl:
     async def authenticate(self, headers: Mapping[bytes, bytes], query: bytes, address: str) -> Caller:
         """Return the caller of a request; an address that sends too many wrong keys has to wait.
 
-        A right key gets in nevertheless, because others may share the address.
+        A valid key is admitted nevertheless, because others may share the address.
         """
         try:
             return self.caller(headers, query)
@@ -247,8 +247,8 @@ class AdmissionControl:
     def is_own_host(self, headers: Mapping[bytes, bytes], bound: str) -> bool:
         """Return whether a request names this server as `Host`, and not a web site that resolves to it (DNS rebinding).
 
-        Checked only without keys, and on loopback (`bound` is the address at which the request came in): only
-        there could a page in a browser read what is otherwise out of reach.
+        Checked only without keys, and on loopback (`bound` is the address at which the request arrived): only there
+        could a page in a browser read data that is otherwise out of reach.
         """
         requested_host = headers.get(b"host")
         if self._keys is not None or requested_host is None or not is_loopback(bound) or "*" in self._origins:
@@ -268,7 +268,7 @@ class AdmissionControl:
         """Return whether the caller may see a page, or the part of it that shows configuration and traffic.
 
         Every caller sees it without keys, or where `server.open_pages` has it; else only an operator. Raises
-        for a key that is wrong, not for none.
+        for a wrong key, but not for a missing one.
         """
         if self._keys is None or page in self._open_pages:
             return True
@@ -354,7 +354,7 @@ class AdmissionControl:
             admission.ran_out()
 
     def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise for a web page of another origin where there are no keys: it could use this machine's models."""
+        """Raise for a web page of another origin, which could otherwise use the models of a server without keys."""
         origin = headers[b"origin"].decode("latin-1")
         if "*" in self._origins or origin in self._origins:
             return
@@ -369,7 +369,7 @@ class AdmissionControl:
 class Admission:
     """One call in progress: counted, and cancelled with an error when it takes too long.
 
-    Written out instead of as a generator, because every call passes here.
+    A class and not a generator, because every call passes here.
     """
 
     __slots__ = (

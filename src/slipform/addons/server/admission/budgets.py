@@ -93,7 +93,7 @@ class Standing(NamedTuple):
     def refusal(self, budget: KeyBudget, tokens: int, cost: int, *, further: bool = False) -> str | None:
         """Return the limit that has no room for a reservation: `concurrent`, `tokens` or `cost`; None if all have.
 
-        `further` is a hold for another attempt of a call that is counted already.
+        `further` is a reservation for another attempt of a call that is already counted.
         """
         if budget.max_concurrent is not None and not further and self.live >= budget.max_concurrent:
             return "concurrent"

@@ -1,9 +1,9 @@
 """Read a key file in a running server: find presented keys and apply changes.
 
-A server holds a shared lock on the file whose keys it has in force. `slipform keys` replaces that file by a new one, so
-as long as a process holds the lock on the old one, some server there has not taken the new one. This needs no right but
-that of reading the file, counts every worker, works through containers that mount its folder, and a server that dies
-leaves nothing behind. It does not cover other machines.
+A server holds a shared lock on the file whose keys it uses. `slipform keys` replaces that file by a new one, so as
+long as a process holds the lock on the old file, some server has not loaded the new one. This needs no permission
+except to read the file, counts every worker, works through containers that mount its folder, and leaves nothing
+behind when a server dies. It does not cover other machines.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def release(file: BinaryIO) -> None:
 class KeyFile:
     """The current keys: a change of the file takes effect within a second, without a restart.
 
-    After `start` the version of the file that is in force is held by a lock, for `slipform keys` to see.
+    After `start`, a lock on the version of the file in use shows it to `slipform keys`.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:

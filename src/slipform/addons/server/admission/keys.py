@@ -1,11 +1,11 @@
 """Change the key file for `slipform keys`, and find out whether running servers have loaded the change.
 
-Each change is appended as a line of JSON to `KEYS_FILE.audit`: when, what, whose key, by whom. What a running server
-takes over from the file, hears from other machines (key_file.py) and refuses (refusals.py) goes to its log, as the
-logger `slipform.audit`, also with `server.log: off`. No line holds a secret: a key is named by its public id.
+Each change is appended as a line of JSON to `KEYS_FILE.audit`: when, what, whose key, by whom. A running server logs
+what it loads from the file, receives from other machines (key_file.py) and refuses (refusals.py) as the logger
+`slipform.audit`, also with `server.log: off`. No line contains a secret: keys are named by their public ids.
 
-A change keeps the file's owner, group and mode: a server that runs as another user could otherwise not read it, and
-would continue with the keys that it had read before.
+A change keeps the file's owner, group and mode: otherwise a server of another user could not read it, and would
+continue with the previous keys.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def add_key(
 def remove_key(path: Path, name: str, *, confirm: Callable[[KeyReaders], None] | None = None) -> Key | RemovedKey:
     """Take the key of this name, or this id, out of the file; once more for one that is out of it changes nothing.
 
-    `confirm` is given the servers that went by the file before the change.
+    `confirm` receives the servers that used the file before the change.
     """
     with _changing(path, confirm) as draft:
         key = draft.find(name)

@@ -1,11 +1,11 @@
 """Store in SQLite what keys have spent, what is reserved for running calls, and every call.
 
-One thread of a process writes; several processes share the file, whose locks keep their transactions apart. What waits
-together is written in one transaction. The thread is never waited for on the event loop: callers await a future, and
-what has to be written and is not waited for is tried until it is written.
+One thread of a process writes; several processes share the file, whose locks isolate their transactions. Jobs that
+are queued together share a transaction. The event loop never waits for the thread: callers await a future, and
+writes that are not awaited are retried until they succeed.
 
-A hold counts until it is settled, also when the process that made it is gone: what its call cost is not known then, so
-the hold is what is counted. Only the number of calls in progress forgets it, after a minute without renewal.
+A reservation counts until it is settled, even after its process has ended: the cost of its call is then unknown, so
+the reserved amount is counted. Only the number of calls in progress drops it, after a minute without renewal.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ def reserve(
 ) -> tuple[Standing, str | None]:
     """Reserve this total for a call if the budget has room; return the key's standing, and the limit without room.
 
-    What the call holds already is in the file, so that it may be told twice.
+    The total is stored, not a difference, so that the step may be repeated.
     """
     previous_hold: tuple[int, int] | None = connection.execute(_HELD, (hold.id,)).fetchone()
     held_tokens, held_cost = previous_hold or (0, 0)
@@ -314,7 +314,7 @@ def settle(
 ) -> None:
     """Record the cost of a call in the periods of its reservation, and release the reservation.
 
-    `tell` is the bucket in which other machines have to be told that the hold is gone.
+    `tell` is the bucket in which the release has to be published to other machines.
     """
     if hold_id is not None:
         release(connection, hold_id, entry.key, tell)

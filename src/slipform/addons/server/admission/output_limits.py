@@ -1,7 +1,7 @@
 """Read and write the limit on output tokens in a request of any served API.
 
-What a key with a budget reserves has to be what the vendor is told. So its request keeps one limit, in a field that the
-API defines: other APIs' fields for it, and other spellings of its own, are removed before the request is sent.
+The limit that a key with a budget reserves must be the one that the vendor receives. So the request has one limit, in
+a field of the API: fields of other APIs, and other spellings of its own, are removed before the request is sent.
 """
 
 from __future__ import annotations
@@ -96,30 +96,39 @@ def with_one_limit(api: str, data: dict[str, Any]) -> dict[str, Any]:
     {'max_completion_tokens': 9}
     """
     fields = _FIELDS.get(api, _NONE)
+    _check_sizes(data, fields)
+    trimmed = _trimmed(data, fields)
+    limit = requested_output(api, trimmed).limit
+    if limit is None:
+        return trimmed
+    limit_names = {name for holder, _ in _holders(trimmed, fields) for name in fields.limits if name in holder}
+    field = limit_names.pop() if len(limit_names) == 1 else _NEWER
+    return _written(trimmed, fields, field if field in fields.limits else fields.limits[0], limit)
+
+
+def _check_sizes(data: Mapping[str, Any], fields: _ApiFields) -> None:
     for holder, place in _holders(data, fields):
         for names, most in ((fields.limits, MAX_LIMIT), (fields.counts, MAX_ANSWERS)):
             for name in names:
                 _check(holder.get(name), place + name, most)
-    made = data
+
+
+def _trimmed(data: dict[str, Any], fields: _ApiFields) -> dict[str, Any]:
+    """Return a request without size limits in other fields than the API's own."""
+    trimmed = data
     for name, value in data.items():
         if not isinstance(value, dict) or not (name in fields.inside or _folded(name) in _HOLDERS):
             continue
-        trimmed = _without_sizes(value, fields if name in fields.inside else _NONE)
-        if trimmed is not value:
-            made = {**made, name: trimmed}
-    made = _without_sizes(made, _NONE if fields.inside else fields)
-    limit = requested_output(api, made).limit
-    if limit is None:
-        return made
-    limit_names = {name for holder, _ in _holders(made, fields) for name in fields.limits if name in holder}
-    field = limit_names.pop() if len(limit_names) == 1 else _NEWER
-    return _written(made, fields, field if field in fields.limits else fields.limits[0], limit)
+        inner = _without_sizes(value, fields if name in fields.inside else _NONE)
+        if inner is not value:
+            trimmed = {**trimmed, name: inner}
+    return _without_sizes(trimmed, _NONE if fields.inside else fields)
 
 
 def sent_output(api: str, body: bytes, assumed: int, vendor_field: str | None = None) -> tuple[bytes, OutputRequest]:
     """Return a request's JSON with a limit that the vendor reads, `assumed` where it has none, and the limit.
 
-    Of the two fields of Chat Completions a vendor may know one alone, `vendor_field`.
+    Of the two fields of Chat Completions, a vendor may know only one: `vendor_field`.
 
     >>> sent_output("gemini", b'{"contents": []}', 9)[0]
     b'{"contents":[],"generationConfig":{"maxOutputTokens":9}}'

@@ -1,7 +1,7 @@
 """Bound the tokens of a prompt by its bytes, which no tokenizer exceeds.
 
-Images, audio, video and PDF files are the exception: their bytes say little of their tokens, so that each counts as an
-allowance. It is an allowance and not a bound, as is that for what a request only refers to.
+Images, audio, video and PDF files are the exception: their size does not determine their tokens, so each counts as
+an allowance. Like that for referenced files, it is an estimate and not a bound.
 """
 
 from __future__ import annotations

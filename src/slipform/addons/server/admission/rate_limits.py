@@ -89,15 +89,15 @@ class _Lease:
     remaining: int = 0
     refused_until: float = 0.0
     alone_until: float = 0.0
-    """Until then this process counts alone, because Redis did not answer."""
+    """This process counts alone until then, because Redis did not answer."""
     refill: asyncio.Task[None] | None = None
 
 
 class SharedRates:
     """Buckets in Redis; permits are taken in batches, and while Redis is away each process counts alone.
 
-    About a second's worth is taken at once, and more before they run out, so most calls need no request. Permits that
-    are not used within ten seconds are lost.
+    About a second's permits are taken at once, and more before they run out, so most calls need no request. Permits
+    that are not used within ten seconds are lost.
     """
 
     def __init__(self, shared: SharedState, clock: Callable[[], float] = time.monotonic) -> None:

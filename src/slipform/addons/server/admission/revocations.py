@@ -1,9 +1,9 @@
 """Record the keys that other machines revoked, and authenticate the revocations made here.
 
-Machines tell each other through Redis, which is not believed: what it says may refuse a key, never let one in. A key
-that was switched off elsewhere is let in again only by a record that is signed with the key's own hash, which only
-machines that have it in their file know, and that is later than the one that switched it off. What was heard is kept in
-a file, and told again to a Redis that has lost it.
+Machines exchange revocations through Redis, which is not trusted: its data may refuse a key, but never admit one. A
+key that was disabled elsewhere is enabled only by a later record that is signed with the key's own hash, which only
+machines with the key in their file know. Received revocations are stored in a file, and published again to a Redis
+that has lost them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Enforce the budgets of keys: reserve before each attempt, settle after the call.
 
-What an attempt may cost is reserved before the vendor is asked, so that calls that run at the same time cannot spend
-the same money: a bound of its prompt's tokens (`prompt_size`), and the limit on its output that the vendor is sent
-(`output_limits`), at the price of the model. Afterwards the vendor's own count takes its place. An attempt whose vendor
-has not told all, because the client left or the connection broke, counts as what was reserved, or as what was relayed
-where that is more.
+The highest cost of an attempt is reserved before the vendor is called, so that concurrent calls cannot spend the same
+money: a bound of its prompt's tokens (`prompt_size`), and the output limit that is sent to the vendor
+(`output_limits`), at the model's price. The vendor's own count replaces it afterwards. An attempt with an incomplete
+count, because the client or the connection was lost, is charged what was reserved, or what was relayed if that is
+more.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class AttemptCharge:
     def charged(self) -> Usage:
         """Return the usage to charge: the reported one, else the reservation; if incomplete, at least what arrived.
 
-        A prompt without tokens, and a text without, are not counts.
+        A count of 0 for a prompt, or for a text that arrived, is ignored.
         """
         if self.is_refused:
             return Usage(0, 0)
@@ -147,11 +147,10 @@ class AttemptCharge:
         if not self.is_complete:
             input_tokens = max(reserved.input or 0, reported.input or 0)
             return Usage(input_tokens, max(reserved.output or 0, reported.output or 0, relayed))
-        output_tokens = reported.output or relayed or reported.output
-        return reported.replace(
-            input=reported.input or reserved.input,
-            output=reserved.output if output_tokens is None else output_tokens,
-        )
+        output_tokens: int | None = reported.output or relayed
+        if not output_tokens and reported.output is None:
+            output_tokens = reserved.output
+        return reported.replace(input=reported.input or reserved.input, output=output_tokens)
 
     def nanos(self, usage: Usage) -> int | None:
         """Return the cost of this usage in nanos; None without a price."""
@@ -257,7 +256,7 @@ class Spending:
     def settle(self, hold: Hold | None, budget: KeyBudget | None, entry: CallEntry) -> None:
         """Record the cost of a call and release its reservation, without waiting.
 
-        An entry that cannot be written as it is counts as what was held.
+        An entry that cannot be stored is replaced by one with the reserved amounts.
         """
         ledger = self.ledger
         if ledger is None:
@@ -453,7 +452,7 @@ class CallSpending:
     ) -> AttemptCharge:
         """Reserve the highest cost of another attempt before these bytes are sent; raises where the budget has no room.
 
-        `output` is what they allow the model to write; `media` are the sizes of files among them.
+        `output` is the output limit in the request; `media` are the sizes of its files.
         """
         attempt = AttemptCharge(model, self._spending.price_of(model))
         budget = self._caller.budget
@@ -490,7 +489,7 @@ class CallSpending:
     ) -> bytes:
         """Reserve for a forwarded request; return its bytes, with the reserved output limit where the key has limits.
 
-        `vendor_field` is the field in which the vendor wants the limit, where the API has several.
+        `vendor_field` is the vendor's field for the limit, where the API has several.
         """
         if self._caller.budget is None:
             await self.begin(model, body, OutputRequest())

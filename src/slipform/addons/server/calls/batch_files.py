@@ -1,7 +1,7 @@
 """Forward an uploaded file as it arrives, after checking and renaming the models of a batch's lines.
 
-Lines with a schema are written in the vendor's own way, and their answers are enforced when they are fetched
-(`batch_shapes`): for keys, whose files are known to be theirs. Without keys they are refused.
+Lines with a schema are encoded for the vendor, and their answers are enforced when they are downloaded
+(`batch_shapes`): only with keys, because only then the owner of a file is known. Without keys they are refused.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class IncomingForm:
     async def upload(self) -> Upload:
         """Return the form unchanged, for a vendor that reads it at its own pace.
 
-        A small one is read to its end first, so that nothing of it is sent before all of it is checked.
+        A small form is read completely first, so that nothing is sent before all of it is checked.
         """
         while self._size < _IN_MEMORY and (piece := await self._next()):
             self._waiting.write(piece)

@@ -1,8 +1,8 @@
 """Enforce the schemas of a batch's requests when its results are downloaded.
 
-The vendor answers a batch hours after its requests came through here. So each request with a schema is encoded for the
-vendor when it comes, what it asks for is kept beside the file's owner, and each answer is repaired, patched and
-validated while the results pass through. A batch cannot be asked again: an invalid answer becomes an error.
+The vendor answers a batch hours after its requests were forwarded. So each request with a schema is encoded for the
+vendor when it arrives, its shape is stored with the file's owner, and each answer is repaired, patched and validated
+while the results are downloaded. A batch cannot be retried: an invalid answer becomes an error.
 """
 
 from __future__ import annotations

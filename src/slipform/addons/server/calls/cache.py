@@ -1,7 +1,7 @@
 """Cache responses to identical requests.
 
-Redis is not believed: others may write there. What comes from it is read strictly and judged like a model's answer, by
-the schema of the request at hand; what does not pass is a miss.
+Redis is not trusted, because others may write there. Its entries are parsed strictly and validated like a model's
+answer against the schema of the request; an invalid entry is a miss.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class _Answer(BaseModel):
 class AnswerCache:
     """Answers enforced requests that were answered before. Only valid answers are cached, separately for each key.
 
-    Identical requests that come while one is being answered wait for it, instead of asking the model as well. With
-    `cache.shared` all keys share what is kept; then a hit tells a caller that the same was asked before.
+    Identical requests that arrive while one is in progress wait for its answer instead of calling the model. With
+    `cache.shared`, all keys share the entries; a hit then reveals that the same request was sent before.
     """
 
     def __init__(
@@ -116,8 +116,8 @@ class AnswerCache:
     ) -> None:
         """Write the cached answer, or let `work` write one and cache that.
 
-        `caller` is the id of the caller's key. `control` is the request's `cache-control`: `no-cache` asks afresh,
-        `no-store` also keeps nothing.
+        `caller` is the id of the caller's key. `control` is the request's `cache-control`: `no-cache` skips the lookup,
+        `no-store` also stores nothing.
         """
         control = control.lower()
         skipped = (

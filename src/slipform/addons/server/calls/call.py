@@ -128,8 +128,8 @@ class Call(msgspec.Struct):
 def _forget_frames(error: BaseException | None) -> None:
     """Release the tracebacks of an error and of its causes, after it has been reported.
 
-    Their frames hold the request, its body and the error itself: a cycle, which would keep all of that until the
-    garbage collector comes, and that is seldom here.
+    Their frames refer to the request, its body and the error itself: a cycle, which would keep all of that in memory
+    until a garbage collection, which is rare here.
     """
     while error is not None:
         error.__traceback__ = None

@@ -121,7 +121,7 @@ class NeverServedError(RequestError):
 
 
 class UnknownPathError(RequestError):
-    """Nothing is served at that path."""
+    """The server has no endpoint at that path."""
 
     code = "unknown_path"
     http_status = 404
@@ -417,8 +417,8 @@ def locate(method: str, path: str, headers: Mapping[bytes, bytes]) -> Located | 
     family = family_of(headers)
     provider = None
     model = None
-    if family != "gemini" and (alone := _UNAMBIGUOUS.get((method, path))) is not None:
-        return alone
+    if family != "gemini" and (located := _UNAMBIGUOUS.get((method, path))) is not None:
+        return located
     if (mounted := _MOUNT.fullmatch(path)) is not None:
         provider = mounted["provider"]
         path = mounted["rest"]
@@ -433,17 +433,22 @@ def locate(method: str, path: str, headers: Mapping[bytes, bytes]) -> Located | 
         matched = _match(method, f"/v1beta/{path[4:]}", "gemini")
         if matched is not None and matched[0].path.startswith("/v1beta/models/{model}:"):
             return Located(matched[0], path, matched[1], model, provider)
-    matched = _match(method, path, family)
-    if matched is None and path.startswith("/v1beta/") and ":" in path:
+    for candidate, candidate_family in _candidate_paths(path, family):
+        matched = _match(method, candidate, candidate_family)
+        if matched is not None:
+            return Located(matched[0], candidate, matched[1], model, provider)
+    return None
+
+
+def _candidate_paths(path: str, family: Family) -> Iterator[tuple[str, Family]]:
+    """Yield a path and its complete spellings, each with the family of its API, in the order to try."""
+    yield path, family
+    if path.startswith("/v1beta/") and ":" in path:
         # Clients write ids that contain a slash (PROVIDER/MODEL) without the folder of models before them.
         path = f"/v1beta/models/{path.removeprefix('/v1beta/')}"
-        matched = _match(method, path, "gemini")
-    if matched is None and not path.startswith(_ROOTS):
-        path = f"/v1{path}"
-        matched = _match(method, path, family)
-    if matched is None:
-        return None
-    return Located(matched[0], path, matched[1], model, provider)
+        yield path, "gemini"
+    if not path.startswith(_ROOTS):
+        yield f"/v1{path}", family
 
 
 def _match(method: str, path: str, family: Family) -> tuple[EndpointRow, Mapping[str, str]] | None:

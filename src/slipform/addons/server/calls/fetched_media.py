@@ -1,8 +1,8 @@
 """Fetch images and documents that a request names by address, for vendors that take only their bytes.
 
-Off unless the operator switches it on. The address is a caller's, so it must be https, and a name in it is resolved
-once: the connection goes to an address of that answer, which must be one of the public internet. Redirects are
-followed by the same rules. No proxy of the environment is used, because it would resolve the name itself.
+Off unless the operator enables it. The URL is chosen by a caller, so it must be https, and its host is resolved once:
+the connection goes to one of the resolved addresses, which must be public. Redirects follow the same rules. No proxy
+from the environment is used, because it would resolve the name itself.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class MediaFetcher:
     async def inlined(self, request: ModelRequest, codecs: Collection[str]) -> ModelRequest:
         """Return the request with the bytes of media whose URLs the vendors of these codecs do not accept.
 
-        Raises `UnfetchableError` for what cannot be fetched, and `TooLargeError` for more than is allowed.
+        Raises `UnfetchableError` for media that cannot be downloaded, and `TooLargeError` beyond the limits.
         """
         kinds = frozenset[str]().union(*[_BYTES_ONLY.get(codec, frozenset()) for codec in codecs])
         by_url = {media.url: media for media in _media_in(request) if _needs_bytes(media, kinds)}

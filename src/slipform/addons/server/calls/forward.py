@@ -222,7 +222,7 @@ class ForwardRoutes:
     ) -> tuple[ServedRequest, ForwardedCall] | None:
         """Return a call without a shape as a forwarded call; None for several models, or a provider of another API.
 
-        `body` is what `data` was read from; where they differ `data` counts. `is_named_plainly`: see inbound.py.
+        `data` was parsed from `body`, and takes precedence where they differ. `is_named_plainly`: see inbound.py.
         """
         if api == "gemini":
             model: Any = named_in_path(path)

@@ -1,7 +1,7 @@
 """Refuse fields that the provider of a call cannot honour.
 
-To continue without such a field would lose the conversation so far, or the shape that was asked for, and the caller
-would not be told.
+To continue without such a field would lose the conversation so far, or the requested shape, without the caller
+noticing.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def read_known(
 async def read_call(api: ServedApi, body: bytes, record: CallRecord, context: CallContext) -> Inbound:
     """Decode and check a call; large bodies and schemas are read off the event loop.
 
-    1
+    No name is looked up or stored before it is checked that the caller may use it.
     """
     is_plain = not (context.model or context.provider or has_switches(context.headers))
     if is_plain:
@@ -324,7 +324,7 @@ class _CallFields(NamedTuple):
 
     @property
     def warnings(self) -> tuple[ModelWarning, ...]:
-        """What was understood otherwise."""
+        """Warnings about fields of other servers that were translated or dropped."""
         if self.foreign is None:
             return ()
         return self.foreign.warnings

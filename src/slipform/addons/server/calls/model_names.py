@@ -17,7 +17,7 @@ from slipform.errors import RequestError
 _MOST = 8
 _KEY = b'"model"'
 _ESCAPED = b"\\u006"
-"""How every letter of `model` begins when it is written as an escape (`\\u006d` is m); no encoder writes letters so."""
+"""The beginning of an escaped letter of `model` (`\\u006d` is m); no encoder escapes letters."""
 
 _CHOOSES_A_MODEL: Final[Mapping[str, str]] = {
     # OpenRouter: https://openrouter.ai/docs/features/model-routing, /provider-routing, /presets, /plugins
@@ -127,7 +127,7 @@ def check_named_once(body: bytes) -> None:
 def check_fields(data: Mapping[str, Any], *, names_model: bool) -> None:
     """Raise `NotAllowed` for a field by which the vendor would choose another model; for keys with model limits.
 
-    `names_model`: whether the field `model` is the one that was checked. Where a path names the model it is not.
+    `names_model`: whether the field `model` was checked. Where a path names the model, it was not.
 
     >>> check_fields({"model": "a", "messages": []}, names_model=True)
     """

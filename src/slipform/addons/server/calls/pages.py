@@ -61,7 +61,7 @@ def readiness(
 ) -> tuple[int, dict[str, Any]]:
     """Return whether the server is ready for requests; for operators, who pass a generation, also why not.
 
-    They are told that the last reload was refused too. Why it was, which names files and settings, is only in the log.
+    They also learn that the last reload was refused. The reason, which names files and settings, is only in the log.
 
     >>> readiness(None, 2)
     (200, {'status': 'ready', 'config': 2})

@@ -1,8 +1,8 @@
 """Parse a request's body once, with bytes that a vendor parses into exactly the same data.
 
-Everything that is decided about a request is decided on the parsed data. What is sent is those bytes, or is written
-from the data: a key that an object has twice, of which one reader takes the first and another the last, is gone from
-both.
+All decisions about a request are based on the parsed data. The vendor receives those bytes, or bytes that were
+encoded from the data: a duplicate key, of which one parser takes the first and another the last, is then removed
+from both.
 """
 
 from __future__ import annotations

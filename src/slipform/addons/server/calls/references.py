@@ -145,7 +145,7 @@ _GEMINI_DATA: Final = (
     "tools.function_declarations.response_json_schema",
 )
 _ANSWERED_PATHS: Final = ("messages.content.citations", "messages.content.content.content")
-"""In Messages: what a text cites, and the files that a vendor's own tool has written."""
+"""In Messages: citations of a text, and files that a vendor's own tool has written."""
 
 
 def _positions() -> _Position:
@@ -377,7 +377,7 @@ class Ownership(NamedTuple):
         """Return whether the caller may name the resource, which these pairs of provider and key own.
 
         A field by which a vendor looks something up must name a resource of the caller's at every provider that may
-        answer. Any other field may also name what has no owner: it is not an id that a key of this server created.
+        answer. Any other field may also name a resource without an owner: a key of this server did not create it.
         """
         own_providers = {provider for provider, key in resource_owners if key == self.key}
         must_own = reference.must_own

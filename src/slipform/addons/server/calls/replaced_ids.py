@@ -1,7 +1,7 @@
 """Map the ids that a caller saw in a stream to those of the answer that the vendor stores, and back.
 
-The first event of a Responses stream names the response. Where a later attempt became the answer, the vendor keeps that
-one under another id, and its items and calls under others, too. They are kept for each caller's key apart.
+The first event of a Responses stream names the response. If a later attempt became the answer, the vendor stores it
+under another id, and so its items and calls. The ids are stored separately for each caller's key.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ReplacedIds(msgspec.Struct, frozen=True):
 def named_ids(data: Mapping[str, Any]) -> set[str]:
     """Return the ids by which a Responses request refers to stored responses and items.
 
-    Calls sent whole, with their results, are known to the request itself.
+    Calls that are sent whole, with their results, need no stored ids.
 
     >>> sorted(named_ids({"previous_response_id": "resp_1", "input": [{"type": "x_output", "call_id": "c1"}]}))
     ['c1', 'resp_1']
@@ -107,7 +107,7 @@ def replaced_in(
 ) -> dict[str, str]:
     """Return the ids of a stream that began under `shown_id`, each with the corresponding id of the stored answer.
 
-    `messages` are those of its messages.
+    `messages` are the ids of its messages.
     """
     ids = dict(calls)
     if answer.id:

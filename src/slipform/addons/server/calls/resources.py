@@ -1,7 +1,7 @@
 """Record which caller's key created a vendor's resource, so that no other key can see or use it.
 
 All callers share one key at the vendor, which would show everyone's files and responses to each of them. A table of the
-ledger has their owners. Without callers' keys there are no callers to distinguish, and no table.
+ledger has their owners. Without callers' keys, callers cannot be distinguished, and the table is not used.
 """
 
 from __future__ import annotations

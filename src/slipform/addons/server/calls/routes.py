@@ -172,7 +172,7 @@ class CallRouter:
         if ledger is not None:
             price_of = partial(named_price, options.prices, router)
             self.spending = Spending(price_of, ledger, settings, self._shared)
-        # Without keys there are no callers to distinguish.
+        # Without keys, callers cannot be distinguished.
         self.store = ResourceStore(ledger) if ledger is not None and settings.server.keys_file is not None else None
         self.endpoints = EndpointForwarder(
             router, settings, self.store, options, self._replaced_ids, self._stored_responses

@@ -1,8 +1,8 @@
 """Store entries by a caller's key and an id for a limited time: in memory, in a SQLite file, or in Redis.
 
-What vendors signed is stored so, by the ids of calls, and the answers that Responses clients refer to later. Each key
-has its own limit in bytes, so that no caller can push out another's; the oldest of a key goes first. Losing an entry
-costs a turn its thinking, or a client a reference, so no store raises: what fails is not known.
+The entries are signed parts, by the ids of calls, and the answers that Responses clients refer to later. Each key has
+a separate limit in bytes, so that no caller can displace another's entries; the oldest of a key are dropped first. A
+lost entry costs a turn its thinking, or a client a reference, so stores do not raise: failed reads return nothing.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def find_store(
 ) -> SignatureStore:
     """Return the store that is configured: Redis if there is one, else a file, which workers share, else memory.
 
-    `folder` is where the workers of one server meet; None where there is one process. `name` keeps the entries of one
-    purpose apart from those of another.
+    `folder` is shared by the workers of one server; None where there is one process. `name` separates the entries of
+    one purpose from those of another.
     """
     if shared is not None:
         return RedisSignatures(settings, shared, name)

@@ -1,8 +1,8 @@
 """Store the signed parts of turns with tool calls, and restore them when the caller sends the turns again.
 
-Thinking models want their thinking back, signed, with the results of the tools they called. Callers who speak the
-vendor's own API carry it themselves; other APIs have no place for it. So it is kept here by the ids of the calls, for
-each caller's key apart. A turn that has expired goes without: the codecs then leave thinking out and say so.
+Thinking models require their signed thinking back, with the results of the tools that they called. Clients of the
+vendor's own API send it themselves; other APIs have no fields for it. So it is stored here by the ids of the calls,
+separately for each caller's key. An expired turn is sent without it: the codecs then omit thinking and warn.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _turn_of(parts: Sequence[Part]) -> KeptTurn | None:
 
 
 def turn_text(parts: Sequence[Part]) -> bytes:
-    """Encode an answer's parts without text and calls as JSON; empty where there are no others."""
+    """Encode an answer's parts without text and calls as JSON; empty without others."""
     turn = _turn_of(parts)
     return b"" if turn is None else msgspec.json.encode(turn)
 
@@ -224,7 +224,7 @@ def _merge_turn(message: Message, kept_parts: Sequence[KeptPart], *, with_turn: 
 def _is_carried_by(kept_parts: Sequence[KeptPart], api: str | None) -> bool:
     """Return whether the caller's API has fields for these parts: then a client that omits them does so on purpose.
 
-    Chat Completions has many vendors, whose own fields most clients do not know.
+    Chat Completions has many vendors, whose additional fields most clients do not know.
     """
     codecs = {codec for part in kept_parts if isinstance(part, KeptReasoning) for codec in part.opaque}
     codecs |= {codec for part in kept_parts if isinstance(part, (KeptText, KeptCall)) for codec in part.extra}

@@ -2,8 +2,8 @@
 
 Vendors of other APIs store nothing, so clients that continue by `previous_response_id`, `conversation` or
 `item_reference` would lose their conversation there. Every item is stored under a hash of its content. A response
-lists the hashes of all items before it, of its input and of its output, and never names another response: two
-continuations of one response share nothing that either could change, and no cycle can be written.
+lists the hashes of all items before it, of its input and of its output, and never refers to another response: two
+continuations of one response share no mutable data, and cycles are impossible.
 """
 
 from __future__ import annotations

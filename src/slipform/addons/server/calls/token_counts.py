@@ -1,7 +1,7 @@
 """Count a request's tokens for a provider of another API, by that provider's own counter if it has one.
 
-Claude Code asks for counts all the time. A provider without a counter gets an estimate by the request's size, and the
-answer's header says so.
+Claude Code requests counts frequently. A provider without a counter gets an estimate from the request's size, which a
+header of the answer says.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Conversations:
             del self._unread[next(iter(self._unread))]
 
     def discard_text(self, identity: str) -> None:
-        """Drop an unread call, whose text is no longer stored."""
+        """Drop an unread call after its text was deleted."""
         self._unread.pop(identity, None)
 
     def unread(self) -> dict[str, RecordedCall]:

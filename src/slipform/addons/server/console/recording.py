@@ -65,10 +65,7 @@ class Recording:
         self, record: CallRecord, headers: Mapping[bytes, bytes], settings: ServerSettings, *, own: bool = False
     ) -> CallTrace | None:
         """Return the trace that records the text of a new call; None where it is not recorded."""
-        mode = self.mode(settings)
-        is_automatic = mode == "on" and settings.traces == "auto" and not settings.debug_traces
-        if is_automatic and not _FORWARDED.isdisjoint(headers):
-            mode = "off"
+        mode = self._mode_of_call(headers, settings)
         if mode == "off" and not own and not self._tracing.until:
             return None
         if headers.get(b"x-slipform-trace") == b"off" or b"no-store" in headers.get(b"cache-control", b""):
@@ -81,6 +78,12 @@ class Recording:
             record.words = "failures"
             return CallTrace(_has_failed)
         return None
+
+    def _mode_of_call(self, headers: Mapping[bytes, bytes], settings: ServerSettings) -> str:
+        """Return the mode for a call with these headers; with `traces: auto`, `off` for a forwarded one."""
+        mode = self.mode(settings)
+        is_automatic = mode == "on" and settings.traces == "auto" and not settings.debug_traces
+        return "off" if is_automatic and not _FORWARDED.isdisjoint(headers) else mode
 
     def mode(self, settings: ServerSettings) -> str:
         """Return for which calls text is recorded: `off`, `failures` or `on`."""

@@ -70,7 +70,7 @@ class RecordingSend(msgspec.Struct):
     def answer(self, status: int, headers: Sequence[Header], body: bytes, lines: bytes = b"") -> bool:
         """Write a whole response at once; return False when nothing was written, as with `push`.
 
-        `lines` are further headers, as they stand in the head; with them, the length is added here.
+        `lines` are further headers, encoded as in the head; with them, the length is added here.
         """
         cycle = self.cycle
         if cycle is None or not cycle.answer(status, [*headers, *self.extra] if self.extra else headers, body, lines):
@@ -114,7 +114,7 @@ def cycle_of(scope: Scope, send: Send) -> RequestCycle | None:
 
 
 def client_address(scope: Scope) -> str:
-    """Who calls, as far as the socket, or a balancer that is believed, tells."""
+    """Return the address of the client, as reported by the socket or a trusted balancer."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 

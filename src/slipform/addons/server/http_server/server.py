@@ -19,7 +19,7 @@ _log = logging.getLogger("slipform.server")
 _BACKLOG = 2048
 _POLL_SECONDS = 0.02
 _CANCEL_SECONDS = 2.0
-"""For cancelled requests to write their last response."""
+"""Seconds for cancelled requests to write their last response."""
 
 
 class Lifespan:

@@ -128,7 +128,7 @@ _log = logging.getLogger("slipform.server")
 _due = attrgetter("due")
 _stalled_since = attrgetter("stalled_since")
 _EVICTED_SHARE = 32
-"""One in so many idle connections is closed when there are too many, because finding them is not free."""
+"""One in this many idle connections is closed when there are too many, because finding them takes time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,23 +140,23 @@ class ServerLimits:
     """
 
     head_bytes: int = 64 * 1024
-    """Of a request's head."""
+    """The most bytes of a request's head."""
     headers: int = 256
-    """Of one request."""
+    """The most headers of a request."""
     head_seconds: float = 30.0
-    """For a complete request head."""
+    """The time for a complete request head."""
     idle_seconds: float = 75.0
-    """Between requests; longer than balancers keep idle connections, so that they close them first."""
+    """The time between requests; longer than balancers keep idle connections, so that they close them first."""
     held_bytes: int = 64 * 1024
     """Bytes of a body received but not yet read by the application, at which reading pauses."""
     queued: int = 64
-    """Pipelined requests of one connection."""
+    """The most pipelined requests of one connection."""
     write_seconds: float = 30.0
-    """Without progress in writing a response, because the client does not read."""
+    """The time without progress in writing a response, because the client does not read."""
     connections: int = 10_000
-    """Open at the same time; beyond it, idle ones are closed for new ones."""
+    """The most open connections; beyond it, idle ones are closed for new ones."""
     connections_per_address: int | None = None
-    """Open at the same time; of a trusted balancer, running requests of one client instead."""
+    """The most open connections of an address; of a trusted balancer, running requests of one client instead."""
     tick_seconds: float = 1.0
     """The interval of the checks for timeouts."""
 

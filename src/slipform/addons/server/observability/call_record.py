@@ -153,12 +153,12 @@ class CallRecord(msgspec.Struct):
     stream_watch: StreamWatch | None = None
     """The watch of the running stream, for subscribers that join later."""
     cost: float | None = None
-    """What the answer cost, where prices are known."""
+    """The cost of the answer, where prices are known."""
     budget_headers: tuple[Header, ...] = ()
-    """What is left of the caller's budget."""
+    """The rest of the caller's budget, as headers."""
     cached: bool = False
     fallbacks: int = 0
-    """How many models failed before the one that answered."""
+    """The number of models that failed before the one that answered."""
     status: int = 0
     outcome: str = "ok"
     """"ok", or the code of the error."""
