@@ -18,6 +18,13 @@ PERSON = {
     "additionalProperties": False,
 }
 _TOO_LONG = 40.0
+UNFINISHED = {
+    "chat": {'"finish_reason":"length"': "cut off", '"refusal":"': "refused"},
+    "responses": {'"status":"incomplete"': "cut off", '"refusal":"': "refused"},
+    "messages": {'"stop_reason":"max_tokens"': "cut off", '"stop_reason":"refusal"': "refused"},
+    "gemini": {'"finishReason":"MAX_TOKENS"': "cut off", '"finishReason":"SAFETY"': "refused"},
+}
+"""How each API marks a response of status 200 that is not a whole answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,38 +174,43 @@ class Client:
 
 
 def judged(name: str, status: int, raw: bytes, *, shaped: bool, stream: bool) -> str:
-    """What an answer is; raises when it is neither an answer nor an error as its API writes them."""
+    """Return the kind of a response; raises when it is neither an answer nor an error as its API writes them."""
     api = APIS[name]
-    said = f"{name} {status} {raw[-400:]!r}"
+    excerpt = f"{name} {status} {raw[-400:]!r}"
     if status != 200:
         if status in (400, 401, 404, 405, 413, 500) or not api.is_error(json.loads(raw)):
-            raise AssertionError(said)
+            raise AssertionError(excerpt)
         return f"error {status}"
     if not stream:
-        answer = json.loads(raw)
-        return _valid(api.text(answer), said) if shaped else "text"
+        text = api.text(json.loads(raw))
+        return _kind_of(name, text, raw) if shaped else "text"
     events = [line[6:] for line in raw.decode().splitlines() if line.startswith("data: ")]
     if not events:
-        raise AssertionError(f"an empty stream: {said}")
+        raise AssertionError(f"an empty stream: {excerpt}")
     last = json.loads(events[-1]) if events[-1] != "[DONE]" else {}
     if "error" in last or last.get("type") == "error":
         if not api.is_error(last):
-            raise AssertionError(said)
+            raise AssertionError(excerpt)
         return "error in the stream"
     if not api.ended(events):
-        raise AssertionError(f"an end that is none: {said}")
+        raise AssertionError(f"the last event does not end the stream: {excerpt}")
     text = "".join(api.piece(json.loads(event)) for event in events if event != "[DONE]")
-    return _valid(text, said) if shaped else "streamed text"
+    return _kind_of(name, text, raw) if shaped else "streamed text"
 
 
-def _valid(text: str, said: str) -> str:
+def _kind_of(name: str, text: str, raw: bytes) -> str:
+    """Return "valid" for a valid answer, else how its API marks it as unfinished."""
     try:
         value = json.loads(text)
     except ValueError:
-        raise AssertionError(f"not JSON: {text[:80]!r} in {said}") from None
+        written = raw.decode()
+        for mark, kind in UNFINISHED[name].items():
+            if mark in written:
+                return kind
+        raise AssertionError(f"not JSON: {text[:80]!r} in {name} {written[-400:]!r}") from None
     right = isinstance(value, dict) and set(value) == {"name", "age"}
     if not right or not isinstance(value["name"], str) or type(value["age"]) is not int:
-        raise AssertionError(f"not valid: {text[:80]!r} in {said}")
+        raise AssertionError(f"not valid: {text[:80]!r} in {name}")
     return "valid"
 
 
