@@ -96,6 +96,24 @@ def test_whole_records_of_truncated_answers_count(limit: int) -> None:
     assert slipform.extract(document.shape, document.text, client=client_of(FakeModel(respond))) == document.records
 
 
+def test_answers_that_are_cut_before_their_first_record_do_not_make_all_questions_small() -> None:
+    document = statement(300, 1)
+    last = document.records[-1]
+    cuts = 0
+
+    def respond(request: ModelRequest) -> ModelResponse:
+        nonlocal cuts
+        rows = document.read(request.messages[-1].text)
+        if last in rows and cuts < 4:
+            cuts += 1
+            return ModelResponse(text='{"records": [{"da', finish="length")
+        return ModelResponse(text=answer(*[row for row in rows if len(rows) < 40 or row["amount"] > -2000]))
+
+    model = FakeModel(respond)
+    assert slipform.extract(document.shape, document.text, client=client_of(model)) == document.records
+    assert len(model.requests) < 14
+
+
 def test_typed_records_have_their_types() -> None:
     document = statement(60, 4)
     extraction = slipform.extract_full(

@@ -119,7 +119,8 @@ def _failed_call(error: EnforcementError, shape: RecordShape) -> FinishedCall:
     if answer.values or answer.rest:
         return _finished(answer, report)
     splits = _ALL_SPLITS if is_truncated else 1
-    return _finished(PieceAnswer(failure=error.message, splits=splits, retryable=True), report)
+    answer = PieceAnswer(truncated=is_truncated, failure=error.message, splits=splits, retryable=True)
+    return _finished(answer, report)
 
 
 def _whole_records(text: str, key: str) -> dict[str, Any]:

@@ -232,7 +232,8 @@ class Driver:
                 "`max_cost` cannot be kept: no price is known for the model",
                 hint="Add it to `prices` in slipform.yaml, or limit max_tokens or max_calls.",
             )
-        if self._journal is not None and not (call.answer.failure and call.answer.retryable):
+        is_retried = call.answer.failure and call.answer.retryable and call.answer.splits <= question.depth
+        if self._journal is not None and not is_retried:
             self._journal.add(key, call)
         return call.answer
 

@@ -33,6 +33,8 @@ class Question(msgspec.Struct, frozen=True):
     """How many questions with the same text came before."""
     depth: int = 0
     """How often the piece was halved."""
+    is_limited: bool = False
+    """Whether it was halved because it was too long for the model."""
     image: bytes = b""
     """The page that is shown in place of a text."""
 
@@ -98,11 +100,10 @@ class Context:
     def lines_above(self, line: int) -> list[int]:
         """Return the lines that are shown before a stretch that begins at this line."""
         nearest = (_last_before(numbers, line) for numbers in (self._heads, self._headings))
-        carriers = (_last_before(numbers, line) for numbers in self._carrier_lines.values())
-        shown = {number for number in (*nearest, *carriers) if number is not None}
-        lines = self._table.lines
-        below = {number + 1 for number in shown if number + 1 < line}
-        return sorted(shown | {number for number in below if _UNDERLINE.fullmatch(lines[number].text)})
+        carriers = [_last_before(numbers, line) for numbers in self._carrier_lines.values()]
+        below = [number + 1 for number in carriers if number is not None and number + 1 < line]
+        underlines = (number for number in below if _UNDERLINE.fullmatch(self._table.lines[number].text))
+        return sorted({number for number in (*nearest, *carriers, *underlines) if number is not None})
 
     def carrier_above(self, line: int) -> str | None:
         """Return the text of the nearest carrier line above this one."""

@@ -105,6 +105,8 @@ class _Group(NamedTuple):
 
     ranges: tuple[LineRange, ...]
     depth: int = 0
+    is_limited: bool = False
+    """Whether the piece was halved because its question was too long, as others of its size would be."""
 
 
 Rounds: TypeAlias = Generator[tuple[Question, ...], Sequence[PieceAnswer], None]
@@ -312,7 +314,8 @@ class ExtractionSession:
             for question, answer in zip(questions, answers, strict=True):
                 parts = self._halves(question) if question.depth < answer.splits else []
                 if parts:
-                    halves += parts
+                    is_limited = answer.splits > 1 and not answer.truncated
+                    halves += [part._replace(is_limited=is_limited) for part in parts]
                 else:
                     self._take(question, answer)
             groups = halves
@@ -323,7 +326,9 @@ class ExtractionSession:
         repeat = self._repeats[text]
         self._repeats[text] += 1
         self._questions += 1
-        question = Question(self._questions, text, group.ranges, tuple(builder.offsets), repeat, group.depth)
+        question = Question(
+            self._questions, text, group.ranges, tuple(builder.offsets), repeat, group.depth, group.is_limited
+        )
         self.questions.append(msgspec.structs.replace(question, text="", offsets=()))
         return question
 
@@ -342,7 +347,7 @@ class ExtractionSession:
 
     def _take(self, question: Question, answer: PieceAnswer) -> None:
         """Add the records of an answer."""
-        if question.depth:  # later pieces would meet the same limit
+        if question.is_limited:
             self._piece = max(_LEAST_HALF, min(self._piece, self._length(question.ranges[-1])))
         if answer.failure is not None:
             for lines in question.ranges:
