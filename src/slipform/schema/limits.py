@@ -188,7 +188,7 @@ def too_deep(value: Any) -> bool:
 
 
 def is_large(size: int | bytes | str) -> bool:
-    """Whether work on a text of this size should be kept off an event loop (the validator holds the GIL).
+    """Return whether work on a text of this size should be kept off an event loop (the validator holds the GIL).
 
     >>> is_large(2_000_000), is_large("{}")
     (True, False)

@@ -341,7 +341,7 @@ def tool_grammar(
 
 
 def must_call(request: ModelRequest) -> bool:
-    """Whether the answer must be a tool call."""
+    """Return whether the answer must be a tool call."""
     return request.tool_choice == "required" or isinstance(request.tool_choice, NamedTool)
 
 
