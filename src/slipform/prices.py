@@ -115,7 +115,7 @@ def _listed(vendor: str, model: str) -> ListedPrice:
 
 
 def is_known(price: AnyPrice | None) -> bool:
-    """Whether calls at this price can be priced at all."""
+    """Return whether calls at this price can be priced at all."""
     if isinstance(price, ListedPrice):
         return price.resolve() is not None
     return price is not None

@@ -63,10 +63,11 @@ class GrammarLogitsProcessor:
         numpy = package("numpy")
         torch = package("torch")
         allowed = numpy.unpackbits(self._bits.view(numpy.uint8)[0], bitorder="little").astype(bool)
-        wide = torch.zeros(scores.shape[-1], dtype=torch.bool)
-        most = min(len(allowed), len(wide))
-        wide[:most] = torch.from_numpy(allowed[:most])
-        return scores.masked_fill(~wide.to(scores.device), float("-inf"))
+        # Models may have more scores than their tokenizer has tokens, and masks are padded to whole words.
+        is_allowed = torch.zeros(scores.shape[-1], dtype=torch.bool)
+        count = min(len(allowed), len(is_allowed))
+        is_allowed[:count] = torch.from_numpy(allowed[:count])
+        return scores.masked_fill(~is_allowed.to(scores.device), float("-inf"))
 
 
 class PenaltyLogitsProcessor:

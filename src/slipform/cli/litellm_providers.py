@@ -117,10 +117,15 @@ def _read_address(state: LiteLlmImport, provider: _KnownProvider, base: Any, pla
         suffix = "/openai/v1" if kind == "azure" else ""
         return {"kind": kind, "base_url": f"${{{variable}:-{_usual_address(provider.kind, variable)}}}{suffix}"}
     parts = _address_parts(state, base, place)
-    if parts is None or (parts.hostname == "api.openai.com" and provider.kind == "openai"):
-        kind = provider.kind
     if parts is None:
-        return {"kind": kind}
+        return {"kind": provider.kind}
+    if parts.hostname == "api.openai.com" and provider.kind == "openai":
+        kind = provider.kind
+    return _written_address(state, kind, parts, place)
+
+
+def _written_address(state: LiteLlmImport, kind: str, parts: SplitResult, place: SettingPath) -> dict[str, Any]:
+    """Return the kind of a provider and its address, as the kind expects it."""
     resource = re.fullmatch(r"([\w-]+)\.openai\.azure\.com", parts.hostname or "")
     if kind == "azure" and resource is not None:
         return {"kind": kind, "settings": {"resource": resource[1]}}

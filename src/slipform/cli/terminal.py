@@ -105,7 +105,7 @@ def style_text(text: str, *, fg: str | None = None, bold: bool = False, dim: boo
 
 
 def has_colour(*, err: bool = False) -> bool:
-    """Whether the stream is a terminal with colours; see https://no-color.org."""
+    """Return whether the stream is a terminal with colours; see https://no-color.org."""
     stream = sys.stderr if err else sys.stdout
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 

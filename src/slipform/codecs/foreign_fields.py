@@ -64,7 +64,7 @@ def read_foreign(api: str, data: dict[str, Any]) -> ForeignReading | None:
 
 
 def is_schema(value: Any) -> bool:
-    """Whether a value is a JSON Schema, as opposed to the description of a format.
+    """Return whether a value is a JSON Schema, as opposed to the description of a format.
 
     >>> is_schema({"type": "object"}), is_schema({"type": "json_object"}), is_schema({"anyOf": []})
     (True, False, True)
@@ -104,7 +104,7 @@ def _text_format(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _is_own(response_format: Any) -> bool:
-    """Whether a `response_format` is in OpenAI's form, or cannot be understood in another way."""
+    """Return whether a `response_format` is in OpenAI's form, or cannot be understood in another way."""
     if not isinstance(response_format, Mapping):
         return True
     kind = response_format.get("type")

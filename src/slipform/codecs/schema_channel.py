@@ -137,7 +137,7 @@ def _prompted_channel(
 
 
 def forces_object(request: ModelRequest, capabilities: Capabilities) -> bool:
-    """Whether JSON without a schema is requested by a tool, since the API has no mode for it."""
+    """Return whether JSON without a schema is requested by a tool, since the API has no mode for it."""
     if request.response_format is not None or not request.json_mode or capabilities.json_mode:
         return False
     return capabilities.forced_tool and not request.tools and not request.reasoning

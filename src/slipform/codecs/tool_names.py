@@ -42,7 +42,7 @@ class Alphabet:
         object.__setattr__(self, "_fits", lru_cache(maxsize=1024)(whole.fullmatch))
 
     def allows(self, name: str) -> bool:
-        """Whether a name can be sent unchanged."""
+        """Return whether a name can be sent unchanged."""
         return len(name) <= self.most and self._fits(name) is not None
 
     def encode(self, name: str, taken: set[str]) -> str:
@@ -114,7 +114,7 @@ def restore_chunk_names(chunks: list[CompletionChunk], names: Mapping[str, str])
 
 
 def _is_needed(request: ModelRequest, alphabet: Alphabet) -> bool:
-    """Whether some name is not allowed by the vendor; runs for every request, hence the plain loops."""
+    """Return whether some name is not allowed by the vendor; runs for every request, hence the plain loops."""
     names = {tool.name for tool in request.tools if tool.vendor is None} if request.tools else set()
     for message in request.messages:
         if message.role not in _SPEAK_OF_TOOLS:

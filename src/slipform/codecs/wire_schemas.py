@@ -45,7 +45,7 @@ def format_schema(response_format: ResponseFormat, capabilities: Capabilities, r
 
 
 def _is_best_effort(response_format: ResponseFormat, rule: StrictRule) -> bool:
-    """Whether the caller does not want strict mode and the API allows that: then a schema needs no rewriting."""
+    """Return whether the caller does not want strict mode and the API allows that: then a schema needs no rewriting."""
     return not response_format.strict and rule != "always"
 
 

@@ -117,7 +117,7 @@ def _schema_between(text: str, wording: _Wording, *, at_end: bool) -> Mapping[st
 
 
 def _is_quoted(head: str) -> bool:
-    """Whether this text ends inside a code block or an element that is still open."""
+    """Return whether this text ends inside a code block or an element that is still open."""
     line = head.rpartition("\n")[2].lstrip()
     if head.count("```") % 2 or line.startswith((">", '"', "'", "`", "“")):
         return True

@@ -282,14 +282,14 @@ class PatchableFaults:
         return next(coercions(value, types, units=switches.units), None) is not None
 
     def of_number(self, alternatives: list[Alternative]) -> bool:
-        """Whether a number may be patched of which only the first character has arrived."""
+        """Return whether a number may be patched of which only the first character has arrived."""
         types = _wanted_types(alternatives)
         if types is None or (self._switches.wrap_scalars and "array" in types):
             return True
         return self._switches.coerce
 
     def of_text(self, text: str, alternatives: list[Alternative]) -> bool:
-        """Whether a string may be patched of which only this much has arrived."""
+        """Return whether a string may be patched of which only this much has arrived."""
         types = _wanted_types(alternatives)
         if types is None or (self._switches.wrap_scalars and "array" in types):
             return True
@@ -311,21 +311,21 @@ class PatchableFaults:
         return False
 
     def of_container(self, alternatives: list[Alternative], *, root: bool) -> bool:
-        """Whether an object or array may be patched where none is allowed."""
+        """Return whether an object or array may be patched where none is allowed."""
         types = _wanted_types(alternatives)
         # At the root the answer may be nested under a key.
         return (root and self._switches.unwrap) or types is None or (self._switches.wrap_scalars and "array" in types)
 
     def of_closed_container(self) -> bool:
-        """Whether a container that lacks something may be patched."""
+        """Return whether a container that lacks something may be patched."""
         return self._switches.fill_defaults
 
     def of_key(self) -> bool:
-        """Whether a key that is not allowed may be patched."""
+        """Return whether a key that is not allowed may be patched."""
         return self._switches.drop_extra or self._switches.rename_keys
 
     def is_misspelt(self, key: str, missing: frozenset[str]) -> bool:
-        """Whether an unknown key may be a variant spelling of one of the missing keys."""
+        """Return whether an unknown key may be a variant spelling of one of the missing keys."""
         return self._switches.rename_keys and folded(key) in map(folded, missing)
 
 
@@ -624,7 +624,7 @@ def _as_document(branch: Any, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_portable(shape: Any) -> bool:
-    """Whether a subschema has the same meaning in a document that has only the shared definitions."""
+    """Return whether a subschema has the same meaning in a document that has only the shared definitions."""
     parts = shape if isinstance(shape, list) else [shape]
     for _, node in (subschema for part in parts for subschema in subschemas(part)):
         for key in REFERENCES:

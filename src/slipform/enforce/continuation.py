@@ -209,7 +209,7 @@ def _joined(value: Any, rest: Any) -> Any:
 
 
 def _begins_anew(items: Sequence[Any], rest: Sequence[Any]) -> bool:
-    """Whether the model wrote the list again from its beginning, instead of the rest."""
+    """Return whether the model wrote the list again from its beginning, instead of the rest."""
     count = min(_SHOWN, len(items), len(rest))
     return count > 0 and list(items[:count]) == list(rest[:count])
 

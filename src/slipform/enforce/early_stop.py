@@ -74,7 +74,7 @@ class EarlyStop:
                 self._restart()
 
     def _may_be_answer(self) -> bool:
-        """Whether the schema allows JSON of this kind as the answer: `[1]` in prose is not an object."""
+        """Return whether the schema allows JSON of this kind as the answer: `[1]` in prose is not an object."""
         if self._schema is None or self._parser.error is not None:
             return True
         value = self._parser.value
@@ -91,7 +91,7 @@ class EarlyStop:
         self._next_validation_at = None
 
     def _is_complete(self, brackets_closed: bool) -> bool:
-        """Whether the lenient parser has closed the JSON; if it gave up, whether the brackets are balanced."""
+        """Return whether the lenient parser has closed the JSON; if it gave up, whether the brackets are balanced."""
         if self._parser.error is None:
             return self._parser.complete
         return brackets_closed
@@ -136,7 +136,7 @@ class EarlyStop:
 
 
 def _is_finished(violation: Violation, open_path: tuple[str | int, ...] | None) -> bool:
-    """Whether later text cannot change this violation: it is outside of the part that is still open."""
+    """Return whether later text cannot change this violation: it is outside of the part that is still open."""
     steps = violation.steps
     if steps is None:
         return False

@@ -71,7 +71,7 @@ class SchemaHint:
         return self._root_types
 
     def fits(self, value: Any) -> bool:
-        """Whether a value is valid."""
+        """Return whether a value is valid."""
         current_budget().spend(json_size(value) // 10)
         return self._schema.fits(lifted(value, self._lift))
 
@@ -215,7 +215,7 @@ _DEPTH = 50
 
 
 def is_whole(text: str, loaded: Loaded, document: Mapping[str, Any], lift: Callable[[Any], Any] | None = None) -> bool:
-    """Whether only closing brackets are missing, and the schema requires nothing before them.
+    """Return whether only closing brackets are missing, and the schema requires nothing before them.
 
     Then closing the brackets loses nothing. An open array might have had more items, and an object the keys that it
     lacks: those were cut off.
@@ -250,7 +250,7 @@ def is_whole(text: str, loaded: Loaded, document: Mapping[str, Any], lift: Calla
 
 
 def _ends_closed(text: str) -> bool:
-    """Whether the text ends with a finished value: digits and letters might have continued."""
+    """Return whether the text ends with a finished value: digits and letters might have continued."""
     return text.rstrip()[-1:] in ('"', "}", "]")
 
 
@@ -277,7 +277,7 @@ TRIALS_ON_LOOP: Final = 200_000
 
 
 def is_quickly_judged(response: ModelResponse, standard: Requirement) -> bool:
-    """Whether an answer is validated quickly: it is small, or valid as written.
+    """Return whether an answer is validated quickly: it is small, or valid as written.
 
     >>> ints = Requirement(Schema.of(list[int]))
     >>> [is_quickly_judged(ModelResponse(text=text), ints) for text in ("[1", "[" + "1," * 3_000 + "1]", "[" * 5_000)]
@@ -302,7 +302,7 @@ def is_quickly_judged(response: ModelResponse, standard: Requirement) -> bool:
 
 
 def is_valid_as_written(text: str, schema: Schema[Any], lift: Callable[[Any], Any] | None = None) -> bool:
-    """Whether a text is JSON that fits, with nothing around it."""
+    """Return whether a text is JSON that fits, with nothing around it."""
     try:
         return schema.fits(lifted(parse(text), lift))
     except ValueError:
@@ -356,7 +356,7 @@ def _parsed_or_text(text: str) -> Any:
 
 
 def _calls_vendor_tool(response: ModelResponse) -> bool:
-    """Whether an answer without text is a call of a tool, or the result of one, that only its vendor knows."""
+    """Return whether an answer without text is a call of a tool, or the result of one, that only its vendor knows."""
     unknown = (part.data for part in response.parts if isinstance(part, Opaque))
     return any(data.get("type") != "message" and not {"text", "tool_plan"} & data.keys() for data in unknown)
 
@@ -507,7 +507,7 @@ def runaway_error(runaway: Runaway, where: str = "text") -> RunawayError:
 
 
 def _is_cut(text: str, loaded: Loaded) -> bool:
-    """Whether a value was cut in the middle.
+    """Return whether a value was cut in the middle.
 
     Closing open brackets is safe; half a value is not what the model meant. A number at the end of the text may have
     had more digits; one with a blank after it is whole.

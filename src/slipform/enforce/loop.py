@@ -254,7 +254,7 @@ class _Progress:
 
 
 def broke_off(error: SlipformError) -> bool:
-    """Whether an answer had begun when its vendor failed in a way that may not recur.
+    """Return whether an answer had begun when its vendor failed in a way that may not recur.
 
     >>> broke_off(UpstreamError("The connection broke", details={"phase": "body"}))
     True
@@ -273,7 +273,7 @@ def _outcome(response: ModelResponse, verdict: Verdict, report: Report) -> Outco
 
 
 def _needs_other_words(verdict: Verdict, turn: _Turn, report: Report) -> bool:
-    """Whether the next request must differ from the last one.
+    """Return whether the next request must differ from the last one.
 
     A further answer that is valid and only differs from the text already sent is not at fault: the same request is
     retried.
@@ -379,7 +379,7 @@ _NOT_FORCED = ModelWarning(
 
 
 def _is_cut_again(report: Report) -> bool:
-    """Whether two answers in a row exceeded the token limit: then a third will, too."""
+    """Return whether two answers in a row exceeded the token limit: then a third will, too."""
     outcomes = [attempt.outcome for attempt in report.attempts if attempt.outcome != CONTINUED]
     return outcomes[-2:] == [TruncatedError.code] * 2
 
@@ -612,7 +612,7 @@ def _failure(
 
 
 def _is_out_of_time(error: SlipformError, plan: Plan, started: float) -> bool:
-    """Whether the call's time budget is spent; timers of event loops may fire a millisecond early."""
+    """Return whether the call's time budget is spent; timers of event loops may fire a millisecond early."""
     seconds = plan.budget.seconds
     if seconds is None or not isinstance(error, UpstreamTimeout):
         return False

@@ -137,7 +137,7 @@ def _given_by_the_schema(steps: PathSteps, shape: Any, switches: Switches) -> It
 
 
 def _is_optional(violation: Violation, document: Mapping[str, Any]) -> bool:
-    """Whether the key that holds the value may be omitted, as far as the surrounding object schema says."""
+    """Return whether the key that holds the value may be omitted, as far as the surrounding object schema says."""
     path = violation.schema_path.rpartition("/")[0]
     around, _, last = path.rpartition("/properties/")
     name = split_pointer("/" + last)
@@ -384,7 +384,7 @@ class _Trials:
 
 
 def _helps(before: Sequence[Violation], after: Sequence[Violation], choices: Sequence[tuple[Violation, Fix]]) -> bool:
-    """Whether each edit removes a violation, or all new violations are inside the edited values."""
+    """Return whether each edit removes a violation, or all new violations are inside the edited values."""
     if not after or len(after) <= len(before) - len(choices):
         return True
     still = set(after)

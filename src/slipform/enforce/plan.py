@@ -44,8 +44,11 @@ class CallVerdict(NamedTuple):
         """Return the verdict as plain data for JSON."""
         violations = [each.to_dict() for each in self.violations]
         return {
-            "id": self.call.id, "name": self.call.name, "arguments": self.call.arguments, "violations": violations,
-        }  # fmt: skip
+            "id": self.call.id,
+            "name": self.call.name,
+            "arguments": self.call.arguments,
+            "violations": violations,
+        }
 
 
 class Attempt(msgspec.Struct, frozen=True):

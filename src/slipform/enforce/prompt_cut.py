@@ -71,7 +71,7 @@ def _words(messages: Sequence[Message]) -> str | None:
 
 
 def _exceeds(words: str, tokens: int) -> bool:
-    """Whether a text takes more than this many tokens; reads no more of it than needed."""
+    """Return whether a text takes more than this many tokens; reads no more of it than needed."""
     left = (tokens + 1) * _BYTES_PER_TOKEN
     for start in range(0, len(words), _PIECE):
         left -= _bytes(_RUNS.sub(r"\1", words[start : start + _PIECE]))

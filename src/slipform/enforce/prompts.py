@@ -436,9 +436,10 @@ def _with_system(instruction: str, messages: Sequence[Message]) -> tuple[Message
 
 def _for_a_small_model(request: ModelRequest, schema: Mapping[str, Any], instruction: str) -> ModelRequest:
     """Return the instruction, the worked examples, and the question with the keys of its answer."""
-    own = next((at for at, message in enumerate(request.messages) if message.role != "system"), len(request.messages))
+    is_system = [message.role == "system" for message in request.messages]
+    start = is_system.index(False) if False in is_system else len(is_system)
     with_keys = _append_to_last_user(request, wanted_keys(schema)).messages
-    messages = (Message.system(instruction), *with_keys[:own], *worked_examples(), *with_keys[own:])
+    messages = (Message.system(instruction), *with_keys[:start], *worked_examples(), *with_keys[start:])
     return request.replace(messages=messages, tells_schema=True)
 
 

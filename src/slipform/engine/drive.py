@@ -169,7 +169,7 @@ async def _read_whole_async(source: Batches, request: ModelRequest) -> ModelResp
 
 
 def _is_heavy(request: ModelRequest, plan: Plan) -> tuple[bool, bool]:
-    """Whether it takes long to start the call or to judge its answer; a plan that was used before is ready."""
+    """Return whether it takes long to start the call or to judge its answer; a plan that was used before is ready."""
     if plan.evidence is not None:
         return True, True
     heavy = is_heavy(request) if plan.heavy is None else plan.heavy
@@ -177,7 +177,7 @@ def _is_heavy(request: ModelRequest, plan: Plan) -> tuple[bool, bool]:
 
 
 def _takes_long(response: ModelResponse, request: ModelRequest, plan: Plan) -> bool:
-    """Whether an answer takes long to validate: mostly only the schemas of tools are that large."""
+    """Return whether an answer takes long to validate: mostly only the schemas of tools are that large."""
     if plan.evidence is not None or response.tool_calls or plan.must_call:
         return True
     return request.response_format is not None and is_heavy(ModelRequest("", (), request.response_format))
@@ -253,7 +253,7 @@ async def _within(seconds: float, answer: Coroutine[Any, Any, ModelResponse]) ->
 
 
 def _is_small(response: ModelResponse) -> bool:
-    """Whether an answer is judged in no time, whatever is wrong with it."""
+    """Return whether an answer is judged in no time, whatever is wrong with it."""
     return len(response.text) < SMALL_ANSWER and not response.tool_calls
 
 

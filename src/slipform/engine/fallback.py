@@ -34,7 +34,7 @@ _log = logging.getLogger("slipform.calls")
 
 
 def should_try_next(error: SlipformError) -> bool:
-    """Whether another model may succeed: not if the request itself is invalid, and not after a model's refusal.
+    """Return whether another model may succeed: not if the request itself is invalid, and not after a model's refusal.
 
     Models differ in their context sizes, and vendors in their content filters.
 

@@ -219,7 +219,7 @@ key, which changes with every downgrade."""
 
 
 def _depends_on_request_only(options: Options) -> bool:
-    """Whether a plan depends only on the request, options and capabilities: not on the router."""
+    """Return whether a plan depends only on the request, options and capabilities: not on the router."""
     return not options.formatter
 
 
@@ -324,7 +324,7 @@ def model_price(prices: Mapping[str, Price], provider: Provider, model: str) -> 
 
 
 def is_enforced(request: ModelRequest, *, tools: bool) -> bool:
-    """Whether the answer has a schema; `tools` says whether the arguments of tool calls are enforced."""
+    """Return whether the answer has a schema; `tools` says whether the arguments of tool calls are enforced."""
     return request.response_format is not None or request.json_mode or (tools and bool(request.tools))
 
 

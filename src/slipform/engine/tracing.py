@@ -98,7 +98,7 @@ def loaded_trace() -> Any:
 
 
 def is_tracing() -> bool:
-    """Whether the application has loaded OpenTelemetry."""
+    """Return whether the application has loaded OpenTelemetry."""
     return "opentelemetry.trace" in sys.modules
 
 
@@ -299,7 +299,7 @@ _log = logging.getLogger("slipform.calls")
 
 
 def is_observed() -> bool:
-    """Whether each call is traced or logged."""
+    """Return whether each call is traced or logged."""
     return "opentelemetry.trace" in sys.modules or _log.isEnabledFor(logging.INFO)
 
 

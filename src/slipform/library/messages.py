@@ -221,7 +221,7 @@ def _decode(name: str, item: Mapping[str, Any]) -> tuple[Message, ...]:
 
 
 def _is_fully_read(message: Message) -> bool:
-    """Whether the format understood every part of a message."""
+    """Return whether the format understood every part of a message."""
     return bool(message.parts) and not any(isinstance(part, Opaque) for part in message.parts)
 
 

@@ -156,7 +156,7 @@ def _union(shape: Any, members: list[Kind]) -> Kind:
 
 
 def _accepts_strings(kind: Kind) -> bool:
-    """Whether a string may become a value of this type: a date, an enum, a literal."""
+    """Return whether a string may become a value of this type: a date, an enum, a literal."""
     return kind.form in ("scalar", "any") and kind.shape not in (NoneType, int, bool, float)
 
 

@@ -306,7 +306,7 @@ class Session(Generic[T]):
             self._send(self.call.outcome)
 
     def judges_quickly(self) -> bool:
-        """Whether judging the finished answer is quick."""
+        """Return whether judging the finished answer is quick."""
         plan = self.call.plan
         return plan.evidence is None and is_quickly_judged(self._finished, plan.standard)
 

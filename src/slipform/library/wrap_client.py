@@ -102,7 +102,7 @@ class WrappedApi:
 
 
 def _is_readable(value: Any) -> bool:
-    """Whether a field has a JSON value: the SDKs mark omitted fields with sentinels."""
+    """Return whether a field has a JSON value: the SDKs mark omitted fields with sentinels."""
     return isinstance(value, Mapping | list | tuple | str)
 
 
@@ -422,7 +422,7 @@ class _WrappedCall:
         return parsed
 
     def _was_valid(self, response: Any, outcome: Outcome) -> bool:
-        """Whether the SDK's own response equals the outcome, so that it can be returned unchanged."""
+        """Return whether the SDK's own response equals the outcome, so that it can be returned unchanged."""
         if len(outcome.report.attempts) > 1:
             return False
         answer = self.api.read(response)

@@ -288,7 +288,7 @@ def secrets_in(headers: Mapping[str, str]) -> tuple[Secret, ...]:
 
 
 def _has_credential(headers: Mapping[str, str]) -> bool:
-    """Whether the settings' headers contain a separate credential, as some gateways require."""
+    """Return whether the settings' headers contain a separate credential, as some gateways require."""
     return any(name.lower() in ("authorization", "x-api-key", "api-key") for name in headers)
 
 

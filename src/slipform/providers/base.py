@@ -32,7 +32,7 @@ class Provider(Protocol):
         ...
 
     def serves(self, model: str) -> bool:
-        """Whether this provider serves a model of that name."""
+        """Return whether this provider serves a model of that name."""
         ...
 
     def complete(self, request: ModelRequest) -> ModelResponse:

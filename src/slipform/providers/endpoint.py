@@ -69,9 +69,16 @@ class PreparedCall(msgspec.Struct, frozen=True):
         encoded = self.encoded
         other = EncodedRequest(encoded.path, body, encoded.headers, encoded.warnings, encoded.context)
         return PreparedCall(
-            self.model, self.provider, self.codec, other, self.capabilities, self.authorised, self.streamed,
-            self.warnings, self.timeouts,
-        )  # fmt: skip
+            self.model,
+            self.provider,
+            self.codec,
+            other,
+            self.capabilities,
+            self.authorised,
+            self.streamed,
+            self.warnings,
+            self.timeouts,
+        )
 
     def annotate(self, error: SlipformError, headers: Mapping[str, str] | None = None) -> SlipformError:
         """Return the error with the call it belongs to, and without any key in it."""
@@ -320,7 +327,7 @@ class Endpoint:
         warnings = (*encoded.warnings, *prompt_warnings)
         return PreparedCall(
             request.model, self.name, bound.codec, encoded, bound.capabilities, _UNSENT, False, warnings
-        )  # fmt: skip
+        )
 
     def key(self) -> Secret | None:
         """Return the key given in code, else the environment's, read for each call so that it can be rotated."""

@@ -367,7 +367,7 @@ class HttpProvider:
         return list(self._endpoint.vendor.models)
 
     def serves(self, model: str) -> bool:
-        """Whether its row lists the model, or it accepts any name."""
+        """Return whether its row lists the model, or it accepts any name."""
         listed = self._endpoint.vendor.models
         return not listed or model in listed
 
@@ -390,7 +390,7 @@ class HttpProvider:
             wire.close()
 
     def _is_heavy(self, request: ModelRequest) -> bool:
-        """Whether it takes long to prepare the request: it waits for credentials, or has large new schemas."""
+        """Return whether it takes long to prepare the request: it waits for credentials, or has large new schemas."""
         if self._endpoint.waits_for_credentials:
             return True
         if not is_heavy(request):

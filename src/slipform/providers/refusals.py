@@ -175,7 +175,7 @@ def _schema_downgrade(channel: Channel, message: str, request: ModelRequest) -> 
 
 
 def _names_tool(message: str, request: ModelRequest) -> bool:
-    """Whether a refusal names one of the caller's own tools, by its name or its path."""
+    """Return whether a refusal names one of the caller's own tools, by its name or its path."""
     named = {name for names in _TOOL_AT_FAULT.findall(message) for name in names if name}
     return not named.isdisjoint({*(tool.name for tool in request.tools), *map(str, range(len(request.tools)))})
 

@@ -293,7 +293,7 @@ class RetryPolicy:
 
 
 def after_fault(fault: TransportFault) -> bool:
-    """Whether a call may be retried after a broken connection: only if the server cannot have seen the request.
+    """Return whether a call may be retried after a broken connection: only if the server cannot have seen the request.
 
     An untrusted certificate, a wrong proxy or a wrong address will be the same the next time.
     """

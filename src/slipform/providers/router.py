@@ -121,7 +121,7 @@ class Router:
         return tuple(targets.values())
 
     def has_defaults(self, model: str) -> bool:
-        """Whether the alias of a name sets defaults for its requests."""
+        """Return whether the alias of a name sets defaults for its requests."""
         return model in self._special or (not model and self._default in self._special)
 
     def default_fields(self, models: Sequence[str]) -> list[Any]:

@@ -30,7 +30,7 @@ _HINT: Final = "Write fields as `name, age int, tags [str], nickname? str: what 
 
 
 def is_concise(text: str) -> bool:
-    """Whether a text is a list of fields rather than a name: it has a comma, a blank, `?` or `[`.
+    """Return whether a text is a list of fields rather than a name: it has a comma, a blank, `?` or `[`.
 
     >>> is_concise("name, age int"), is_concise("person")
     (True, False)

@@ -167,9 +167,16 @@ def follow(value: Any, steps: PathSteps) -> Any:
 
 
 def _violation(
-    place: SubSchema, below: str, keyword: str, steps: PathSteps, message: str, *,
-    expected: str | None = None, found: str | None = None, closest: tuple[Violation, ...] = (),
-) -> Violation:  # fmt: skip
+    place: SubSchema,
+    below: str,
+    keyword: str,
+    steps: PathSteps,
+    message: str,
+    *,
+    expected: str | None = None,
+    found: str | None = None,
+    closest: tuple[Violation, ...] = (),
+) -> Violation:
     return Violation(join_pointer(steps), place.path + below, keyword, message, expected, found, steps, closest)
 
 

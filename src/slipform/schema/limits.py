@@ -188,7 +188,7 @@ def too_deep(value: Any) -> bool:
 
 
 def is_large(size: int | bytes | str) -> bool:
-    """Whether work on a text of this size should be kept off an event loop (the validator holds the GIL).
+    """Return whether work on a text of this size should be kept off an event loop (the validator holds the GIL).
 
     >>> is_large(2_000_000), is_large("{}")
     (True, False)
@@ -417,6 +417,7 @@ class _Graph:
 PartSchemas: TypeAlias = tuple[list[SubSchema], list[SubSchema]]
 """The keywords for parts of a value: exactly one subschema of the first list applies, perhaps all of the second."""
 _MEMBER, _MEMBERS, _NAME, _ITEM, _ITEMS = range(5)
+"""The groups of these keywords; of those in the plural, several subschemas may apply to one part."""
 _PARTS = {
     "properties": _MEMBER,
     "additionalProperties": _MEMBER,
@@ -433,17 +434,17 @@ _PARTS = {
 
 def edges(index: SchemaDocument, place: SubSchema) -> tuple[list[SubSchema], list[PartSchemas]]:
     """Return the subschemas applied to the same value, and those applied to its parts."""
-    here: list[SubSchema] = []
-    groups: list[list[SubSchema]] = [[], [], [], [], []]
+    same_value: list[SubSchema] = []
+    groups: list[list[SubSchema]] = [[] for _ in range(5)]
     for keyword, value in place.node.items():
         if keyword in _PARTS:
             groups[_PARTS[keyword]].extend(_subschemas(index, place, keyword, value))
         elif keyword in REFERENCES:
-            here.extend(index.targets(place, keyword))
+            same_value.extend(index.targets(place, keyword))
         elif keyword in APPLICATORS:
-            here.extend(_subschemas(index, place, keyword, value))
+            same_value.extend(_subschemas(index, place, keyword, value))
     parts = [(groups[_MEMBER], groups[_MEMBERS]), (groups[_NAME], []), (groups[_ITEM], groups[_ITEMS])]
-    return here, [pair for pair in parts if pair[0] or pair[1]]
+    return same_value, [pair for pair in parts if pair[0] or pair[1]]
 
 
 def _subschemas(index: SchemaDocument, place: SubSchema, keyword: str, value: Any) -> Iterator[SubSchema]:

@@ -377,12 +377,18 @@ def _bounds(source: SchemaSource, shape: Conjunction, part: SourceNode) -> None:
         if tightest.value != value:
             shape.local.append(bound)
     for keyword in LOCAL_KEYWORDS:
-        value = part.get(keyword) if keyword in keywords else None
-        if value is None or (keyword, value) == ("uniqueItems", False) or not source.knows(keyword):
-            continue
-        for word in (keyword, "then", "else") if keyword == "if" else (keyword,):
-            if part.get(word) is not None:
-                shape.local.append(Bound(word, part.get(word), f"{part.pointer}/{word}"))
+        if keyword in keywords:
+            _add_local_keyword(source, shape, part, keyword)
+
+
+def _add_local_keyword(source: SchemaSource, shape: Conjunction, part: SourceNode, keyword: str) -> None:
+    """Record a keyword that only the validator checks; `if` together with its branches."""
+    value = part.get(keyword)
+    if value is None or (keyword, value) == ("uniqueItems", False) or not source.knows(keyword):
+        return
+    for each in (keyword, "then", "else") if keyword == "if" else (keyword,):
+        if part.get(each) is not None:
+            shape.local.append(Bound(each, part.get(each), f"{part.pointer}/{each}"))
 
 
 def infer(shape: Conjunction) -> None:

@@ -122,7 +122,7 @@ def _children(node: Mapping[str, Any], path: _Path) -> Iterator[_Todo]:
 def _target(document: Any, node: Mapping[str, Any], followed: set[str]) -> Iterator[_Todo]:
     """Yield the target of a reference, with the target's own path.
 
-    Definitions without a reference are also checked.
+    Nothing for places that are checked anyway, such as definitions.
     """
     reference = reference_of(node)
     steps = reference_steps(reference)
@@ -136,6 +136,6 @@ def _target(document: Any, node: Mapping[str, Any], followed: set[str]) -> Itera
         return
     path: _Path = (None, "$")
     for number, step in enumerate(steps):
-        listed = isinstance(found_at(document, steps[:number]), list)
-        path = (path, f"[{step}]" if listed else f".{step}")
+        is_index = isinstance(found_at(document, steps[:number]), list)
+        path = (path, f"[{step}]" if is_index else f".{step}")
     yield target, path

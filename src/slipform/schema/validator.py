@@ -147,9 +147,13 @@ class Compiled:
     )  # fmt: skip
 
     def __init__(
-        self, document: dict[str, Any], *, formats: Formats = "json", resources: Mapping[str, Any] | None = None,
+        self,
+        document: dict[str, Any],
+        *,
+        formats: Formats = "json",
+        resources: Mapping[str, Any] | None = None,
         text: bytes | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         document = _without_metaschema_id(document)
         self.document = document
         self.draft = draft_of(document)

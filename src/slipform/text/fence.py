@@ -47,7 +47,7 @@ _MAX_FOLD: Final = 4_000
 
 
 def is_set_aside(before: str) -> bool:
-    r"""Whether JSON after this text may be struck out, quoted, removed in a diff, folded away or a tool call.
+    r"""Return whether JSON after this text may be struck out, quoted, removed in a diff, folded away or a tool call.
 
     >>> is_set_aside("> "), is_set_aside("<details>\n"), is_set_aside("Sure:\n")
     (True, True, False)
@@ -64,7 +64,7 @@ def is_set_aside(before: str) -> bool:
 
 
 def is_folded(text: str, at: int) -> bool:
-    """Whether a position is in a collapsed block (`<details>`)."""
+    """Return whether a position is in a collapsed block (`<details>`)."""
     folds = [match.group(1) for match in FOLD.finditer(text, max(0, at - _MAX_FOLD), at)]
     return bool(folds) and not folds[-1]
 
@@ -177,7 +177,7 @@ class StartFinder:
         return keep
 
     def _bracket(self, text: str, i: int) -> bool | None:
-        """Whether the bracket at `i` opens JSON; None while more text is needed."""
+        """Return whether the bracket at `i` opens JSON; None while more text is needed."""
         window = i + _LOOKAHEAD
         if text[i] == "[" and "".join(self._passed[-len(_CDATA) :]).endswith(_CDATA):
             return False
@@ -196,7 +196,7 @@ class StartFinder:
         return self._passed[-1][-1:] if self._passed else ""
 
     def _is_quoted(self, text: str, i: int, window: int) -> bool | None:
-        """Whether the bracket at `i` is alone between quotes, as in `"{"`; None while more text is needed."""
+        """Return whether the bracket at `i` is alone between quotes, as in `"{"`; None while more text is needed."""
         closing = QUOTE_PAIRS.get(self._char_before(text, i))
         if closing is None or not text.startswith(closing, i + 1):
             if closing is not None and i + 1 >= len(text):

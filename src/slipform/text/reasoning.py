@@ -96,7 +96,7 @@ def closing_at(text: str, at: int) -> int:
 
 
 def may_open_at(text: str, at: int) -> bool:
-    """Whether the rest of the text could be the beginning of an opening marker at `at`.
+    """Return whether the rest of the text could be the beginning of an opening marker at `at`.
 
     >>> may_open_at("see <thi", 4), may_open_at("see <b>", 4)
     (True, False)
@@ -162,7 +162,7 @@ def without_template(text: str) -> str:
 
 
 def is_open_channel(text: str) -> bool:
-    """Whether a text is reasoning of which only the channel's name is left, and no final channel follows.
+    """Return whether a text is reasoning of which only the channel's name is left, and no final channel follows.
 
     >>> is_open_channel("analysisWe need a city."), is_open_channel("analysis: none")
     (True, False)
@@ -187,7 +187,7 @@ _BEFORE_ANSWER: Final = re.compile(r"assistantfinal\s*+(?:json\s*+)?[{\[\"`]")
 
 
 def has_marker(text: str, start: int, stop: int) -> bool:
-    """Whether a part of a text contains any marker."""
+    """Return whether a part of a text contains any marker."""
     return _MARKER.search(text, start, stop) is not None
 
 

@@ -127,7 +127,7 @@ def _blanks_at_end(text: str) -> str:
 
 
 def is_periodic(text: str, length: int, longest_unit: int = MAX_UNIT) -> bool:
-    """Whether the last `length` characters repeat one unit of at most `longest_unit`.
+    """Return whether the last `length` characters repeat one unit of at most `longest_unit`.
 
     >>> is_periodic("abc" * 10, 30), is_periodic("abcd" * 8 + "x", 30)
     (True, False)

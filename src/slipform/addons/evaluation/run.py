@@ -109,9 +109,13 @@ def evaluate(
             if on_run is not None:
                 on_run(run)
             job = dataclasses.replace(
-                base, out=folder / _file_name(run), model=run.model, strategy=strategy,
-                schema=cases.schema, template=cases.template,
-            )  # fmt: skip
+                base,
+                out=folder / _file_name(run),
+                model=run.model,
+                strategy=strategy,
+                schema=cases.schema,
+                template=cases.template,
+            )
             summary = start(job, router, quiet=quiet)
             if retry_failures and summary.failed:
                 start(job, router, retry_failures=True, quiet=quiet)

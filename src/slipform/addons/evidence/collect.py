@@ -231,7 +231,7 @@ def value_origins(value: Any, attempts: Sequence[Attempt], plan: Plan) -> dict[s
         if attempt.patched is not None:
             scores = patched_paths(scores, attempt.patched.operations, loaded_value)
     paths = {join_pointer(path): path for path, _ in scalars(value)}
-    if paths.values() != scores.keys() and set(paths.values()) != set(scores):
+    if set(paths.values()) != scores.keys():  # the attempts do not explain the value
         return dict.fromkeys(paths, _UNKNOWN)
     return {pointer: scores[path] for pointer, path in paths.items()}
 

@@ -212,6 +212,9 @@ def _windows(source: SourceIndex, needle: str, most: int, budget: LookupBudget) 
     return [window for window, count in zip(windows, shared, strict=True) if count >= enough][: 2 * _MOST_SEEDS]
 
 
+_LEAST_SINGLE_WORD = 5
+
+
 def parts(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occurrence]:
     """Yield the longest run of a value's words that is in the source, if that is at least half of the value.
 
@@ -222,25 +225,30 @@ def parts(source: SourceIndex, value: str, budget: LookupBudget) -> Iterator[Occ
     words = list(WORD.finditer(value))
     if not 2 <= len(words) <= 12:
         return
+    for run in _long_runs(words):
+        budget.spend(source.scan_work + _SEED_WORK)
+        if budget.is_spent:
+            return
+        places = [
+            Occurrence(*place, "partial")
+            for place in source.folded.find(fold(value[run.start : run.end]))
+            if not _continues_differently(source, place, value, run)
+        ]
+        places = [place for place in places if not source.is_in_address(place)]
+        if places:
+            yield from places
+            return
+
+
+def _long_runs(words: Sequence[re.Match[str]]) -> Iterator[SourceRange]:
+    """Yield the runs of these words that have half of their letters, the longest first; a single word needs five."""
     lengths = [0 if folded_word(word[0]) in LEGAL_FORMS else len(word[0]) for word in words]
     for count in range(len(words) - 1, 0, -1):
         for first in range(len(words) - count + 1):
-            own = lengths[first : first + count]
-            if sum(own) * 2 < sum(lengths) or max(own) < (5 if sum(map(bool, own)) == 1 else 1):
-                continue
-            budget.spend(source.scan_work + _SEED_WORK)
-            if budget.is_spent:
-                return
-            run = SourceRange(words[first].start(), words[first + count - 1].end())
-            places = [
-                Occurrence(*place, "partial")
-                for place in source.folded.find(fold(value[run.start : run.end]))
-                if not _continues_differently(source, place, value, run)
-            ]
-            places = [place for place in places if not source.is_in_address(place)]
-            if places:
-                yield from places
-                return
+            run = lengths[first : first + count]
+            least = _LEAST_SINGLE_WORD if sum(map(bool, run)) == 1 else 1
+            if sum(run) * 2 >= sum(lengths) and max(run) >= least:
+                yield SourceRange(words[first].start(), words[first + count - 1].end())
 
 
 def _continues_differently(source: SourceIndex, place: SourceRange, value: str, run: SourceRange) -> bool:

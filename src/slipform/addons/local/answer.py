@@ -86,7 +86,7 @@ CheckText = Callable[[str], tuple[ModelWarning, ...]]
 
 
 class EngineAnswerReader:
-    """Decodes the chunks of one answer; `over` once its hook has stopped it, or it repeats itself endlessly."""
+    """Decodes the chunks of one answer; `is_finished` once its hook has stopped it, or it repeats itself endlessly."""
 
     def __init__(
         self,
@@ -144,7 +144,11 @@ class EngineAnswerReader:
         )
 
     def _warnings(self) -> tuple[ModelWarning, ...]:
-        """Return the warnings about an answer that has ended."""
+        """Return the warnings about an answer that has ended.
+
+        A warning of the first run was postponed if the second might complete its last string. It applies if that string
+        used all the characters that it was given.
+        """
         text = "".join(self._raw)
         warnings = self._check(text) if self._check else ()
         start, room = self._string_end
@@ -337,7 +341,7 @@ def tool_grammar(
 
 
 def must_call(request: ModelRequest) -> bool:
-    """Whether the answer must be a tool call."""
+    """Return whether the answer must be a tool call."""
     return request.tool_choice == "required" or isinstance(request.tool_choice, NamedTool)
 
 

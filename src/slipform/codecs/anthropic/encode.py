@@ -75,7 +75,7 @@ def _mark_prefix(body: dict[str, Any]) -> None:
 
 
 def _is_raw_predict(capabilities: Capabilities) -> bool:
-    """Whether the model is called as on Vertex: the model in the path, the version in the body."""
+    """Return whether the model is called as on Vertex: the model in the path, the version in the body."""
     return "body_version" in capabilities.quirks
 
 

@@ -287,7 +287,7 @@ class AnthropicStreamEncoder:
         return out
 
     def _is_in_call(self) -> bool:
-        """Whether an incomplete call is open: blocks must not interleave, so all others wait for its end."""
+        """Return whether an incomplete call is open: blocks must not interleave, so all others wait for its end."""
         return self._current is not None and not _is_whole(self._current)
 
     def _end_call(self) -> bytes:

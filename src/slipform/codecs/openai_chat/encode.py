@@ -274,7 +274,7 @@ def _turn(message: Message, path: str, out: Encoding) -> dict[str, Any] | None:
 
 
 def _is_in_content(part: Reasoning) -> bool:
-    """Whether reasoning is a part of `content`, as Mistral writes it."""
+    """Return whether reasoning is a part of `content`, as Mistral writes it."""
     return "type" in part.opaque.get(NAME, ())
 
 

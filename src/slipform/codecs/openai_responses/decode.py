@@ -124,7 +124,7 @@ def read_call(item: Mapping[str, Any]) -> ToolCall:
 
 
 def is_commentary(item: Mapping[str, Any]) -> bool:
-    """Whether a message is commentary before the final answer."""
+    """Return whether a message is commentary before the final answer."""
     return item.get("phase") == "commentary"
 
 

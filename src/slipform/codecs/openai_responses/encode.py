@@ -81,7 +81,7 @@ def encode_body(request: ModelRequest, plan: SchemaChannel, out: Encoding, strea
 
 
 def _is_plain(message: Message) -> bool:
-    """Whether a turn contains only text."""
+    """Return whether a turn contains only text."""
     if message.extra or message.name is not None or len(message.parts) != 1:
         return False
     return isinstance(message.parts[0], Text) and not message.parts[0].extra

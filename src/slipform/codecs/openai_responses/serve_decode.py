@@ -174,7 +174,7 @@ def _messages(data: Fields) -> tuple[Message, ...]:
 
 
 def _continues_turn(last: Message, message: Message) -> bool:
-    """Whether an item continues the previous turn: in this API a turn has several items."""
+    """Return whether an item continues the previous turn: in this API a turn has several items."""
     if last.role != message.role:
         return False
     if last.extra or message.extra:

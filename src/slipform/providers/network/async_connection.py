@@ -157,7 +157,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._timer = self.loop.call_at(due, self._on_timer)
 
     def is_usable(self) -> bool:
-        """Whether it is open, as far as the event loop knows."""
+        """Return whether it is open, as far as the event loop knows."""
         return self._transport is not None and not self._is_lost and not self._transport.is_closing()
 
     def close(self) -> None:

@@ -166,7 +166,7 @@ class BlockingConnection:
             self.reader.feed_eof()
 
     def is_usable(self) -> bool:
-        """Whether it is open and nothing has arrived on it."""
+        """Return whether it is open and nothing has arrived on it."""
         return self.channel.is_quiet()
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class ByteChannel(Protocol):
         ...
 
     def is_quiet(self) -> bool:
-        """Whether nothing has arrived, not even the end."""
+        """Return whether nothing has arrived, not even the end."""
         ...
 
     def close(self) -> None:
@@ -230,7 +230,7 @@ class SocketChannel:
                 continue
 
     def is_quiet(self) -> bool:
-        """Whether nothing has arrived."""
+        """Return whether nothing has arrived."""
         return self._socket.fileno() >= 0 and not self._is_ready(0, writing=False)
 
     def close(self) -> None:
@@ -296,7 +296,7 @@ class TlsChannel:
                 return b""
 
     def is_quiet(self) -> bool:
-        """Whether nothing has arrived."""
+        """Return whether nothing has arrived."""
         return self._channel_below.is_quiet() and not self._incoming.pending
 
     def close(self) -> None:

@@ -147,7 +147,7 @@ def proxy_from_environment(scheme: str, authority: str) -> str | None:
 
 
 def _in_bypassed_network(authority: str, no_proxy: str) -> bool:
-    """Whether NO_PROXY names a network (10.0.0.0/8) of this address, which urllib does not support."""
+    """Return whether NO_PROXY names a network (10.0.0.0/8) of this address, which urllib does not support."""
     try:
         address = ipaddress.ip_address(urlsplit(f"//{authority}").hostname or "")
     except ValueError:
@@ -224,7 +224,7 @@ class Reusable(Protocol):
     """A connection that may be pooled."""
 
     def is_usable(self) -> bool:
-        """Whether it is open and nothing has arrived on it."""
+        """Return whether it is open and nothing has arrived on it."""
         ...
 
     def close(self) -> None:

@@ -309,7 +309,7 @@ class ResponseReader:
 
 
 def is_stale(error: OSError | ProtocolError, reader: ResponseReader, seconds: float) -> bool:
-    """Whether a reused connection had been closed by its server, so that the request may be sent again.
+    """Return whether a reused connection had been closed by its server, so that the request may be sent again.
 
     It failed (without a timeout) soon after the request, and before any byte of a response. A server that takes longer
     has received the request, and may have acted on it.

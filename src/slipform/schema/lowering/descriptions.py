@@ -75,7 +75,7 @@ def constraints(
 
 
 def _affordable(emitter: Emitter, keyword: str) -> bool:
-    """Whether the vendor's limit on constraints leaves room for one more."""
+    """Return whether the vendor's limit on constraints leaves room for one more."""
     most = emitter.dialect.limits.get("bounds")
     if most is None or keyword in ("minItems", "maxItems"):  # those have a separate limit
         return True

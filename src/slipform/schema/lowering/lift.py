@@ -282,12 +282,12 @@ def _choice(options: Mapping[str, LiftFunction]) -> LiftFunction:
 
 
 def holds(tests: tuple[Test, ...], value: Mapping[str, Any]) -> bool:
-    """Whether an object passes every test."""
+    """Return whether an object passes every test."""
     return all(passes(test, value) for test in tests)
 
 
 def passes(test: Test, value: Mapping[str, Any]) -> bool:
-    """Whether an object passes one test."""
+    """Return whether an object passes one test."""
     word, key, allowed = test
     there = key in value
     if word == "has":

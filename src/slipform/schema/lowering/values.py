@@ -272,7 +272,7 @@ def _emit_enumeration(emitter: Emitter, shape: Conjunction, name: str, values: l
 
 
 def _affordable(emitter: Emitter, values: list[Any]) -> bool:
-    """Whether the vendor's limits on enumerations leave room for one more."""
+    """Return whether the vendor's limits on enumerations leave room for one more."""
     limits = emitter.dialect.limits
     most = limits.get("enum_values")
     if most is not None and emitter.enum_values + len(values) > most:

@@ -217,7 +217,7 @@ def _continues_at(text: str, end: int, plain: Repaired, m: RepairState) -> int:
 
 
 def _may_close_more(text: str, start: int, end: int) -> bool:
-    """Whether a key and its value follow a document, and may close more brackets than they open."""
+    """Return whether a key and its value follow a document, and may close more brackets than they open."""
     if not GOES_ON.match(text, start, end):
         return False
     depth = 0
@@ -304,7 +304,7 @@ def _best_reading(
 
 
 def _lacks_braces(text: str, start: int, end: int) -> bool:
-    """Whether a document begins with a quoted key and its colon, without the brace before them."""
+    """Return whether a document begins with a quoted key and its colon, without the brace before them."""
     return QUOTED_KEY_AHEAD.match(text, start, end) is not None
 
 

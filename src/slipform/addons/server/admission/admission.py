@@ -216,11 +216,21 @@ class AdmissionControl:
     def listed_keys(self) -> list[tuple[dict[str, Any], KeyBudget]]:
         """Return the keys as an operator may see them, without secrets and hashes, and their budgets."""
         return [
-            ({"id": key.id, "name": key.name, "created": key.created, "models": key.models, "expires": key.expires,
-              "requests_per_minute": key.requests_per_minute, "operator": key.operator, "disabled": key.disabled},
-             key.budget or KeyBudget())
+            (
+                {
+                    "id": key.id,
+                    "name": key.name,
+                    "created": key.created,
+                    "models": key.models,
+                    "expires": key.expires,
+                    "requests_per_minute": key.requests_per_minute,
+                    "operator": key.operator,
+                    "disabled": key.disabled,
+                },
+                key.budget or KeyBudget(),
+            )
             for key in (self._keys.all() if self._keys is not None else ())
-        ]  # fmt: skip
+        ]
 
     async def authenticate(self, headers: Mapping[bytes, bytes], query: bytes, address: str) -> Caller:
         """Return the caller of a request; an address that sends too many wrong keys has to wait.

@@ -154,7 +154,7 @@ class SpendLedger:
             except Exception as error:  # noqa: BLE001 — without this thread no caller would get an answer
                 unwritten = self._failed(jobs, error)
             else:
-                unwritten = self._written(connection, jobs) if jobs else []
+                unwritten = self._run_jobs(connection, jobs) if jobs else []
             if len(unwritten) > _MOST_KEPT or (unwritten and not going):
                 _log.error(
                     "ledger: entries lost, their reservations stay, file=%s, entries=%d", self.path, len(unwritten)
@@ -177,7 +177,7 @@ class SpendLedger:
             return True, jobs
         return False, jobs
 
-    def _written(self, connection: sqlite3.Connection, jobs: list[_Job]) -> list[_Job]:
+    def _run_jobs(self, connection: sqlite3.Connection, jobs: list[_Job]) -> list[_Job]:
         """Run jobs in one transaction; return those to retry."""
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -187,14 +187,14 @@ class SpendLedger:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             if len(jobs) > 1:  # one job or all of them may be at fault
-                return [again for job in jobs for again in self._written(connection, [job])]
+                return [unwritten for job in jobs for unwritten in self._run_jobs(connection, [job])]
             if _is_of_file(error) or jobs[0].future is not None:
                 return self._failed(jobs, error)
             _log.error("ledger: entry cannot be written, error=%r", error)
             otherwise = jobs[0].otherwise
             if otherwise is None:
                 return []
-            return self._written(connection, [_Job(otherwise, None)])
+            return self._run_jobs(connection, [_Job(otherwise, None)])
         self._complained = False
         _deliver(jobs, results)
         return []
@@ -207,8 +207,9 @@ class SpendLedger:
             self._complained = True
             _log.error(
                 "ledger: cannot be written, refusing keys with budgets until it can, file=%s, error=%s",
-                self.path, error,
-            )  # fmt: skip
+                self.path,
+                error,
+            )
         return [job for job in jobs if job.future is None]
 
 

@@ -107,8 +107,9 @@ class ReceivedRevocations:
                 _log.warning(
                     "%s: %s. Keys revoked on other machines are remembered until this process ends, and heard again "
                     "from Redis; give the server a folder it can write, as STATE_DIRECTORY, to remember them longer.",
-                    self._path, error.strerror,
-                )  # fmt: skip
+                    self._path,
+                    error.strerror,
+                )
             self._is_kept = False
         else:
             self._is_kept = True

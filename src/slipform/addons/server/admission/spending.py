@@ -398,8 +398,10 @@ class Spending:
             self._warned = {each for each in self._warned if each[0] != hold.key} | {mark}
             _log.warning(
                 "budget: soft limit passed, key=%r, tokens=%s, money=%.6g",
-                hold.name, stands.tokens, stands.cost / NANOS,
-            )  # fmt: skip
+                hold.name,
+                stands.tokens,
+                stands.cost / NANOS,
+            )
 
 
 class _Queue:

@@ -261,10 +261,7 @@ class LineRenamer:
             raise NotServedError("A batch cannot go on with a response", where=f"{where}.{state}", hint=_HINT)
         if self._caller.models is not None:
             check_fields(body, names_model=True)
-        model = body.get("model")
-        if model is not None and not isinstance(model, str):
-            raise RequestError("The model is not a name", where=f"{where}.model", hint="Name it as `provider/model`.")
-        resolved = self._resolved_models.get(model) or self._resolve_first(model, where)
+        resolved = self._resolve_named(body.get("model"), where)
         if is_shaped and self.shapes is not None:
             return self._shaped(custom_id, api, body, resolved, where)
         if resolved.upstream:
@@ -283,6 +280,12 @@ class LineRenamer:
             error.where = f"{where}.{error.where}" if error.where else where
             raise
         return shaped
+
+    def _resolve_named(self, model: object, where: str) -> ResolvedModel:
+        """Resolve the model of a request; raises for a name that is not a text."""
+        if model is not None and not isinstance(model, str):
+            raise RequestError("The model is not a name", where=f"{where}.model", hint="Name it as `provider/model`.")
+        return self._resolved_models.get(model) or self._resolve_first(model, where)
 
     def _resolve_first(self, model: str | None, where: str) -> ResolvedModel:
         """Resolve a model that no earlier request has named."""

@@ -171,10 +171,24 @@ def _openai(
     """Return a row of OpenAI's API; the base URLs of its providers contain the version."""
     paths = {codec: path.removeprefix("/v1") for codec in codecs} | dict(upstream or {})
     return EndpointRow(
-        method, path, "openai", kind, title, model=model, model_required=required, upstream=paths, sent=sent,
-        body_optional=body_optional, answered=answered, query=query, creates=creates, lists=lists, yields=yields,
-        usage=usage, writes=writes,
-    )  # fmt: skip
+        method,
+        path,
+        "openai",
+        kind,
+        title,
+        model=model,
+        model_required=required,
+        upstream=paths,
+        sent=sent,
+        body_optional=body_optional,
+        answered=answered,
+        query=query,
+        creates=creates,
+        lists=lists,
+        yields=yields,
+        usage=usage,
+        writes=writes,
+    )
 
 
 def _anthropic(
@@ -191,17 +205,36 @@ def _anthropic(
 ) -> EndpointRow:
     query = frozenset({"limit", "after_id", "before_id"}) if lists else frozenset[str]()
     return EndpointRow(
-        method, path, "anthropic", kind, title, model=model, upstream={"anthropic": path}, sent=sent,
-        answered=answered, query=query, creates=creates, lists=lists, cursor="after_id",
-    )  # fmt: skip
+        method,
+        path,
+        "anthropic",
+        kind,
+        title,
+        model=model,
+        upstream={"anthropic": path},
+        sent=sent,
+        answered=answered,
+        query=query,
+        creates=creates,
+        lists=lists,
+        cursor="after_id",
+    )
 
 
 def _gemini(verb: str, title: str, kind: EndpointKind = "forwarded", *, writes: bool = True) -> EndpointRow:
     path = f"/v1beta/models/{{model}}:{verb}"
     return EndpointRow(
-        "POST", path, "gemini", kind, title, model="path", upstream={"gemini": f":{verb}"}, sent="json",
-        usage="gemini", writes=writes,
-    )  # fmt: skip
+        "POST",
+        path,
+        "gemini",
+        kind,
+        title,
+        model="path",
+        upstream={"gemini": f":{verb}"},
+        sent="json",
+        usage="gemini",
+        writes=writes,
+    )
 
 
 def _served(method: str, path: str, family: Family, title: str) -> EndpointRow:

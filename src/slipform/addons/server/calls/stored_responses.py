@@ -58,7 +58,7 @@ StoredItem: TypeAlias = tuple[str, bytes]
 
 
 def is_own_id(identity: str) -> bool:
-    """Whether slipform made this id of a response, an item or a conversation.
+    """Return whether slipform made this id of a response, an item or a conversation.
 
     >>> is_own_id("msg_slipform_0"), is_own_id("resp_sf1_up_1")
     (True, False)

@@ -412,7 +412,7 @@ class RequestCycle:
         return True
 
     def _can_keep_alive(self) -> bool:
-        """Whether another request may follow: a client without its `100 Continue` may send the body or not."""
+        """Return whether another request may follow: a client without its `100 Continue` may send the body or not."""
         return self.keep_alive and (not self._expects or self.body_complete)
 
     def _begin(self, status: int, headers: Iterable[Header], lines: bytes = b"") -> None:

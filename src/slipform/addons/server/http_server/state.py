@@ -51,7 +51,7 @@ class Trusted:
         return None if addresses is None else cls(addresses)
 
     def believes(self, host: str) -> bool:
-        """Whether this host is a trusted balancer."""
+        """Return whether this host is a trusted balancer."""
         if self._all:
             return True
         try:

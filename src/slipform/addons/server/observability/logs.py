@@ -71,7 +71,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _may_hold_key(text: str) -> bool:
-    """Whether the text is worth searching; nearly no line is."""
+    """Return whether the text is worth searching; nearly no line is."""
     lowered = text.lower()
     return any(hint in lowered for hint in _HINTS)
 

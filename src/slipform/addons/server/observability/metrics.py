@@ -144,8 +144,10 @@ class Metrics:
         Gauge("slipform_inflight", "Calls under way.", registry=registry).set_function(lambda: self.inflight)
         self._labelled = {
             "requests": Counter(
-                "slipform_requests", "Calls by what became of them.",
-                ("api", "provider", "model", "strategy", "outcome"), registry=registry,
+                "slipform_requests",
+                "Calls by what became of them.",
+                ("api", "provider", "model", "strategy", "outcome"),
+                registry=registry,
             ),
             "attempts": Counter(
                 "slipform_attempts", "Model calls of enforced answers by their verdict.", ("reason",), registry=registry
@@ -158,10 +160,12 @@ class Metrics:
                 "slipform_upstream_errors", "Calls that a vendor failed.", ("provider", "status"), registry=registry
             ),
             "tokens": Counter(
-                "slipform_tokens", "Tokens, of first answers and of further ones.", ("type", "purpose"),
+                "slipform_tokens",
+                "Tokens, of first answers and of further ones.",
+                ("type", "purpose"),
                 registry=registry,
             ),
-        }  # fmt: skip
+        }
         self._hits = Counter("slipform_cache_hits", "Answers from the cache.", registry=registry)
         self._misses = Counter("slipform_cache_misses", "Answers that the cache did not have.", registry=registry)
         self.generation = Gauge("slipform_config_generation", "Readings of the configuration.", registry=registry)
