@@ -40,6 +40,7 @@ _CORRECTED: Final = re.compile(
     r"[\"'“`]?(?P<value>[-+]?\d[\d.]*+|(?<=[\"'“`])[^\"'”`\n]{1,60}|true\b|false\b|null\b)"
 )
 """After the JSON: a name which should have, or has, another value."""
+_SCALAR_MEMBER: Final = re.compile(r"\"([^\"\\\n]{1,42})\"\s*:\s*(\"[^\"]*\"|[\w.+-]+)")
 _DENIED: Final = re.compile(
     r"\b(?:(?:is|was)(?: not|n['’]t)|never|instead of|rather than)[ \t:*_\"'`(]{0,8}(?:\n+```\w*\n)?\Z", re.IGNORECASE
 )
@@ -171,7 +172,7 @@ def _correction(text: str, loaded: Loaded) -> re.Match[str] | None:
         return None
     source = text[loaded.start : loaded.end]
     for match in _CORRECTED.finditer(text, loaded.end):
-        values = re.findall(rf'"{re.escape(match.group(1))}"\s*:\s*("[^"]*"|[\w.+-]+)', source)
+        values = [value for key, value in _SCALAR_MEMBER.findall(source) if key == match.group(1)]
         if values and (match.group(2) is None or not any(_is_same(value, match["value"]) for value in values)):
             return match
     return None
