@@ -24,7 +24,7 @@ from slipform.library.stream import Restart
 from slipform.providers.http import HttpProvider
 from slipform.providers.router import Router
 from slipform.schema import OutputStrategy, Schema
-from slipform.testing import Api, FakeModel, FakeVendor, Received, calling, rejected
+from slipform.testing import Api, FakeModel, FakeVendor, Raw, Received, calling, rejected
 from tests.proxy.agent_wire import APIS, Said, StreamReader, agent_request, read_whole
 from tests.proxy.wire import before, post
 
@@ -371,3 +371,29 @@ def is_part(part: Any, whole: Any) -> bool:
     if isinstance(part, list):
         return len(part) <= len(whole) and all(map(is_part, part, whole))
     return bool(part == whole)
+
+
+def message_of(arguments: dict[str, Any], stop_reason: str) -> Raw:
+    message = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [{"type": "tool_use", "id": "t", "name": "output", "input": arguments}],
+        "stop_reason": stop_reason,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 5, "output_tokens": 9},
+    }
+    return Raw((json.dumps(message).encode(),), 200, {"content-type": "application/json"})
+
+
+def test_arguments_that_anthropic_closed_at_the_limit_are_continued() -> None:
+    cut = message_of({"items": ["a", "b"]}, "max_tokens")
+    schema = {"type": "object", "properties": {"items": {"type": "array", "items": {"type": "string"}}}}
+    with (
+        FakeVendor([cut, message_of({"items": ["c"]}, "tool_use")], api="anthropic") as vendor,
+        Client("anthropic/claude-3-haiku", base_url=vendor.base_url, api_key="k") as client,
+    ):
+        result = client.ask_full(schema, "List.", strategy="tool")
+    assert result.value == {"items": ["a", "b", "c"]}
+    assert [attempt.outcome for attempt in result.report.attempts] == ["continued", "ok"]

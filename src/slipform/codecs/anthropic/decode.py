@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,18 @@ from slipform.codecs.anthropic.encode import NAME
 from slipform.codecs.schema_channel import SchemaChannel
 from slipform.codecs.vendor_errors import fault_error
 from slipform.errors import UpstreamError
-from slipform.ir import CompletionChunk, ModelResponse, Opaque, Part, Reasoning, Text, ToolCall, ToolDelta, Usage
+from slipform.ir import (
+    RESERVED_TOOL,
+    CompletionChunk,
+    ModelResponse,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolDelta,
+    Usage,
+)
 from slipform.ir.response import ENVELOPE
 from slipform.text.strict import compact_json, parse
 
@@ -33,10 +45,14 @@ def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     stop_reason = data.get("stop_reason")
     usage = data.get("usage") or None
     extra = {**rest_of(data, _KNOWN, usage), **_envelope(usage)}
+    finish = FINISH.get(stop_reason or "", "unknown")
+    parts = [read_block(block) for block in data.get("content") or () if isinstance(block, Mapping)]
+    if finish == "length" and parts:
+        parts[-1] = _unclosed(parts[-1])
     return build_answer(
         plan,
-        [read_block(block) for block in data.get("content") or () if isinstance(block, Mapping)],
-        finish=FINISH.get(stop_reason or "", "unknown"),
+        parts,
+        finish=finish,
         raw_finish=stop_reason,
         refusal=refusal(stop_reason, data.get("stop_details")),
         usage=read_usage(usage),
@@ -44,6 +60,17 @@ def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
         id_=data.get("id"),
         extra=extra,
     )
+
+
+def _unclosed(part: Part) -> Part:
+    """Return the answer's call without the closing brackets that the API adds to arguments cut by the token limit.
+
+    >>> _unclosed(ToolCall("t", "output", '{"rows":[1]}')).arguments
+    '{"rows":[1'
+    """
+    if isinstance(part, ToolCall) and part.name == RESERVED_TOOL:
+        return dataclasses.replace(part, arguments=part.arguments.rstrip("]}"))
+    return part
 
 
 def _envelope(usage: Mapping[str, Any] | None) -> dict[str, Any]:
