@@ -46,9 +46,7 @@ def convert(state: LiteLlmImport, data: Mapping[str, Any]) -> dict[str, Any]:
     for section in sections.values():
         state.defaults |= as_mapping(section.get("default_params"))
         state.defaults |= as_mapping(section.get("default_litellm_params"))
-    for name, kind in (("model_list", list), *((section, dict) for section in SECTIONS)):
-        if not isinstance(data.get(name) or kind(), kind):
-            state.note("left out", (name,), f"it is not a {'list' if kind is list else 'map'}")
+    _note_wrong_types(state, data)
     for at, entry in enumerate(as_list(data.get("model_list"))):
         _read_entry(state, entry, ("model_list", at))
     for name, section in sections.items():
@@ -58,6 +56,15 @@ def convert(state: LiteLlmImport, data: Mapping[str, Any]) -> dict[str, Any]:
         if name not in ("model_list", "include", "credential_list", *SECTIONS):
             _read_top(state, name, value)
     return _merge_settings(state, _encode_aliases(state, *_read_fallbacks(state, sections)))
+
+
+def _note_wrong_types(state: LiteLlmImport, data: Mapping[str, Any]) -> None:
+    """Report a `model_list` that is not a list, and sections that are not maps; all of them may be empty."""
+    if not isinstance(data.get("model_list") or [], list):
+        state.note("left out", ("model_list",), "it is not a list")
+    for name in SECTIONS:
+        if not isinstance(data.get(name) or {}, dict):
+            state.note("left out", (name,), "it is not a map")
 
 
 def _merge_settings(state: LiteLlmImport, aliases: Mapping[str, Any]) -> dict[str, Any]:

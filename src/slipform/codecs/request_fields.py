@@ -564,7 +564,7 @@ class Encoding:
         elif request.extra_for == self.codec:
             self._add_unread(body, request.extra, "")
         else:
-            for path in _paths(request.extra):
+            for path in _field_paths(request.extra):
                 self.lose(path, f"A field of {request.extra_for} that {self.codec} does not have.")
 
     def _add_unread(self, into: dict[str, Any], unread: Mapping[str, Any], path: str) -> None:
@@ -595,13 +595,17 @@ def open_turns(messages: Sequence[Message]) -> Iterator[tuple[int, Message]]:
 
 _PARTS = frozenset({"response_format", "json_schema", "format", "tool_choice", "stream_options"})
 """Objects that slipform reads and writes itself: their further fields are dropped with them."""
-_READ = frozenset({*_PARTS, "text", "reasoning", "thinking", "output_config", "generationConfig", "thinkingConfig"})
+_PARTLY_READ = frozenset(
+    {*_PARTS, "text", "reasoning", "thinking", "output_config", "generationConfig", "thinkingConfig"}
+)
+"""Objects of which slipform reads some fields: only the others are vendor fields."""
 
 
-def _paths(extra: Mapping[str, Any], path: str = "") -> Iterator[str]:
+def _field_paths(extra: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Yield the dotted paths of the vendor fields, those inside partly read objects one by one."""
     for key, value in extra.items():
-        if key in _READ and isinstance(value, Mapping):
-            yield from _paths(value, f"{path}{key}.")
+        if key in _PARTLY_READ and isinstance(value, Mapping):
+            yield from _field_paths(value, f"{path}{key}.")
         else:
             yield f"{path}{key}"
 

@@ -416,9 +416,9 @@ class GrowingArguments:
         return ""
 
     def end(self, *, is_cut: bool) -> str | None:
-        """Return the missing part; None if the whole arguments contradict the released part.
+        """Return the part that was not released yet; None if the complete arguments contradict the released part.
 
-        Arguments that were cut off stay unchanged, to be repaired later.
+        Nothing is added to arguments that were cut off: they are repaired later.
         """
         lifted = self._lifted
         if lifted is not None and lifted.complete and not lifted.failed:
@@ -426,16 +426,17 @@ class GrowingArguments:
         text = "".join(self._pieces)
         released = "".join(self._released)
         if released and lifted is not None and not lifted.failed:
-            if is_cut or self._is_all_written(text, released):
+            if is_cut or self._is_fully_released(text, released):
                 return ""
             return None
-        whole = lifted_arguments(text, self._lift)
-        if whole.startswith(released):
-            return whole[len(released) :]
+        # Nothing was released, or the incremental conversion failed: convert the arguments as a whole.
+        converted = lifted_arguments(text, self._lift)
+        if converted.startswith(released):
+            return converted[len(released) :]
         return None
 
-    def _is_all_written(self, text: str, released: str) -> bool:
-        """Whether unfinished arguments contain nothing that depends on later text."""
+    def _is_fully_released(self, text: str, released: str) -> bool:
+        """Whether the released text has the value of all arguments, although they are unfinished."""
         try:
             return bool(self._lift(load(text).value) == load(released).value)
         except (SlipformError, *MALFORMED):

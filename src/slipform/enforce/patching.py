@@ -82,7 +82,7 @@ def fixes(violation: Violation, context: PatchContext) -> Iterator[Fix]:
         yield (PatchEdit("remove", steps, "null for an optional key"),)
     accepted = context.reader.accepted(path)
     if switches.coerce:
-        yield from _members(steps, current, accepted)
+        yield from _listed_value_fix(steps, current, accepted)
         for each in coercions(current, accepted.types, units=switches.units):
             yield (PatchEdit("replace", steps, each.reason, each.risk, each.value),)
     if switches.wrap_scalars and "array" in accepted.types and not isinstance(current, list):
@@ -122,10 +122,10 @@ def _missing(violation: Violation, current: Any, holder: Mapping[str, Any], cont
         if switches.rename_keys and len(alike) == 1:
             reason = "a key spelled another way"
             yield (PatchEdit("move", (*steps, name), reason, "medium", source=(*steps, alike[0])),)
-        yield from _given_by_the_schema((*steps, name), declared.get(name), switches)
+        yield from _schema_value_fixes((*steps, name), declared.get(name), switches)
 
 
-def _given_by_the_schema(steps: PathSteps, shape: Any, switches: Switches) -> Iterator[Fix]:
+def _schema_value_fixes(steps: PathSteps, shape: Any, switches: Switches) -> Iterator[Fix]:
     """Yield the value that the schema provides for a missing key: its only allowed value, or its default."""
     if not isinstance(shape, Mapping):
         return
@@ -149,13 +149,13 @@ def _is_optional(violation: Violation, document: Mapping[str, Any]) -> bool:
     return name[0] not in holder.get("required", ())
 
 
-def _members(steps: PathSteps, current: Any, accepted: Accepted) -> Iterator[Fix]:
-    """Yield a listed member that matches but for case, surrounding blanks, or a number written as text."""
+def _listed_value_fix(steps: PathSteps, current: Any, accepted: Accepted) -> Iterator[Fix]:
+    """Yield the one listed value that a text matches except for its spelling; nothing where several match."""
     if not isinstance(current, str):
         return
-    fitting = accepted.matching_members(current)
-    if len(fitting) == 1:
-        yield (PatchEdit("replace", steps, "a listed value, spelled as listed", "medium", fitting[0]),)
+    matches = accepted.matching_members(current)
+    if len(matches) == 1:
+        yield (PatchEdit("replace", steps, "a listed value, spelled as listed", "medium", matches[0]),)
 
 
 _MOST_ROUNDS = 6

@@ -259,7 +259,7 @@ def _is_small(response: ModelResponse) -> bool:
 
 async def run_stream(
     request: ModelRequest,
-    planned: Callable[[], Awaitable[Plan]],
+    build_plan: Callable[[], Awaitable[Plan]],
     source: Batches,
     mode: Mode = "auto",
     opened: OpenStream | None = None,
@@ -273,7 +273,7 @@ async def run_stream(
     Chunks that the sink of `opened` accepts are not yielded. With the same `opened`, another model continues where a
     failed one stopped.
     """
-    plan = await planned()
+    plan = await build_plan()
     heavy, heavy_start = _is_heavy(request, plan)
     release = _release(request, plan, mode)
     begin = functools.partial(start, request, plan, streaming=True, release=release, opened=opened)

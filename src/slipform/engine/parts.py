@@ -38,7 +38,7 @@ def split_plan(
     if not is_native or len(json_text(schema)) < _NARROW or not can_split(schema):
         return None
 
-    def planned(parts: Sequence[SchemaPart]) -> tuple[PartPlan, ...]:
+    def plans_of(parts: Sequence[SchemaPart]) -> tuple[PartPlan, ...]:
         own = dataclasses.replace(options, validators=(), split="never")  # validators check the whole answer
         plans: list[PartPlan] = []
         for number, part in enumerate(parts, 1):
@@ -51,7 +51,7 @@ def split_plan(
         return tuple(plans)
 
     def halves() -> tuple[PartPlan, ...]:
-        return planned(halve_schema(schema))
+        return plans_of(halve_schema(schema))
 
     def fits(document: Mapping[str, Any]) -> bool:
         part_request = request.replace(response_format=_part_format(whole, 0, document))
@@ -61,7 +61,7 @@ def split_plan(
         return SplitPlan(halves(), halves)
     if provider.capabilities_for(request).native:
         return SplitPlan((), halves)
-    parts = planned(split_schema(schema, fits))
+    parts = plans_of(split_schema(schema, fits))
     return SplitPlan(parts, halves) if parts else None
 
 

@@ -155,7 +155,7 @@ def _downgrade_for(
     if about == "tools_beside":
         return "no_native_with_tools" if channel == "native" and request.tools else None
     if about == "limit":
-        return _other_limit(message, capabilities) if request.max_tokens is not None else None
+        return _other_token_field(message, capabilities) if request.max_tokens is not None else None
     if about == "logprobs":
         return "no_logprobs" if request.logprobs is not None and "no_logprobs" not in capabilities.quirks else None
     if about == "sampling":
@@ -183,7 +183,12 @@ def _names_tool(message: str, request: ModelRequest) -> bool:
 _TOOL_AT_FAULT = re.compile(r"function '([\w.:-]+)'|(?:tools|function_declarations)[.\[](\d+)", re.IGNORECASE)
 
 
-def _other_limit(message: str, capabilities: Capabilities) -> DowngradeName | None:
+def _other_token_field(message: str, capabilities: Capabilities) -> DowngradeName | None:
+    """Return the downgrade to the other name of the token limit, if the refusal concerns the name.
+
+    A vendor that expects `max_completion_tokens` names it in the refusal of `max_tokens`. A server that knows only
+    `max_tokens` need not name it in the refusal of the newer field.
+    """
     if capabilities.max_tokens_field == "max_tokens" and "max_completion_tokens" in message:
         return "use_max_completion_tokens"
     if capabilities.max_tokens_field == "max_completion_tokens":

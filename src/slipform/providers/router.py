@@ -124,8 +124,8 @@ class Router:
         """Return whether the alias of a name sets defaults for its requests."""
         return model in self._special or (not model and self._default in self._special)
 
-    def default_fields(self, models: Sequence[str]) -> list[Any]:
-        """Return the names of the fields that aliases set for requests to these models."""
+    def default_fields(self, models: Sequence[str]) -> list[list[tuple[str, list[Mapping[str, Any]]]]]:
+        """Return the default fields that aliases set for these models: a list per alias, with an entry per target."""
         return [
             [(target.model, [each.fields for each in target.defaults]) for target in self._expand(name, shuffled=False)]
             for name in models

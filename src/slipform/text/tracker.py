@@ -19,7 +19,7 @@ from slipform.text.resolve_plan import Alternative, Node, NormalForm
 from slipform.text.scanner import ScanListener
 from slipform.text.tracker_facts import (
     closing_fault,
-    fitting,
+    count_matches,
     kind_message,
     kind_of,
     may_be_number,
@@ -360,10 +360,11 @@ class Tracker(ScanListener):
         is_undecided = False
         remaining: list[int] = []
         for at in range(len(nodes)):
-            count = fitting(value, kind, nodes[at])
-            if count:
+            matches = count_matches(value, kind, nodes[at])
+            if matches:
                 remaining.append(at)
-                is_undecided = is_undecided or count > 1 or nodes[at].scalar_needs_whole
+                # Where several branches of a `oneOf` match, only the complete answer decides.
+                is_undecided = is_undecided or matches > 1 or nodes[at].scalar_needs_whole
         if not remaining:
             allowed = self._alternatives()
             changes = self._changes

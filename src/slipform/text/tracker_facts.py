@@ -103,8 +103,8 @@ def _is_within_limits(value: Any, kind: str, leaf: Leaf) -> bool:
     )
 
 
-def fitting(value: Any, kind: str, node: Node) -> int:
-    """Return how many alternatives of the node a complete scalar matches; where that is irrelevant, at most one."""
+def count_matches(value: Any, kind: str, node: Node) -> int:
+    """Return how many alternatives of the node a complete scalar matches; at most one if they are not exclusive."""
     if kind in node.any_of:
         return 1
     count = 0

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slipform.addons.local.decoding.forms import DecodingForm, merged, other_words, outside
+from slipform.addons.local.decoding.forms import DecodingForm, keyword_negations, merged, other_words
 from slipform.addons.local.decoding.patterns import are_apart, without_inner_anchors
 from slipform.addons.local.decoding.rewrite import rewrite_schema
 from slipform.addons.local.decoding.weaken import closed_up, prune
@@ -110,7 +110,7 @@ def test_what_is_outside_a_schema_is_not_valid_under_it(other: dict[str, Any]) -
     ]
     values += [{}, {"a": 1}, {"a": 1, "b": 2}, {"c": 1}]
     full = jsonschema_rs.validator_for(other)
-    ways = list(outside({}, other))
+    ways = list(keyword_negations({}, other))
     assert ways
     for way in ways:
         held = jsonschema_rs.validator_for(way)

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """When a job waits for batches, and when it asks live."""
+    """When a job waits for batches, and when it sends live requests."""
 
     deadline: float = 24 * 3600.0
     """Seconds after the first batch, at which all items have a result."""
@@ -63,7 +63,7 @@ class BatchPolicy:
 
 
 class BatchedItems(Protocol[T]):
-    """What is answered through batches: rows of a dataset, questions of an extraction."""
+    """The items that are answered through batches: rows of a dataset, questions of an extraction."""
 
     def pending(self) -> Iterator[T]:
         """Yield the items without a result, in order."""
@@ -73,8 +73,8 @@ class BatchedItems(Protocol[T]):
         """Return the item's id: letters, digits and dashes, 48 at most."""
         ...
 
-    def planned(self, item: T) -> tuple[ModelRequest, Plan]:
-        """Return what is asked, and how the answer is enforced; may raise what is wrong with the item."""
+    def plan_request(self, item: T) -> tuple[ModelRequest, Plan]:
+        """Return the request for an item, and the plan for enforcing its answer; raises if the item is invalid."""
         ...
 
     def finish(self, item: T, outcome: Outcome | SlipformError) -> None:
@@ -114,7 +114,7 @@ class _Draft:
 
 
 class BatchedCalls:
-    """The batches of one job; what they have answered is the journal's, so that a new process goes on with them."""
+    """Answers the items of one job through batches; a new process continues with the batches and results in the log."""
 
     def __init__(self, vendor: VendorBatches, log: BatchLog, route: ModelRoute, policy: BatchPolicy) -> None:
         self.log = log
@@ -137,8 +137,8 @@ class BatchedCalls:
                 return
             await self._wait_for_open()
 
-    def answering(self, key: str) -> AsyncModel:
-        """Return a model that answers first what batches have answered of an item, and the rest live."""
+    def model_for(self, key: str) -> AsyncModel:
+        """Return a model that replays the results of an item's batches, and then sends further requests live."""
         stored = iter(self._answered(key))
 
         async def complete(request: ModelRequest) -> ModelResponse:
@@ -197,7 +197,7 @@ class BatchedCalls:
     def _next_request(self, items: BatchedItems[T], item: T) -> ModelRequest | None:
         """Return what is asked next about an item; None where it is finished."""
         try:
-            request, plan = items.planned(item)
+            request, plan = items.plan_request(item)
             reached = self._replayed(request, plan, items.key(item))
         except SlipformError as error:
             items.finish(item, error)

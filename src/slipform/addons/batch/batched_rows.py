@@ -102,14 +102,14 @@ class BatchedRows:
         """Return the row's number and a hash of its content: answers to what it was before do not count."""
         return f"{item.number}-{content_hash(self._rows.job.content(item.row))}"
 
-    def planned(self, item: Task) -> tuple[ModelRequest, Plan]:
-        """Return what is asked about a row, and how the answer is enforced."""
-        return self._rows.planned(item)
+    def plan_request(self, item: Task) -> tuple[ModelRequest, Plan]:
+        """Return the request for a row, and the plan for enforcing its answer."""
+        return self._rows.plan_request(item)
 
     def finish(self, item: Task, outcome: Outcome | SlipformError) -> None:
         """Take the result of a row."""
         if isinstance(outcome, Outcome):
-            self._take(self._rows.finished(item, outcome))
+            self._take(self._rows.finished_row(item, outcome))
         elif isinstance(outcome, EnforcementError | RequestError | UpstreamError):
             self._take(self._rows.failed(item, outcome))
         else:
@@ -124,13 +124,13 @@ class BatchedRows:
     async def ask(self, task: Task) -> FinishedRow:
         """Return the row with its result; raises `UpstreamError` when the vendor fails."""
         assert self.calls is not None  # noqa: S101 — it is set before the rows are asked
-        request, plan = self._rows.planned(task)
-        model = self.calls.answering(self.key(task))
+        request, plan = self._rows.plan_request(task)
+        model = self.calls.model_for(self.key(task))
         try:
             outcome = await run_async(request, plan, model)
         except EnforcementError as error:
             return self._with_live(task, self._rows.failed(task, error), error.report)
-        return self._with_live(task, self._rows.finished(task, outcome), outcome.report)
+        return self._with_live(task, self._rows.finished_row(task, outcome), outcome.report)
 
     def failed(self, task: Task, error: SlipformError) -> FinishedRow:
         """Return the row as failed, with the reason."""

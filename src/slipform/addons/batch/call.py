@@ -83,9 +83,9 @@ class RowCaller:
             outcome = await self._outcome(task)
         except EnforcementError as error:
             return self.failed(task, error, time.perf_counter() - started)
-        return self.finished(task, outcome, time.perf_counter() - started)
+        return self.finished_row(task, outcome, time.perf_counter() - started)
 
-    def finished(self, task: Task, outcome: Outcome, seconds: float | None = None) -> FinishedRow:
+    def finished_row(self, task: Task, outcome: Outcome, seconds: float | None = None) -> FinishedRow:
         """Return the row with its result."""
         report = outcome.report
         # A lone surrogate has no UTF-8, but a JSON escape; an invalid answer that was let pass need not be JSON.
@@ -107,8 +107,8 @@ class RowCaller:
         entry = JournalEntry(task.number, task.key, True, line, task.content)
         return FinishedRow(entry, report.usage, report.cost)
 
-    def planned(self, task: Task) -> tuple[ModelRequest, Plan]:
-        """Return what is asked about a row, and how its answers are enforced."""
+    def plan_request(self, task: Task) -> tuple[ModelRequest, Plan]:
+        """Return the request for a row, and the plan for enforcing its answer."""
         job = self.job
         prompt = job.template.fill(task.row)
         request = self.request.replace(messages=(*self.request.messages, Message.user(prompt)))
@@ -130,7 +130,7 @@ class RowCaller:
 
     def _outcome(self, task: Task) -> Coroutine[Any, Any, Outcome]:
         job = self.job
-        request, plan = self.planned(task)
+        request, plan = self.plan_request(task)
         if job.fallbacks:
             options, schema = self._options_and_schema(task.row)
             models = (request.model, *job.fallbacks)

@@ -138,7 +138,7 @@ class RowActor(TaskActor):
         try:
             return await self._caller.ask(task)
         except SlipformError as error:
-            error.report = None
+            error.report = None  # Ray pickles the error, and a report need not be picklable
             return error
 
 
@@ -295,7 +295,7 @@ class RayCaller:
 
 @contextlib.asynccontextmanager
 async def caller_on_ray(local: RowCaller) -> AsyncIterator[RayCaller]:
-    """Give a caller of rows on a Ray cluster; see `actor_pool`."""
+    """Yield a caller that answers rows on a Ray cluster; see `actor_pool`."""
     async with actor_pool(RowActor, [RemoteJob.of(local.job)], local.job.concurrency) as pool:
         yield RayCaller(pool, local)
 
@@ -304,16 +304,16 @@ async def caller_on_ray(local: RowCaller) -> AsyncIterator[RayCaller]:
 async def actor_pool(
     actor_class: type[TaskActor], arguments: Sequence[Any], concurrency: int
 ) -> AsyncIterator[ActorPool]:
-    """Give actors on the Ray cluster of the environment (`RAY_ADDRESS`), or on one started on this machine.
+    """Yield a pool of actors on the cluster at `RAY_ADDRESS`, or on a cluster started on this machine for it.
 
-    The vendors' keys must be in the workers' environment, and what the job names importable there.
+    The workers need the vendors' keys in their environment, and must be able to import the modules that the job names.
     """
     ray = _ray()
     started_here = not ray.is_initialized()
     if started_here:
         _connect(ray)
-    processors = int(_bounded(ray.cluster_resources, _CONNECT_SECONDS).get("CPU", 1))
-    pool = ActorPool(ray, actor_class, arguments, max(1, min(processors, concurrency)))
+    cpus = int(_bounded(ray.cluster_resources, _CONNECT_SECONDS).get("CPU", 1))
+    pool = ActorPool(ray, actor_class, arguments, max(1, min(cpus, concurrency)))
     try:
         yield pool
     finally:

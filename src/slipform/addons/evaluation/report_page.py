@@ -41,7 +41,7 @@ def write_report(evaluation: Evaluation, page: Path) -> None:
             _card(f"Accuracy against {axis}", picture),
             *(_change(change, str(evaluation.against)) for change in evaluation.changes),
             *_side_by_side(evaluation.runs),
-            _scores(done),
+            _score_card(done),
             *(_mistakes(run) for run in done),
         ]
     body.append("</main>")
@@ -208,26 +208,26 @@ def _seconds(seconds: float | None) -> str:
     return f"{seconds:.1f} s"
 
 
-def _scores(runs: list[RunScore]) -> str:
-    cards = []
+def _score_card(runs: list[RunScore]) -> str:
+    """Return the card that shows, for each run, how well its scores predict which values are correct."""
+    figure_elements = []
     for run in runs:
+        name = html.escape(run_name(run))
         figures = run.to_dict()["score"]
         if not figures["values"]:
             reason = html.escape(figures["reason"] or "no value has a score")
-            cards.append(
-                f'<figure><figcaption>{html.escape(run_name(run))}</figcaption><p class="muted">{reason}</p></figure>'
-            )
+            figure_elements.append(f'<figure><figcaption>{name}</figcaption><p class="muted">{reason}</p></figure>')
             continue
         low, high = figures["interval"]
         interval = "" if low is None else f" ({low:.2f} to {high:.2f})"
-        summary = (
-            "no AUROC: " + figures["reason"] if figures["auroc"] is None else f"AUROC {figures['auroc']:.2f}{interval}"
-        )
-        caption = (
-            f"{html.escape(run_name(run))}<br><strong>{html.escape(summary)}</strong>, {figures['values']:,} values"
-        )
-        cards.append(f"<figure><figcaption>{caption}</figcaption>{score_picture(run)}</figure>")
-    return _card("Score against rightness", f'<div class="figures-row">{"".join(cards)}</div>', _SCORE_NOTE)
+        if figures["auroc"] is None:
+            summary = "no AUROC: " + figures["reason"]
+        else:
+            summary = f"AUROC {figures['auroc']:.2f}{interval}"
+        caption = f"{name}<br><strong>{html.escape(summary)}</strong>, {figures['values']:,} values"
+        figure_elements.append(f"<figure><figcaption>{caption}</figcaption>{score_picture(run)}</figure>")
+    row = f'<div class="figures-row">{"".join(figure_elements)}</div>'
+    return _card("Score against correctness", row, _SCORE_NOTE)
 
 
 def _mistakes(run: RunScore) -> str:

@@ -37,7 +37,7 @@ _BODY = """<header class="top"><span class="brand">slipform review</span><span c
 
 @dataclass(frozen=True, slots=True)
 class ReviewSource:
-    """The places of the texts from which the answers were taken."""
+    """Where the source text of each answer is found."""
 
     data: Path | None
     """The input rows; None where the results have a `source` themselves."""
@@ -48,13 +48,13 @@ class ReviewSource:
 
     @classmethod
     def of(cls, results: Path, data: Path | None, column: str | None) -> ReviewSource:
-        """Return the input of a batch according to its journal, where none is named."""
+        """Return the source for the results of a batch; the journal has its input and column if they are None."""
         job = job_of(results.with_name(f"{results.name}.journal")) or {}
-        named = Path(job["input"]) if "input" in job else None
+        journal_input = Path(job["input"]) if "input" in job else None
         template = None
         if "prompt" in job:
             template = Template(tuple(job["prompt"][0]), tuple(job["prompt"][1]))
-        return cls(data or named, template, column or job.get("source"))
+        return cls(data or journal_input, template, column or job.get("source"))
 
     def texts(self, row: Row) -> tuple[str, str | None]:
         """Return the source of a row, and its prompt where that differs."""

@@ -113,15 +113,15 @@ class QuestionPool:
         """Return the question's key in the journal."""
         return item.key
 
-    def planned(self, item: _WaitingQuestion) -> tuple[ModelRequest, Plan]:
-        """Return what is asked, and how the answer is enforced."""
-        request, options = item.caller.planned(item.question)
+    def plan_request(self, item: _WaitingQuestion) -> tuple[ModelRequest, Plan]:
+        """Return the request for a question, and the plan for enforcing its answer."""
+        request, options = item.caller.plan_request(item.question)
         return request, self._route.plan(request, options, item.caller.shape.question)
 
     def finish(self, item: _WaitingQuestion, outcome: Outcome | SlipformError) -> None:
         """Take the outcome of a question."""
         try:
-            item.resolve(item.caller.finished(outcome))
+            item.resolve(item.caller.read_outcome(outcome))
         except SlipformError as error:
             item.resolve(error)
 
@@ -132,9 +132,9 @@ class QuestionPool:
         async def ask(item: _WaitingQuestion) -> None:
             assert self.calls is not None  # noqa: S101 — it is set before questions are asked
             async with limit:
-                request, plan = self.planned(item)
+                request, plan = self.plan_request(item)
                 try:
-                    outcome = await run_async(request, plan, self.calls.answering(item.key))
+                    outcome = await run_async(request, plan, self.calls.model_for(item.key))
                 except SlipformError as error:
                     self.finish(item, error)
                 else:

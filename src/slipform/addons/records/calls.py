@@ -60,22 +60,24 @@ class PieceCaller:
 
     async def ask(self, question: Question) -> FinishedCall:
         """Return the valid records of the answer; raises `UpstreamError` when the vendor fails."""
-        request, options = self.planned(question)
+        request, options = self.plan_request(question)
         try:
             outcome = await respond_async(self.router, self.models, request, options, self.shape.question)
         except SlipformError as error:
-            return self.finished(error)
-        return self.finished(outcome)
+            return self.read_outcome(error)
+        return self.read_outcome(outcome)
 
-    def planned(self, question: Question) -> tuple[ModelRequest, Options]:
-        """Return what is asked, and how the answer is enforced."""
+    def plan_request(self, question: Question) -> tuple[ModelRequest, Options]:
+        """Return the request for a question, and the options for enforcing its answer."""
         shape = self.shape
         has_list = shape.item is not None
-        messages = messages_for(question.text, self.instructions, has_list=has_list, numbered=shape.is_numbered)
-        budget = dataclasses.replace(self.options.budget, attempts=1, continuations=0)
-        if question.image:  # a page cannot be halved, so its answer is continued
+        budget = dataclasses.replace(self.options.budget, attempts=1)
+        if question.image:
             messages = page_messages(question.image, self.instructions, has_list=has_list)
-            budget = dataclasses.replace(self.options.budget, attempts=1)
+        else:
+            messages = messages_for(question.text, self.instructions, has_list=has_list, numbered=shape.is_numbered)
+            # A text whose answer is truncated is halved instead; a page cannot be, so its answer is continued.
+            budget = dataclasses.replace(budget, continuations=0)
         request = ModelRequest(
             self.models if isinstance(self.models, str) else self.models[0],
             messages,
@@ -85,8 +87,8 @@ class PieceCaller:
         options = dataclasses.replace(self.options, budget=budget, on_failure="raise", validators=(), evidence=None)
         return request, for_many(options)
 
-    def finished(self, outcome: Outcome | SlipformError) -> FinishedCall:
-        """Return the valid records of an answer; raises an error that says nothing about the question."""
+    def read_outcome(self, outcome: Outcome | SlipformError) -> FinishedCall:
+        """Return the valid records of an answer; raises an error that is not about this question."""
         is_refused = isinstance(outcome, RequestError | UpstreamRequestError)
         is_unknown = isinstance(outcome, UnknownModelError) or getattr(outcome, "status", None) == 404
         if is_refused and not is_unknown:  # perhaps too long for the model

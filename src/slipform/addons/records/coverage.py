@@ -54,8 +54,9 @@ class FormCounter:
             name: _pattern(forms) for name, forms in model.forms.items() if forms and model.is_literal(name)
         }
         self._counts: dict[tuple[int, int], dict[str, int]] = {}
-        self._telling = {name for name in self._patterns if any("9" in form for form in model.forms[name])}
-        self._usual: dict[str, float] = {}
+        self._distinctive = {name for name in self._patterns if any("9" in form for form in model.forms[name])}
+        self._usual_counts: dict[str, float] = {}
+        """How many values of each regular field's form a record usually has."""
 
     @property
     def is_empty(self) -> bool:
@@ -78,26 +79,26 @@ class FormCounter:
 
     def has_form(self, name: str, text: str) -> bool:
         """Whether a text has a value of a field's form, where that form is distinctive."""
-        return name in self._telling and bool(self._patterns[name].search(f" {form_of(text)} "))
+        return name in self._distinctive and bool(self._patterns[name].search(f" {form_of(text)} "))
 
     def optional_fields(self, candidate: RecordCandidate) -> set[str]:
         """Return the fields with distinctive forms that a record has no value for."""
-        return self._telling - {leaf.field for leaf in candidate.leaves}
+        return self._distinctive - {leaf.field for leaf in candidate.leaves}
 
     def measure(self, blocks: Sequence[tuple[RecordBlock, int]]) -> None:
-        """Take the usual counts of a record from blocks and the numbers of their records."""
+        """Set the usual counts of a record to the medians over these blocks, each with the number of its records."""
         sample = blocks[:: max(1, len(blocks) // _SAMPLE)]
-        self._usual = {}
+        self._usual_counts = {}
         for name in self._patterns:
             counts = sorted(self.counts(block.start, block.end)[name] / records for block, records in sample)
-            self._usual[name] = counts[len(counts) // 2] if counts else 0.0
+            self._usual_counts[name] = counts[len(counts) // 2] if counts else 0.0
 
     def is_crowded(self, start: int, end: int, records: int = 1) -> bool:
         """Whether most distinctive forms occur twice as often as usual: there are values of further records."""
         counts = self.counts(start, end)
-        usual = {name: count for name, count in self._usual.items() if count >= _LEAST_USUAL}
-        telling = {name: count for name, count in usual.items() if count <= 2 and name in self._telling}
-        compared = telling or usual
+        usual = {name: count for name, count in self._usual_counts.items() if count >= _LEAST_USUAL}
+        distinctive = {name: count for name, count in usual.items() if count <= 2 and name in self._distinctive}
+        compared = distinctive or usual
         if not compared:
             return False
         doubled = sum(counts[name] >= (records + 1) * count for name, count in compared.items())

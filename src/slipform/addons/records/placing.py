@@ -520,15 +520,20 @@ def first_place(candidate: RecordCandidate, start: int, end: int, counts: Callab
 
 
 def tight_span(candidate: RecordCandidate, block: RecordBlock, model: RecordModel) -> tuple[int, int]:
-    """Return where the values of a record are, for a block with several records: the shortest span with them all."""
-    literal = [places_in(leaf, block) for leaf in candidate.leaves if model.is_literal(leaf.field)]
-    present = [places for places in literal if places]
+    """Return the shortest span of a block with all literal values of a record; the block may have several records."""
+    places_by_value = [places_in(leaf, block) for leaf in candidate.leaves if model.is_literal(leaf.field)]
+    places_by_value = [places for places in places_by_value if places]
     spans = []
-    for start in sorted({start for places in present for start, _ in places}):
-        nearest = [places[index] for places in present if (index := bisect_left(places, (start, 0))) < len(places)]
-        if len(nearest) < len(present):
-            break
-        spans.append((start, max(end for _, end in nearest)))
+    # From each start, a span reaches to the end of the furthest of the next places of all values.
+    for start in sorted({start for places in places_by_value for start, _ in places}):
+        next_places = []
+        for places in places_by_value:
+            index = bisect_left(places, (start, 0))
+            if index < len(places):
+                next_places.append(places[index])
+        if len(next_places) < len(places_by_value):
+            break  # a value does not occur any more
+        spans.append((start, max(end for _, end in next_places)))
     return min(spans, key=lambda span: span[1] - span[0], default=(block.start, block.end))
 
 

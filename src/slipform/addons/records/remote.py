@@ -92,7 +92,7 @@ class PieceActor(TaskActor):
         try:
             return await self._extractor.caller(shape.in_form(task.form)).ask(task.question)
         except SlipformError as error:
-            error.report = None
+            error.report = None  # Ray pickles the error, and a report need not be picklable
             return error
 
 

@@ -16,7 +16,7 @@ from slipform.addons.server.calls.routes import BY_PATH, api_at, error_api
 from slipform.addons.server.calls.serving import Asgi, serve
 from slipform.addons.server.console.console import Console
 from slipform.addons.server.console.static_files import ROOT as CONSOLE
-from slipform.addons.server.deployment import REFUSED, Deployment, Deployments, InForce, Load, deploy
+from slipform.addons.server.deployment import REFUSED, ActiveConfig, Deployment, Deployments, Load, deploy
 from slipform.addons.server.http_server.asgi import Receive, Scope, Send, with_headers
 from slipform.addons.server.observability.call_record import Header
 from slipform.addons.server.observability.metrics import Metrics, WorkerAddress
@@ -39,7 +39,7 @@ class App:
     """Serves the vendors' APIs; every answer with a schema is valid against it or is an error.
 
     `load` reads the configuration again when `reload` is called; `worker` is this worker's address among several;
-    `in_force` is the initial configuration of a replaced worker; `bound` is the host on which it is served.
+    `active_config` is the initial configuration of a replaced worker; `bound` is the host of the listening socket.
 
     >>> app = App(AsyncClient(), Settings())
     """
@@ -51,14 +51,14 @@ class App:
         *,
         load: Load | None = None,
         worker: WorkerAddress | None = None,
-        in_force: InForce | None = None,
+        active_config: ActiveConfig | None = None,
         bound: str | None = None,
     ) -> None:
-        start = in_force or InForce(ConfigReading(settings))
-        first = deploy(client, start.reading, start.generation, bound)
+        config = active_config or ActiveConfig(ConfigReading(settings))
+        deployment = deploy(client, config.reading, config.generation, bound)
         if worker is not None:
-            first.gate.share(worker.folder)
-        self.deployments: Final = Deployments(first)
+            deployment.gate.share(worker.folder)
+        self.deployments: Final = Deployments(deployment)
         self._load = load
         self._reloading = asyncio.Lock()
         self._warming: asyncio.Task[None] | None = None
@@ -66,11 +66,11 @@ class App:
         self.console: Final = Console(
             settings.server, bound, lambda: self.deployments.current, self._serve_for_console, worker
         )
-        self.metrics.generation.set(start.generation)
-        self.metrics.refused.inc(start.refused)
-        self.metrics.last_reload_refused.set(start.last_refused)
+        self.metrics.generation.set(config.generation)
+        self.metrics.refused.inc(config.refused)
+        self.metrics.last_reload_refused.set(config.last_refused)
         self._state: Final = WorkerState(self.deployments, self.metrics, self.console, worker)
-        self._state.last_reload_refused = bool(start.last_refused)
+        self._state.last_reload_refused = bool(config.last_refused)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one ASGI connection."""

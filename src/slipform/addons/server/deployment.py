@@ -65,10 +65,10 @@ Load = Callable[[Deployment], Deployment]
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class ActiveConfig:
     """The configuration in use, and the reloads so far: the initial state of a worker that replaces another.
 
-    >>> InForce(ConfigReading(Settings())).generation
+    >>> ActiveConfig(ConfigReading(Settings())).generation
     1
     """
 

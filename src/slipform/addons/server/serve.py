@@ -17,7 +17,7 @@ from pathlib import Path
 from slipform import __version__
 from slipform.addons.server.admission.admission import check_exposed, is_loopback
 from slipform.addons.server.app import App
-from slipform.addons.server.deployment import Deployment, InForce, client_of, load
+from slipform.addons.server.deployment import ActiveConfig, Deployment, client_of, load
 from slipform.addons.server.heartbeats import TICK_SECONDS
 from slipform.addons.server.http_server.server import HttpServer
 from slipform.addons.server.http_server.state import ServerLimits, Trusted
@@ -63,7 +63,7 @@ _COLLECT_AFTER = 20_000
 def serve_on(
     listening: socket.socket,
     settings_path: Path | None,
-    in_force: InForce,
+    active_config: ActiveConfig,
     worker: WorkerAddress | None = None,
     announce: Callable[[], None] = lambda: None,
 ) -> None:
@@ -72,14 +72,14 @@ def serve_on(
     The file is not read again at the start: the current settings were checked, and the file may have been refused.
     `announce` is called when the settings are valid.
     """
-    settings = in_force.reading.settings
+    settings = active_config.reading.settings
     bound = bound_host(listening)
 
     def reread(current: Deployment) -> Deployment:
         return load(settings_path, bound, replacing=current.reading, generation=current.generation + 1)
 
-    with in_force.reading.locating_mistakes():
-        app = App(client_of(settings), settings, load=reread, worker=worker, in_force=in_force, bound=bound)
+    with active_config.reading.locating_mistakes():
+        app = App(client_of(settings), settings, load=reread, worker=worker, active_config=active_config, bound=bound)
     announce()
     last_spans = tracing.export_from_environment()
     gc.freeze()  # these objects live as long as the process: collections need not visit them
@@ -259,12 +259,12 @@ def serve(
         sys.stderr.flush()
 
     if count == 1:
-        serve_on(sockets[0], settings_path, InForce(reading), announce=announce)
+        serve_on(sockets[0], settings_path, ActiveConfig(reading), announce=announce)
     else:
         from slipform.addons.server.workers import supervise
 
         gc.enable()
-        supervise(sockets, settings_path, InForce(reading), announce)
+        supervise(sockets, settings_path, ActiveConfig(reading), announce)
 
 
 def console_link(settings: Settings, where: str) -> str | None:

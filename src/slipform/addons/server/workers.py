@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from slipform.addons.server.console.access import console_secret
-from slipform.addons.server.deployment import REFUSED, Deployment, InForce, client_of, deploy, load
+from slipform.addons.server.deployment import REFUSED, ActiveConfig, Deployment, client_of, deploy, load
 from slipform.addons.server.heartbeats import Heartbeats
 from slipform.addons.server.observability.metrics import WorkerAddress
 from slipform.addons.server.serve import bound_host, serve_on
@@ -34,7 +34,7 @@ _LATE_TICK = 2.0
 
 
 def supervise(
-    sockets: list[socket.socket], settings_path: Path | None, in_force: InForce, announce: Callable[[], None]
+    sockets: list[socket.socket], settings_path: Path | None, active_config: ActiveConfig, announce: Callable[[], None]
 ) -> None:
     """Run one worker for each socket, until a stop signal.
 
@@ -42,12 +42,12 @@ def supervise(
     the connections that wait at its socket, and starts with the current configuration, not the file, which may have
     been refused. `announce` is called when the settings are valid.
     """
-    with in_force.reading.locating_mistakes():
-        _let_go(deploy(client_of(in_force.reading.settings), in_force.reading, bound=bound_host(sockets[0])))
+    with active_config.reading.locating_mistakes():
+        _let_go(deploy(client_of(active_config.reading.settings), active_config.reading, bound=bound_host(sockets[0])))
     announce()
     console_secret()  # before the fork: if it cannot be written to a file, each worker would create its own
     folder = Path(tempfile.mkdtemp(prefix="slipform-"))
-    crew = _WorkerPool(sockets, settings_path, folder, in_force)
+    crew = _WorkerPool(sockets, settings_path, folder, active_config)
     try:
         crew.run()
     finally:
@@ -60,14 +60,14 @@ def _let_go(checked: Deployment) -> None:
 
 class _WorkerPool:
     def __init__(
-        self, sockets: list[socket.socket], settings_path: Path | None, folder: Path, in_force: InForce
+        self, sockets: list[socket.socket], settings_path: Path | None, folder: Path, active_config: ActiveConfig
     ) -> None:
         self._sockets = sockets
         self._settings_path = settings_path
         self._bound = bound_host(sockets[0])
         self._folder = folder
-        self._in_force = in_force
-        settings = in_force.reading.settings.server
+        self._active_config = active_config
+        settings = active_config.reading.settings.server
         self._drain_seconds = settings.drain_seconds + settings.notice_seconds
         self._signals: deque[int] = deque()
         self._alive: dict[int, int] = {}
@@ -129,7 +129,7 @@ class _WorkerPool:
                     each.close()
             report_alive = partial(self._heartbeats.beat, index)
             worker = WorkerAddress(index, len(self._sockets), self._folder, supervisor, report_alive)
-            serve_on(self._sockets[index], self._settings_path, self._in_force, worker)
+            serve_on(self._sockets[index], self._settings_path, self._active_config, worker)
             status = 0
         except SlipformError as error:
             _log.error("worker %d: %s", index, error)
@@ -175,15 +175,15 @@ class _WorkerPool:
 
     def _reload(self) -> None:
         """Check the new configuration for later workers; running workers check, report and count it themselves."""
-        was = self._in_force
+        current = self._active_config
         try:
-            new = load(self._settings_path, self._bound, replacing=was.reading, generation=was.generation + 1)
+            new = load(self._settings_path, self._bound, replacing=current.reading, generation=current.generation + 1)
             _let_go(new)
         except Exception as error:  # noqa: BLE001 — whatever it is, the old one continues
-            self._in_force = dataclasses.replace(was, refused=was.refused + 1, last_refused=True)
-            _log.error(REFUSED, was.generation, error, exc_info=not isinstance(error, SlipformError))
+            self._active_config = dataclasses.replace(current, refused=current.refused + 1, last_refused=True)
+            _log.error(REFUSED, current.generation, error, exc_info=not isinstance(error, SlipformError))
         else:
-            self._in_force = InForce(new.reading, new.generation, was.refused)
+            self._active_config = ActiveConfig(new.reading, new.generation, current.refused)
 
     def _tell(self, number: int) -> None:
         for child in list(self._alive):

@@ -148,23 +148,23 @@ def join_answers(body: bytes) -> dict[str, Any]:
 
 def decode_body(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
     """Return a whole answer."""
-    data = camel(data)
+    data = camel_keys(data)
     candidates = [item for item in data.get("candidates") or () if isinstance(item, Mapping)]
     if not candidates:
         return _blocked(data, plan)
-    others = tuple(_decode_candidate(camel(item), data, SchemaChannel()) for item in candidates[1:])
-    return _decode_candidate(camel(candidates[0]), data, plan, others)
+    others = tuple(_decode_candidate(camel_keys(item), data, SchemaChannel()) for item in candidates[1:])
+    return _decode_candidate(camel_keys(candidates[0]), data, plan, others)
 
 
 def _decode_candidate(
     candidate: Mapping[str, Any], data: Mapping[str, Any], plan: SchemaChannel, others: tuple[ModelResponse, ...] = ()
 ) -> ModelResponse:
-    finish_reason = finish_word(candidate.get("finishReason"))
+    finish_reason = finish_text(candidate.get("finishReason"))
     answer_id = str(data.get("responseId") or "")
-    content = camel(candidate.get("content") or {})
+    content = camel_keys(candidate.get("content") or {})
     parts: list[Part] = []
     for index, item in enumerate(content.get("parts") or ()):
-        parts.extend(read_part(camel(item), index, answer_id))
+        parts.extend(read_part(camel_keys(item), index, answer_id))
     extra = {**extras(data), **_rest(candidate)}
     return build_answer(
         plan,
@@ -181,7 +181,7 @@ def _decode_candidate(
 
 
 def _blocked(data: Mapping[str, Any], plan: SchemaChannel) -> ModelResponse:
-    feedback = camel(data.get("promptFeedback") or {})
+    feedback = camel_keys(data.get("promptFeedback") or {})
     reason = feedback.get("blockReason")
     if reason is None:
         raise UpstreamError("The response has no candidates", details={"category": "unreadable", "retryable": True})
@@ -201,7 +201,7 @@ def extras(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields without a name in the IR, and the vendor's usage unchanged."""
     usage = data.get("usageMetadata")
     fields = rest_of(data, _KNOWN, usage)
-    return {**fields, ENVELOPE: {NAME: {"usage": camel(usage)}}} if usage else fields
+    return {**fields, ENVELOPE: {NAME: {"usage": camel_keys(usage)}}} if usage else fields
 
 
 def _rest(candidate: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,15 +228,15 @@ def _token(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {"token": text, "bytes": list(text.encode()), "logprob": entry.get("logProbability"), **id_field}
 
 
-def finish_word(value: Any) -> str | None:
-    """Return the finish reason as text; dumps of gRPC answers contain its number."""
+def finish_text(value: Any) -> str | None:
+    """Return the finish reason as text; JSON dumps of gRPC responses contain its number."""
     return None if value is None else str(value)
 
 
-def camel(data: Mapping[str, Any]) -> Mapping[str, Any]:
+def camel_keys(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the same fields in camelCase: both spellings occur on the wire.
 
-    >>> camel({"finish_reason": "STOP"})
+    >>> camel_keys({"finish_reason": "STOP"})
     {'finishReason': 'STOP'}
     """
     if not any("_" in key for key in data):
@@ -294,7 +294,7 @@ def read_usage(usage: Any) -> Usage | None:
     """
     if not isinstance(usage, Mapping) or not usage:
         return None
-    usage = camel(usage)
+    usage = camel_keys(usage)
     prompt = count(usage.get("promptTokenCount"))
     tool = count(usage.get("toolUsePromptTokenCount"))
     candidate_tokens = count(usage.get("candidatesTokenCount"))
@@ -333,14 +333,14 @@ class GeminiEvents:
         if data.get("error"):
             self.fault = fault_error(data, status=None, kind=name or "")
             return []
-        data = camel(data)
+        data = camel_keys(data)
         chunks = [
             chunk
             for candidate in data.get("candidates") or ()
             if isinstance(candidate, Mapping)
-            for chunk in self._candidate_chunks(camel(candidate), str(data.get("responseId") or ""))
+            for chunk in self._candidate_chunks(camel_keys(candidate), str(data.get("responseId") or ""))
         ]
-        reason = camel(data.get("promptFeedback") or {}).get("blockReason")
+        reason = camel_keys(data.get("promptFeedback") or {}).get("blockReason")
         if reason is not None and not chunks:
             self.ended = True
             chunks.append(CompletionChunk(finish="content_filter", raw_finish=str(reason)))
@@ -365,9 +365,9 @@ class GeminiEvents:
         """Return the chunks of one candidate of an event; the stream ends when each candidate has its finish reason."""
         index = candidate.get("index") or 0
         chunks: list[CompletionChunk] = []
-        for item in camel(candidate.get("content") or {}).get("parts") or ():
-            chunks.extend(self._part(camel(item), index, answer_id))
-        finish_reason = finish_word(candidate.get("finishReason"))
+        for item in camel_keys(candidate.get("content") or {}).get("parts") or ():
+            chunks.extend(self._part(camel_keys(item), index, answer_id))
+        finish_reason = finish_text(candidate.get("finishReason"))
         extra = _rest(candidate)
         if finish_reason:
             self._has_finish = True
@@ -387,7 +387,7 @@ class GeminiEvents:
         """Return the chunks of a part of an event."""
         call = item.get("functionCall")
         if isinstance(call, Mapping) and (self._partial is not None or call.get("willContinue")):
-            return self._piece(item, camel(call), index, answer_id)
+            return self._piece(item, camel_keys(call), index, answer_id)
         chunks: list[CompletionChunk] = []
         for part in read_part(item, self._calls, answer_id):
             if isinstance(part, Text):

@@ -8,7 +8,7 @@ from typing import Any
 
 from slipform.codecs.answer import arguments_text
 from slipform.codecs.codec import ServedRequest
-from slipform.codecs.gemini.decode import camel
+from slipform.codecs.gemini.decode import camel_keys
 from slipform.codecs.gemini.encode import MADE_ID, NAME, RESPONSE, SAMPLING_NAMES, result_object
 from slipform.codecs.request_fields import NO_FIELDS, Fields, base64_bytes, mapping, read_body, tagged, text, wrong
 from slipform.errors import RequestError
@@ -118,7 +118,7 @@ _PATH = re.compile(r"(?:^|/)(?:models|tunedModels)/(.+):(generateContent|streamG
 
 def _fields(value: Any, where: str) -> Fields:
     """Return an object in camelCase: both spellings occur on the wire."""
-    return Fields(camel(mapping(value, where)), where)
+    return Fields(camel_keys(mapping(value, where)), where)
 
 
 def _part_of(fields: Fields, key: str) -> Fields:
@@ -133,7 +133,7 @@ TURN_FIELDS = frozenset({"contents", "systemInstruction", "system_instruction"})
 
 def decode_request(body: bytes | Mapping[str, Any], path: str) -> ServedRequest:
     """Read a request; the model and whether to stream are in the path."""
-    data = Fields(camel(read_body(body)))
+    data = Fields(camel_keys(read_body(body)))
     match = _PATH.search(path)
     model = match[1] if match else data.text("model").removeprefix("models/")
     config = _part_of(data, "generationConfig")
@@ -269,7 +269,7 @@ def _choice(calling: Fields, tools: tuple[Tool, ...]) -> tuple[ToolChoice | None
 
 def decode_turns(fields: Mapping[str, Any]) -> tuple[Message, ...]:
     """Read only the conversation of a request, from its fields."""
-    return _messages(Fields(camel(fields)))
+    return _messages(Fields(camel_keys(fields)))
 
 
 def _messages(data: Fields) -> tuple[Message, ...]:

@@ -365,7 +365,7 @@ def _with_envelope(extra: dict[str, Any], usage: Any) -> dict[str, Any]:
 
 
 def _with_message_fields(extra: dict[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an event with those that the vendor adds to the message."""
+    """Return `extra` with the vendor's own fields of the message."""
     fields = rest_of(delta, _MESSAGE)
     if fields:
         return {**extra, **fields, NAME: fields}
@@ -373,7 +373,10 @@ def _with_message_fields(extra: dict[str, Any], delta: Mapping[str, Any]) -> dic
 
 
 def _with_choice_fields(extra: dict[str, Any], choice: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an event with those that the vendor adds to the choice, and the name of its reasoning."""
+    """Return `extra` with the vendor's own fields of the choice.
+
+    Its envelope also records whether the vendor sends reasoning as `reasoning`, so that the same name is sent on.
+    """
     if choice.get("logprobs"):
         extra = {**extra, "logprobs": choice["logprobs"]}
     fields: dict[str, Any] = {OF_CHOICE: rest_of(choice, _CHOICE_EVENT)}

@@ -215,7 +215,7 @@ def _plain_text(message: Message) -> str | None:
 def _tool_turn(result: ToolResult, name: str | None, path: str, out: Encoding) -> dict[str, Any]:
     content = _content(result.parts, path, out)
     if result.is_error:
-        out.lose(f"{path}.is_error", "The failure of the tool is said in words.", "approximated")
+        out.lose(f"{path}.is_error", "The tool's failure is sent as text that begins with `Error`.", "approximated")
         if isinstance(content, list):
             content.insert(0, {"type": "text", "text": "Error:"})
         elif not content.lower().startswith("error"):

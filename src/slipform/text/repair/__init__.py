@@ -170,7 +170,7 @@ def repair_at(
         if reading is None:
             raise
         return Repaired(*reading[:5])
-    plain, m = _fewest_brackets(plain, m, read_once)
+    plain, m = _with_fewest_bracket_edits(plain, m, read_once)
     at = _continues_at(cleaned, end, plain, m) if plain.end < end or len(m.roots) > 1 else -1
     if at >= 0:
         reading = whole_reading(cleaned, end, at, plain.edits, read_changed, check)
@@ -243,25 +243,30 @@ def _bracket_cost(repaired: Repaired) -> int:
     return sum(max(len(edit.before), len(edit.after)) for edit in repaired.edits if edit.kind in BRACKET_EDITS)
 
 
-def _fewest_brackets(
-    plain: Repaired, m: RepairState, read_once: Callable[[dict[int, int] | None], tuple[Repaired, RepairState]]
+def _with_fewest_bracket_edits(
+    plain: Repaired,
+    plain_state: RepairState,
+    read_once: Callable[[dict[int, int] | None], tuple[Repaired, RepairState]],
 ) -> tuple[Repaired, RepairState]:
-    """Return the reading that changes the fewest brackets, the first of equals, trying the other at each place."""
-    if not m.bracket_choices or _bracket_cost(plain) <= 1:
-        return plain, m
-    best = (plain, m)
+    """Return the reading that changes the fewest brackets.
+
+    At each ambiguous bracket, the alternative is tried; of readings with as many changes, the first is returned.
+    """
+    if not plain_state.bracket_choices or _bracket_cost(plain) <= 1:
+        return plain, plain_state
+    best = (plain, plain_state)
     least = _bracket_cost(plain)
     readings: dict[int, int] = {}
     budget = current_budget()
-    for position in list(dict.fromkeys(m.bracket_choices))[:_MAX_BRACKETS]:
+    for position in list(dict.fromkeys(plain_state.bracket_choices))[:_MAX_BRACKETS]:
         try:
             with budget.trial():
-                other, state = read_once({**readings, position: 1})
+                other, other_state = read_once({**readings, position: 1})
         except CannotRepair:
             continue
         cost = _bracket_cost(other)
-        if cost < least and other.end >= plain.end and len(state.roots) <= len(m.roots):
-            best = (other, state)
+        if cost < least and other.end >= plain.end and len(other_state.roots) <= len(plain_state.roots):
+            best = (other, other_state)
             least = cost
             readings[position] = 1
         if least <= 1 or not budget.allows_trials:
@@ -276,7 +281,7 @@ def _best_reading(
     check: Check,
     read_once: Callable[[dict[int, int]], tuple[Repaired, RepairState]],
 ) -> Repaired:
-    """Return the reading with the fewest violations, trying the others at each ambiguous place."""
+    """Return the reading with the fewest violations; at each ambiguous place, the other readings are tried."""
     best = plain
     readings: dict[int, int] = {}
     total = 0

@@ -113,6 +113,7 @@ class _Fitter:
     """The targets of references, each narrowed to a number of tokens."""
     names: dict[tuple[str, int], str] = field(default_factory=dict)
     left_out: dict[Pointer, None] = field(default_factory=dict)
+    """The optional parts that did not fit, as an ordered set."""
     has_bounded_only: bool = False
     merges: int = 0
     nested: int = 0
@@ -225,7 +226,7 @@ class _Fitter:
             changed["maxLength"] = max(target_length, changed.get("minLength", 0))
 
     def _array(self, changed: dict[str, Any], at: Pointer, tokens: float) -> None:
-        """Bound an array's length, and its items by their share; an array of items that are too large is empty."""
+        """Bound an array's length, and each item by its share; an array of items that are too large is empty."""
         first, items = tuple_parts(changed)
         least: int = changed.get("minItems", 0)
         if first:
@@ -342,33 +343,38 @@ class _Fitter:
         return fitting
 
     def _map(self, changed: dict[str, Any], at: Pointer, tokens: float) -> None:
-        """Bound the number of keys of a map, and their values by their share."""
-        more = changed.get("additionalProperties", True)
-        named = dict(changed.get("patternProperties") or {})
-        values = [each for each in (*named.values(), more) if each is not False]
-        if not values:
+        """Bound the number of keys of a map, and each value by its share; values that are too large leave it empty."""
+        other_values = changed.get("additionalProperties", True)
+        by_pattern = dict(changed.get("patternProperties") or {})
+        value_schemas = [each for each in (*by_pattern.values(), other_values) if each is not False]
+        if not value_schemas:
             return
-        least: int = changed.get("minProperties", 0)
-        entry = max(self.costs.of(each).comfortable for each in values)
-        if math.isinf(entry) or (KEY_BEYOND + entry + 2 > tokens and not least):
-            if not least:
-                changed.pop("patternProperties", None)
-                changed.pop("maxProperties", None)
-                changed |= {"properties": {}, "additionalProperties": False}
-                self.left_out[(*at, "additionalProperties")] = None
+        min_count: int = changed.get("minProperties", 0)
+        value_cost = max(self.costs.of(each).comfortable for each in value_schemas)
+        if math.isinf(value_cost) or (KEY_BEYOND + value_cost + 2 > tokens and not min_count):
+            if not min_count:
+                self._empty_map(changed, at)
             return
-        count = max(1, least, int(min((tokens - 2) / (KEY_BEYOND + entry), math.sqrt(0.5 * tokens))))
+        # The square root leaves some of a large share to longer values, instead of all of it to more entries.
+        count = max(1, min_count, int(min((tokens - 2) / (KEY_BEYOND + value_cost), math.sqrt(0.5 * tokens))))
         changed["maxProperties"] = min(count, changed.get("maxProperties", count))
         share = (tokens - 2) / count - KEY_BEYOND
-        if named:
+        if by_pattern:
             changed["patternProperties"] = {
-                bounded(name, _REPEATED): self.narrowed(each, (*at, "patternProperties", name), share)
-                for name, each in named.items()
+                bounded(pattern, _REPEATED): self.narrowed(each, (*at, "patternProperties", pattern), share)
+                for pattern, each in by_pattern.items()
             }
             changed["additionalProperties"] = False
         else:
-            value = self.narrowed(more, (*at, "additionalProperties"), share)
+            value = self.narrowed(other_values, (*at, "additionalProperties"), share)
             changed |= {"patternProperties": {f"^.{{1,{_LONGEST_KEY}}}$": value}, "additionalProperties": False}
+
+    def _empty_map(self, changed: dict[str, Any], at: Pointer) -> None:
+        """Allow no keys in a map, and record that its values were left out."""
+        changed.pop("patternProperties", None)
+        changed.pop("maxProperties", None)
+        changed |= {"properties": {}, "additionalProperties": False}
+        self.left_out[(*at, "additionalProperties")] = None
 
 
 def _constraining_keywords(sub: Mapping[str, Any]) -> dict[str, Any]:

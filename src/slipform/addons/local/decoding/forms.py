@@ -52,10 +52,12 @@ def no_value_of(name: str) -> PlainSchema:
     return {"type": ["object"], "properties": {name: False}}
 
 
-def outside(form: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[PlainSchema]:
-    """Return schemas that have no value in common with `other`, one for each of its keywords, to merge with `form`.
+def keyword_negations(form: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[PlainSchema]:
+    """Yield schemas whose values are not valid under `other`, each the negation of one of its keywords.
 
-    >>> list(outside({"type": ["string", "null"]}, {"type": "string", "minLength": 3}))
+    They are to be intersected with `form`: only types and values of `form` are considered.
+
+    >>> list(keyword_negations({"type": ["string", "null"]}, {"type": "string", "minLength": 3}))
     [{'type': ['null']}, {'type': ['string'], 'maxLength': 2}]
     """
     if excluded := named_types(other):
@@ -79,7 +81,7 @@ def _can_negate_type(form: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def can_negate(form: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether `outside` describes every value within `form` that `other` does not accept."""
+    """Return whether `keyword_negations` describes every value within `form` that `other` does not accept."""
     keywords = other.keys() - ANNOTATIONS
     kinds = named_types(form)
     if not keywords <= _NEGATED or (REF in keywords and len(keywords) > 1):
@@ -353,7 +355,7 @@ class DecodingForm:
             yield self.of(other["not"], depth + 1, [form])
         if "pattern" in other and form.get("type") == ["string"] and "pattern" in form:
             yield [form] if are_apart(form["pattern"], other["pattern"]) else []
-        for one in outside(form, other):
+        for one in keyword_negations(form, other):
             yield self._intersections([form], [one], depth)
         yield from self._by_property(form, other, depth)
         if isinstance(items := other.get("items"), Mapping) and "prefixItems" not in other:

@@ -244,14 +244,18 @@ class Spending:
                 del self._queues[hold.key]
 
     async def standing(self, key: str, budget: KeyBudget) -> Standing:
-        """Return the current standing of a key, over all machines where they share a Redis."""
+        """Return the current standing of a key, over all machines if they share a Redis.
+
+        Redis does not count requests: their number is always that of this machine.
+        """
         now = self.clock()
+        reply = None
         if self._shared is not None:
             reply = await self._query_redis("read", key, budget, "", bucket_of(budget.period, now))
-            if reply is not None:
-                requests = (await self._run(lambda db: books.standing(db, key, budget.period, now))).requests
-                return Standing(requests, *reply[1:])
-        return await self._run(lambda db: books.standing(db, key, budget.period, now))
+        local = await self._run(lambda db: books.standing(db, key, budget.period, now))
+        if reply is None:
+            return local
+        return Standing(local.requests, *reply[1:])
 
     def settle(self, hold: Hold | None, budget: KeyBudget | None, entry: CallEntry) -> None:
         """Record the cost of a call and release its reservation, without waiting.

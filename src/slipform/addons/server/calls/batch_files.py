@@ -14,12 +14,12 @@ from typing import IO, Any, Final, NamedTuple
 from slipform.addons.server.admission.admission import Caller
 from slipform.addons.server.calls.batch_shapes import BatchShapes
 from slipform.addons.server.calls.endpoints import NotServedError
-from slipform.addons.server.calls.honoured import STATE
 from slipform.addons.server.calls.model_names import check_fields, check_only, folded
 from slipform.addons.server.calls.multipart import FormError, FormReader, PartEnd, PartHead, TextField, name_steps
 from slipform.addons.server.calls.parsed_body import write_body
 from slipform.addons.server.calls.references import Reference, find_references
 from slipform.addons.server.calls.shapes import asks_for_shape
+from slipform.addons.server.calls.unsupported_fields import STATE
 from slipform.codecs.foreign_fields import read_foreign
 from slipform.errors import RequestError, SlipformError, TooLargeError
 from slipform.providers.http import HttpProvider
@@ -237,7 +237,7 @@ class LineRenamer:
             check_only(request, _LINE_FIELDS)
         self.references.update(find_references(request))
         api = _APIS.get(str(request.get("url")), "")
-        body = self._renamed(request["body"], f"{where}: body", api, request.get("custom_id"))
+        body = self._vendor_request(request["body"], f"{where}: body", api, request.get("custom_id"))
         return _one_line(write_body({**request, "body": body}))
 
     def request(self, request: Any, where: str, api: str) -> dict[str, Any]:
@@ -246,10 +246,10 @@ class LineRenamer:
             raise RequestError("Expected an object with `params`", where=where)
         if self._caller.models is not None:
             check_only(request, _REQUEST_FIELDS)
-        params = self._renamed(request["params"], f"{where}.params", api, request.get("custom_id"))
+        params = self._vendor_request(request["params"], f"{where}.params", api, request.get("custom_id"))
         return {**request, "params": params}
 
-    def _renamed(self, body: dict[str, Any], where: str, api: str, custom_id: object) -> dict[str, Any]:
+    def _vendor_request(self, body: dict[str, Any], where: str, api: str, custom_id: object) -> dict[str, Any]:
         """Return a line's request for the vendor; raises for a request that a batch, or this key, may not contain."""
         if api.startswith("openai-") and (foreign := read_foreign(api, body)) is not None:
             body = foreign.data
@@ -263,23 +263,10 @@ class LineRenamer:
             check_fields(body, names_model=True)
         resolved = self._resolve_named(body.get("model"), where)
         if is_shaped and self.shapes is not None:
-            return self._shaped(custom_id, api, body, resolved, where)
+            return _encode_with_schema(self.shapes, custom_id, api, body, resolved, where)
         if resolved.upstream:
             return {**body, "model": resolved.upstream}
         return body
-
-    def _shaped(
-        self, custom_id: object, api: str, body: dict[str, Any], resolved: ResolvedModel, where: str
-    ) -> dict[str, Any]:
-        """Return the body of a request with a schema, encoded for the vendor, and store its shape."""
-        assert self.shapes is not None  # noqa: S101 — the caller has looked
-        name = f"{resolved.name}/{resolved.upstream}"
-        try:
-            shaped: dict[str, Any] = self.shapes.add(custom_id, api, body, name, resolved.provider)
-        except SlipformError as error:
-            error.where = f"{where}.{error.where}" if error.where else where
-            raise
-        return shaped
 
     def _resolve_named(self, model: object, where: str) -> ResolvedModel:
         """Resolve the model of a request; raises for a name that is not a text."""
@@ -302,3 +289,16 @@ class LineRenamer:
         self.model = self.model or resolved.upstream
         self._resolved_models[model] = resolved
         return resolved
+
+
+def _encode_with_schema(
+    shapes: BatchShapes, custom_id: object, api: str, body: dict[str, Any], resolved: ResolvedModel, where: str
+) -> dict[str, Any]:
+    """Return the body of a request with a schema, encoded for the vendor; its shape is added to `shapes`."""
+    name = f"{resolved.name}/{resolved.upstream}"
+    try:
+        encoded: dict[str, Any] = shapes.add(custom_id, api, body, name, resolved.provider)
+    except SlipformError as error:
+        error.where = f"{where}.{error.where}" if error.where else where
+        raise
+    return encoded

@@ -14,7 +14,6 @@ from slipform.addons.server.calls import batch_files
 from slipform.addons.server.calls.batch_shapes import BatchShapes
 from slipform.addons.server.calls.endpoints import EndpointRow, NotServedError
 from slipform.addons.server.calls.forward import renamed
-from slipform.addons.server.calls.honoured import RESPONSES, response_stores_of
 from slipform.addons.server.calls.model_names import check_fields, check_only, folded, is_named_plainly
 from slipform.addons.server.calls.multipart import (
     FormError,
@@ -31,6 +30,7 @@ from slipform.addons.server.calls.multipart import (
 from slipform.addons.server.calls.parsed_body import BodyChecks, ParsedBody, parse_body_async, write_body
 from slipform.addons.server.calls.references import FIELDS, Field, Ownership, Reference
 from slipform.addons.server.calls.resources import ResourceStore, ResponseNotStoredError
+from slipform.addons.server.calls.unsupported_fields import RESPONSES, response_stores_of
 from slipform.addons.server.http_server.asgi import decompressed
 from slipform.addons.server.http_server.asgi import read_body as receive_body
 from slipform.codecs.model_name import check_name, excerpt_of

@@ -24,13 +24,6 @@ from slipform.addons.server.calls.frames import (
     split_body,
     split_fields,
 )
-from slipform.addons.server.calls.honoured import (
-    RESPONSES,
-    provider_names,
-    refuse_unsupported,
-    response_stores_of,
-    state_fields,
-)
 from slipform.addons.server.calls.model_names import check_fields, is_named_plainly, requested_models
 from slipform.addons.server.calls.parsed_body import BodyChecks, ParsedBody, check_depth, parse_body_async, write_body
 from slipform.addons.server.calls.references import Ownership, Reference, marks_of
@@ -47,6 +40,13 @@ from slipform.addons.server.calls.resources import AnswerMarks, CreationNotes, R
 from slipform.addons.server.calls.shapes import asks_for_shape
 from slipform.addons.server.calls.signed_turns import CallerTurns
 from slipform.addons.server.calls.stored_responses import ResponseStore, StoredCall, open_call
+from slipform.addons.server.calls.unsupported_fields import (
+    RESPONSES,
+    provider_names,
+    refuse_unsupported,
+    response_stores_of,
+    state_fields,
+)
 from slipform.addons.server.observability.call_record import CallRecord
 from slipform.codecs import ServedApi, ServedRequest
 from slipform.codecs.foreign_fields import ForeignReading, read_foreign
@@ -150,7 +150,7 @@ class NamedSchemas:
         return cached_format(name, dict(schema.document), strict=False)
 
 
-def read_known(
+def read_without_parsing(
     api: ServedApi,
     body: bytes,
     record: CallRecord,
@@ -158,7 +158,7 @@ def read_known(
     caller: Caller,
     gate: CallRouter,
 ) -> Inbound | None:
-    """Read a call that differs from an earlier one only in its conversation; None for any other call."""
+    """Read a call that differs from an earlier one only in its conversation; return None for any other call."""
     if caller.budget is not None and caller.is_limited:
         return None
     match = gate.known_bodies.find(api, body, limits_models=caller.models is not None)
@@ -192,15 +192,16 @@ def read_known(
 async def read_call(api: ServedApi, body: bytes, record: CallRecord, context: CallContext) -> Inbound:
     """Decode and check a call; large bodies and schemas are read off the event loop.
 
-    No name is looked up or stored before it is checked that the caller may use it.
+    A model's name is looked up or stored only after the check that the caller may use it.
     """
     is_plain = not (context.model or context.provider or has_switches(context.headers))
     if is_plain:
-        call = read_known(api, body, record, context.headers, context.caller, context.gate)
+        call = read_without_parsing(api, body, record, context.headers, context.caller, context.gate)
         if call is not None:
             return call
-    may_be_known = is_plain and not (context.caller.budget is not None and context.caller.is_limited)
-    split = split_body(api, body) if may_be_known else None
+    # The body of a caller with a limited budget is rewritten, so no frame is stored for it.
+    can_store_frame = is_plain and not (context.caller.budget is not None and context.caller.is_limited)
+    split = split_body(api, body) if can_store_frame else None
     return await _read_parsed(api, body, record, context, split)
 
 

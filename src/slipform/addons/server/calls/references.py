@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from slipform.addons.server.calls.honoured import UnsupportedFieldError
 from slipform.addons.server.calls.model_names import folded
 from slipform.addons.server.calls.resources import NoPreviousResponseError, NoSuchResourceError, ResourceStore, unmark
+from slipform.addons.server.calls.unsupported_fields import UnsupportedFieldError
 from slipform.codecs.openai_responses.encode import MADE_REASONING
 from slipform.errors import RequestError
 
@@ -326,7 +326,7 @@ def _is_whole(item: dict[str, Any]) -> bool:
 
 
 def find_references(data: Any) -> list[Reference]:
-    """Return the resources that a parsed request refers to, and replace marked ids in it by the vendor's.
+    """Return the resources that a parsed request refers to; in place, replace marked ids by the vendor's.
 
     Raises `RequestError` for a request that is nested too deeply to be walked.
 

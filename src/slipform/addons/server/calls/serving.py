@@ -13,7 +13,7 @@ from slipform.addons.server.admission.admission import Admission, Caller
 from slipform.addons.server.admission.refusals import WrongKey
 from slipform.addons.server.calls.call import Call
 from slipform.addons.server.calls.endpoints import Located
-from slipform.addons.server.calls.inbound import Inbound, read_call, read_known
+from slipform.addons.server.calls.inbound import Inbound, read_call, read_without_parsing
 from slipform.addons.server.calls.request_switches import has_switches
 from slipform.addons.server.calls.routes import route_of
 from slipform.addons.server.console.history import CallHistory
@@ -112,7 +112,7 @@ async def _answer(call: Call, history: CallHistory) -> None:
     """Admit a call, read it and write its answer."""
     scope = call.scope
     headers = call.headers
-    cycle = call.cycle
+    cycle = call.cycle  # None under another ASGI server, or inside a middleware
     guard = call.deployment.gate.guard
     client = scope.get("client")
     address = str(client[0]) if client else ""
@@ -127,14 +127,10 @@ async def _answer(call: Call, history: CallHistory) -> None:
         rate_limit_headers = await guard.check_rate_limit(caller, address, call.api.name)
     with guard.admit(caller, headers, rate_limit_headers, address, cycle) as admission:
         if call.located is not None and call.located.row.kind != "enforced":
-            guard.check_host(headers, local_host(scope))
-            call.admission = admission
-            work = call.deployment.gate.answer_endpoint(call, admission)
-            # Other servers report a disconnect in place of the body, which has not been read yet.
-            await (work if cycle is None else run_until_disconnected(work, call.receive, call.out))
+            await _answer_endpoint(call, admission)
             return
         body = None if cycle is None else cycle.take()
-        inbound = None if body is None else _read_known(call, body, admission)
+        inbound = None if body is None else _read_without_parsing(call, body, admission)
         if inbound is None:
             inbound = await _read_call(call, body, admission)
         if call.record.trace is not None or history.subscribers:
@@ -147,7 +143,20 @@ async def _answer(call: Call, history: CallHistory) -> None:
                 await work
 
 
-def _read_known(call: Call, body: bytes, admission: Admission) -> Inbound | None:
+async def _answer_endpoint(call: Call, admission: Admission) -> None:
+    """Answer a call of an endpoint that is forwarded, counted or served without enforcement."""
+    gate = call.deployment.gate
+    gate.guard.check_host(call.headers, local_host(call.scope))
+    call.admission = admission
+    work = gate.answer_endpoint(call, admission)
+    if call.cycle is None:
+        # Other servers report a disconnect in place of the body, which has not been read yet.
+        await work
+    else:
+        await run_until_disconnected(work, call.receive, call.out)
+
+
+def _read_without_parsing(call: Call, body: bytes, admission: Admission) -> Inbound | None:
     """Read a call whose body has arrived, using the frame of an earlier one with the same fields."""
     headers = call.headers
     gate = call.deployment.gate
@@ -155,7 +164,7 @@ def _read_known(call: Call, body: bytes, admission: Admission) -> Inbound | None
         return None
     admission.body_read()
     call.body = body
-    return read_known(call.api, body, call.record, headers, call.caller, gate)
+    return read_without_parsing(call.api, body, call.record, headers, call.caller, gate)
 
 
 @lru_cache(maxsize=64)

@@ -99,19 +99,19 @@ def encode_lines(headers: Iterable[Header]) -> bytes:
 
 
 def _framing(headers: Iterable[Header]) -> tuple[int | None, bool, bool]:
-    """Return what headers say of the framing: a length, whether it is chunked, whether the connection closes."""
+    """Return the framing that the headers declare: the length, whether it is chunked, whether the connection closes."""
     length = None
     chunked = False
     closes = False
     for name, value in headers:
-        if _header_line(name) is not None:
+        if _header_line(name) is not None:  # not a framing header; cached, so faster than comparing names in lower case
             continue
         lower_name = name.lower()
         if lower_name == b"content-length":
             length = _length(value, length)
         elif lower_name == b"connection":
             closes = closes or b"close" in value.lower()
-        else:
+        else:  # transfer-encoding
             chunked = _is_chunked(value)
     return length, chunked, closes
 

@@ -34,33 +34,43 @@ def refuse_unsupported(api: str, data: Mapping[str, Any], models: Sequence[str],
     >>> refuse_unsupported("openai-chat", {"model": "m"}, ["m"], Router({}))
     """
     if api == RESPONSES:
-        field = next(state_fields(data), None)
-        search = None if field is not None else _client_search(data)
-        if field is None and search is None:
-            return
-        for name, provider, _ in _providers(models, router):
-            if isinstance(provider, HttpProvider) and provider.api == RESPONSES:
-                continue
-            if field is None:
-                raise UnsupportedFieldError(
-                    f"The provider of {excerpt_of(name)} has no search of tools that its client runs",
-                    where=search,
-                    hint="Offer the tools themselves, or use a provider of kind `openai-responses`.",
-                )
-            raise UnsupportedFieldError(
-                f"The provider of {excerpt_of(name)} keeps no state, so {field} cannot be honoured",
-                where=field,
-                hint="Send the whole conversation in `input`, or use a provider of kind `openai-responses`.",
-            )
+        _refuse_responses_fields(data, models, router)
     elif not _GRAMMARS.isdisjoint(data) and (field := grammar_field(data)) is not None:
-        quirk, kind = ("gbnf", "llamacpp") if field == "grammar" else ("guided", "vllm")
-        for name, provider, upstream in _providers(models, router):
-            if not isinstance(provider, HttpProvider) or quirk not in provider.capabilities(upstream).quirks:
-                raise UnsupportedFieldError(
-                    f"The provider of {excerpt_of(name)} is not known to read {field}",
-                    where=field,
-                    hint=f"Send a JSON Schema, or give the provider `kind: {kind}` if it is one.",
-                )
+        _refuse_grammar(field, models, router)
+
+
+def _refuse_responses_fields(data: Mapping[str, Any], models: Sequence[str], router: Router) -> None:
+    """Raise for stored state, or else a tool search by the client, unless every provider has the Responses API."""
+    field = next(state_fields(data), None)
+    search = None if field is not None else _client_search(data)
+    if field is None and search is None:
+        return
+    for name, provider, _ in _providers(models, router):
+        if isinstance(provider, HttpProvider) and provider.api == RESPONSES:
+            continue
+        if field is None:
+            raise UnsupportedFieldError(
+                f"The provider of {excerpt_of(name)} does not support tool search by the client",
+                where=search,
+                hint="Offer the tools themselves, or use a provider of kind `openai-responses`.",
+            )
+        raise UnsupportedFieldError(
+            f"The provider of {excerpt_of(name)} stores no state, so {field} cannot be honoured",
+            where=field,
+            hint="Send the whole conversation in `input`, or use a provider of kind `openai-responses`.",
+        )
+
+
+def _refuse_grammar(field: str, models: Sequence[str], router: Router) -> None:
+    """Raise for a field with a grammar unless every provider is known to read it."""
+    quirk, kind = ("gbnf", "llamacpp") if field == "grammar" else ("guided", "vllm")
+    for name, provider, upstream in _providers(models, router):
+        if not isinstance(provider, HttpProvider) or quirk not in provider.capabilities(upstream).quirks:
+            raise UnsupportedFieldError(
+                f"The provider of {excerpt_of(name)} is not known to read {field}",
+                where=field,
+                hint=f"Send a JSON Schema, or give the provider `kind: {kind}` if it is one.",
+            )
 
 
 def state_fields(data: Mapping[str, Any]) -> Iterator[str]:
