@@ -3,8 +3,8 @@
 Run with `python -m bench.situations`. Twenty kinds of fault on five shapes, whole and streamed: 200 requests to each
 gateway, over HTTP, in OpenAI's API with `response_format: json_schema`. `valid` counts answers that are valid against
 the schema and equal to what the model meant; `wrong 200` counts answers given as a success that are not valid, or are
-something else than the model meant; `error` counts what came back as an error, which for the two hopeless kinds of
-fault is the only right answer. LiteLLM runs with `enable_json_schema_validation`.
+something else than the model meant; `error` counts what came back as an error, or marked as refused or cut off, which
+for the two hopeless kinds of fault is the only right answer. LiteLLM runs with `enable_json_schema_validation`.
 
 LiteLLM's interpreter is `$SLIPFORM_LITELLM` and Portkey's folder `$SLIPFORM_PORTKEY` (`make bench` installs both below
 `.venv`), StructFormatter's start script `$SLIPFORM_STRUCTFORMATTER` (its npm name is not in the registry: build it from
@@ -95,14 +95,18 @@ def ask(port: int, situation: Situation, headers: dict[str, str]) -> tuple[str, 
 
 
 def _whole(raw: bytes) -> str | None:
-    message = json.loads(raw)["choices"][0]["message"]
+    choice = json.loads(raw)["choices"][0]
+    message = choice["message"]
+    if choice.get("finish_reason") == "length":  # marked as cut off, which OpenAI's SDK raises for
+        return None
     refused = message.get("refusal") or (message.get("provider_specific_fields") or {}).get("refusal")
     return None if refused else message["content"] or ""
 
 
 def _streamed(raw: bytes) -> str | None:
-    """The text of a stream, or None where the stream tells of an error or a refusal, or is not brought to its end."""
-    text, finished = "", False
+    """Return the text of a stream; None for an error, a refusal, an answer marked as cut off, or a missing end."""
+    text = ""
+    finished = False
     for line in raw.decode().splitlines():
         if line.startswith("event: error"):
             return None
@@ -114,6 +118,8 @@ def _streamed(raw: bytes) -> str | None:
         for choice in event.get("choices", []):
             delta = choice.get("delta", {})
             if delta.get("refusal") or (delta.get("provider_specific_fields") or {}).get("refusal"):
+                return None
+            if choice.get("finish_reason") == "length":
                 return None
             text += delta.get("content") or ""
             finished = finished or choice.get("finish_reason") is not None
