@@ -476,3 +476,25 @@ def test_a_model_that_the_vendor_does_not_know_ends_the_extraction() -> None:
     error = UpstreamRequestError("The model does not exist", status=404)
     with pytest.raises(UpstreamRequestError, match="does not exist"):
         slipform.extract(list[Person], "Ada is 36.\n", client=client_of(FakeModel([error])))
+
+
+def test_a_vendor_that_refuses_short_texts_too_ends_the_extraction() -> None:
+    document = statement(2_000, seed=5)
+    model = FakeModel([UpstreamRequestError("`temperature` is unknown", status=400)])
+    with pytest.raises(UpstreamRequestError, match="`temperature` is unknown"):
+        slipform.extract(list[Transaction], document.text, client=client_of(model))
+    first_round = [request for request in model.requests if len(request.messages[-1].text) > 1_000]
+    assert len(model.requests) == len(first_round) + 1
+
+
+def test_a_vendor_that_refuses_long_texts_is_asked_with_shorter_ones() -> None:
+    document = statement(200, seed=5)
+    whole = UnreliableModel(document.read, FLAWLESS)
+
+    def answer(request: ModelRequest) -> Any:
+        if len(request.messages[-1].text) > 3_000:
+            return UpstreamRequestError("The prompt is too long", status=400)
+        return whole.complete(request)
+
+    extraction = slipform.extract_full(list[Transaction], document.text, client=client_of(FakeModel(answer)))
+    assert len(extraction.value) == 200

@@ -19,11 +19,12 @@ from slipform.addons.records.calls import FinishedCall
 from slipform.addons.records.result import ExtractionReport, Progress
 from slipform.addons.records.segments import Question
 from slipform.addons.records.session import ExtractionSession, PieceAnswer
-from slipform.errors import ConfigError, RateLimitError, UpstreamError
+from slipform.errors import ConfigError, RateLimitError, UpstreamError, UpstreamRequestError
 from slipform.ir import Usage
 
 _BYTES_PER_TOKEN = 4
 _ALL_AT_ONCE = 1_000_000
+_SAMPLE_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,8 @@ class Driver:
         self._on_progress = on_progress
         self._pace = AdaptiveConcurrency(tally.limits.concurrency)
         self._policy = GiveUpPolicy()
+        self._has_answer = False
+        """Whether the vendor has answered a question, or may answer a shorter one."""
         self._done = 0
         self._questions = 0
 
@@ -202,7 +205,23 @@ class Driver:
                     group.create_task(answer(number))
         except BaseExceptionGroup as error_group:
             raise error_group.exceptions[0] from None
-        return [each for each in answers if each is not None]
+        finished = [each for each in answers if each is not None]
+        if not self._has_answer and finished:
+            self._has_answer = not all(each.is_refused for each in finished)
+            is_live = self.tally.limits.concurrency < _ALL_AT_ONCE
+            if not self._has_answer and is_live:
+                await self._check_refusal(questions[0], caller)
+        return finished
+
+    async def _check_refusal(self, question: Question, caller: QuestionFunction) -> None:
+        """Raise the vendor's reason if it refuses a short text as well: smaller pieces would be refused, too."""
+        sample = msgspec.structs.replace(question, text=question.text[:_SAMPLE_CHARS])
+        self.tally.calls += 1
+        call = await caller.ask(sample)
+        self.tally.add(call)
+        self._has_answer = True
+        if call.answer.is_refused:
+            raise UpstreamRequestError(call.answer.failure or "")
 
     async def _answer(self, question: Question, caller: QuestionFunction, name: str) -> PieceAnswer:
         key = question_key(question, name)

@@ -91,6 +91,11 @@ class PieceAnswer(msgspec.Struct, frozen=True):
     rest: Any = None
     """The answer without its records: the scalar fields of an object."""
 
+    @property
+    def is_refused(self) -> bool:
+        """Return whether the vendor refused the question, perhaps because it is too long."""
+        return self.failure is not None and self.splits > 1 and not self.truncated
+
 
 class Unanswered(msgspec.Struct, frozen=True):
     """Lines of a question that was not answered, and the reason."""
@@ -314,7 +319,7 @@ class ExtractionSession:
             for question, answer in zip(questions, answers, strict=True):
                 parts = self._halves(question) if question.depth < answer.splits else []
                 if parts:
-                    is_limited = answer.splits > 1 and not answer.truncated
+                    is_limited = answer.is_refused
                     halves += [part._replace(is_limited=is_limited) for part in parts]
                 else:
                     self._take(question, answer)
