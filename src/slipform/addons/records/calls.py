@@ -92,7 +92,7 @@ class PieceCaller:
         is_refused = isinstance(outcome, RequestError | UpstreamRequestError)
         is_unknown = isinstance(outcome, UnknownModelError) or getattr(outcome, "status", None) == 404
         if is_refused and not is_unknown:  # perhaps too long for the model
-            return FinishedCall(PieceAnswer(failure=str(outcome), splits=_ALL_SPLITS))
+            return FinishedCall(PieceAnswer(failure=str(outcome), splits=_ALL_SPLITS, is_refused=True))
         if isinstance(outcome, EnforcementError):
             return _failed_call(outcome, self.shape)
         if isinstance(outcome, SlipformError):

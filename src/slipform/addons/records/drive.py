@@ -216,8 +216,14 @@ class Driver:
     async def _check_refusal(self, question: Question, caller: QuestionFunction) -> None:
         """Raise the vendor's reason if it refuses a short text as well: smaller pieces would be refused, too."""
         sample = msgspec.structs.replace(question, text=question.text[:_SAMPLE_CHARS])
+        if not self.tally.may_start(sample):
+            return
+        await self._pace.acquire()
+        try:
+            call = await self._with_retries(sample, caller)
+        finally:
+            self._pace.release()
         self.tally.calls += 1
-        call = await caller.ask(sample)
         self.tally.add(call)
         self._has_answer = True
         if call.answer.is_refused:

@@ -90,11 +90,8 @@ class PieceAnswer(msgspec.Struct, frozen=True):
     """Records that break the item schema."""
     rest: Any = None
     """The answer without its records: the scalar fields of an object."""
-
-    @property
-    def is_refused(self) -> bool:
-        """Return whether the vendor refused the question, perhaps because it is too long."""
-        return self.failure is not None and self.splits > 1 and not self.truncated
+    is_refused: bool = False
+    """Whether the vendor refused the request, perhaps because it is too long."""
 
 
 class Unanswered(msgspec.Struct, frozen=True):
@@ -319,7 +316,7 @@ class ExtractionSession:
             for question, answer in zip(questions, answers, strict=True):
                 parts = self._halves(question) if question.depth < answer.splits else []
                 if parts:
-                    is_limited = answer.is_refused
+                    is_limited = answer.splits > 1 and not answer.truncated
                     halves += [part._replace(is_limited=is_limited) for part in parts]
                 else:
                     self._take(question, answer)
