@@ -17,7 +17,7 @@ from slipform.providers.call import VENDOR_RETRIED
 _MAX_NAME: Final = 200
 
 
-class Row(NamedTuple):
+class CallRow(NamedTuple):
     """The fields of a call that the console shows, in the order in which they are sent."""
 
     id: str
@@ -49,7 +49,7 @@ class Row(NamedTuple):
     detail: Mapping[str, Any] | None
 
 
-FIELDS: Final = Row._fields
+FIELDS: Final = CallRow._fields
 _DECIMALS: Final = {"at": 3, "ms": 1, "first_ms": 1, "overhead_ms": 2}
 _ROUNDED: Final = tuple((FIELDS.index(name), decimals) for name, decimals in _DECIMALS.items())
 
@@ -103,10 +103,10 @@ def entry_of(record: CallRecord, identity: str) -> Entry:
     )
 
 
-def row_of(entry: Entry, detail: Mapping[str, Any] | None = None, *, under_way: bool = False) -> Row:
+def row_of(entry: Entry, detail: Mapping[str, Any] | None = None, *, under_way: bool = False) -> CallRow:
     """Return the row of a call, not rounded; `under_way` for a call that has not ended."""
     shared = entry.shared
-    return Row(
+    return CallRow(
         entry.id,
         entry.request_id,
         entry.began,
