@@ -19,7 +19,11 @@ PERSON = {
 }
 _TOO_LONG = 40.0
 UNFINISHED = {
-    "chat": {'"finish_reason":"length"': "cut off", '"refusal":"': "refused"},
+    "chat": {
+        '"finish_reason":"length"': "cut off",
+        '"finish_reason":"content_filter"': "refused",
+        '"refusal":"': "refused",
+    },
     "responses": {'"status":"incomplete"': "cut off", '"refusal":"': "refused"},
     "messages": {'"stop_reason":"max_tokens"': "cut off", '"stop_reason":"refusal"': "refused"},
     "gemini": {'"finishReason":"MAX_TOKENS"': "cut off", '"finishReason":"SAFETY"': "refused"},
