@@ -168,7 +168,7 @@ def vendor_named(name: str, stack: ExitStack) -> HttpProvider:
     steps = cycle(ENDINGS[name])
 
     def answer(received: Received) -> Step:
-        return next(steps) if received.method == "POST" else rejected("There is no list of models", 404)
+        return next(steps) if received.method == "POST" else rejected("This vendor does not list its models", 404)
 
     vendor = stack.enter_context(FakeVendor(answer))
     policy = RetryPolicy(attempts=1, base=0.05)

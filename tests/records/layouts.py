@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import textwrap
@@ -152,19 +153,22 @@ def _read_four_layouts(text: str) -> list[Row]:
     return rows
 
 
+def page_breaks(lines: int, head: str) -> Callable[[], str]:
+    """Return a function that returns a page break with its head after each of so many calls, else nothing."""
+    calls = itertools.count(1)
+
+    def next_break() -> str:
+        page_number, rest = divmod(next(calls), lines)
+        return "" if rest else f"\n\f{head.format(page_number + 1)}"
+
+    return next_break
+
+
 def cut_by_pages(count: int, seed: int = 0) -> Document:
     """Invoice lines of three lines each, which page breaks cut anywhere."""
     chance = random.Random(seed)
     page = Page()
-    line_number = 0
-
-    def breaks() -> str:
-        nonlocal line_number
-        line_number += 1
-        if line_number % 50:
-            return ""
-        return f"\n\fInvoice 2024-0717    Example GmbH    Page {line_number // 50 + 1}\n\n"
-
+    breaks = page_breaks(50, "Invoice 2024-0717    Example GmbH    Page {}\n\n")
     for number in range(count):
         row: Row = {
             "article": f"{chance.randrange(10**6, 10**7)}",
@@ -316,16 +320,8 @@ def continued(count: int, seed: int = 0) -> Document:
     """A German statement with bookings of three lines, cut anywhere by pages that all begin alike."""
     chance = random.Random(seed)
     page = Page()
-    line_number = 0
-
-    def breaks() -> str:
-        nonlocal line_number
-        line_number += 1
-        if line_number % 44:
-            return ""
-        return f"\n\f{head.format(line_number // 44 + 1)}"
-
     head = "Sparkasse Beispiel      Auszug 3/2024      Blatt {}\n\nBuchung     Vorgang                    Betrag EUR\n"
+    breaks = page_breaks(44, head)
     page.write(head.format(1))
     for _ in range(count):
         row: Row = {

@@ -251,9 +251,9 @@ def takes(schema: JsonSchema, document: JsonSchema, where: str) -> list[bool]:
 def grammar(document: JsonSchema, where: str) -> Any:
     seen: list[Any] = []
     for certain in (False, True):
-        held = constrain(document, 400, exact=certain)
-        rule = json.loads(held.rule.partition("%json ")[2])
-        seen.append((held.exact, held.wrapped, takes(rule, document, where)))
+        constrained = constrain(document, 400, exact=certain)
+        rule = json.loads(constrained.rule.partition("%json ")[2])
+        seen.append((constrained.exact, constrained.wrapped, takes(rule, document, where)))
     return seen
 
 

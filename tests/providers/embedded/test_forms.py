@@ -110,11 +110,11 @@ def test_what_is_outside_a_schema_is_not_valid_under_it(other: dict[str, Any]) -
     ]
     values += [{}, {"a": 1}, {"a": 1, "b": 2}, {"c": 1}]
     full = jsonschema_rs.validator_for(other)
-    ways = list(keyword_negations({}, other))
-    assert ways
-    for way in ways:
-        held = jsonschema_rs.validator_for(way)
-        assert [value for value in values if held.is_valid(value) and full.is_valid(value)] == []
+    negations = list(keyword_negations({}, other))
+    assert negations
+    for negation in negations:
+        negated = jsonschema_rs.validator_for(negation)
+        assert [value for value in values if negated.is_valid(value) and full.is_valid(value)] == []
 
 
 def test_patterns_are_told_apart() -> None:

@@ -72,7 +72,7 @@ class PieceActor(TaskActor):
     """A Ray actor that asks about pieces with one client and one event loop."""
 
     def __init__(self, spec: ExtractorSpec) -> None:
-        super().__init__()
+        super().__init__(self.ask)
         self._spec = spec
         self._extractor: Extractor
 

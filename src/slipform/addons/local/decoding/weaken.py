@@ -1,7 +1,7 @@
 """Drop keywords until a schema compiles, or prune the places that need them.
 
-After a wrong answer, the model is no longer asked for such a place: an optional property is left out, a list that
-may be empty stays empty, a branch with alternatives is removed. Every valid value of the result is valid under the
+The grammar then does not allow such a place: an optional property is left out, a list that may be
+empty stays empty, a branch with alternatives is removed. Every valid value of the result is valid under the
 original schema, as far as the removed places are concerned.
 """
 
